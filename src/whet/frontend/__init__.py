@@ -1,0 +1,1 @@
+"""Bring models in. `torch.py` needs PyTorch; nothing else in whet does."""

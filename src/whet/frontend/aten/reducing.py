@@ -1,0 +1,158 @@
+"""Reductions, softmax and dropout."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from ...ir import Op
+from ...ops.binary import Add, Mul, Sub
+from ...ops.random import Dropout
+from ...ops.reduce import Amax, Mean, Norm, Sum
+from ...ops.softmax import LogSoftmax, Softmax
+from ...ops.unary import Abs, Exp, Log, Neg, Sqrt
+from ..importer import Importer, Operand, Unsupported, aten
+from ..tensor import Tensor
+from .elementwise import binary, floating
+
+Dims = int | tuple[int, ...] | None
+
+
+def reduced(m: Importer, op: type[Op], x: Tensor, dims: Dims, keepdim: bool) -> Tensor:
+    """Reduce over the tensor's axes; none or an empty list means all of them."""
+    listed = [dims] if isinstance(dims, int) else list(dims or range(x.rank))
+    logical = sorted(d % x.rank if x.rank else 0 for d in listed) if x.rank else []
+    if not logical:
+        return Tensor(floating(x), x.order)
+    axes = tuple(sorted(x.stored(d) for d in logical))
+    y = m.emit(op, floating(x), order=x.order, axes=axes)
+    if keepdim:
+        return y
+    return m.arranger.view(y, tuple(n for a, n in enumerate(y.shape) if a not in logical))
+
+
+@aten("mean.dim", "mean.default")
+def mean(m: Importer, x: Tensor, dims: Dims = None, keepdim: bool = False, **_: Any) -> Tensor:
+    return reduced(m, Mean, x, dims, keepdim)
+
+
+@aten("sum.dim_IntList", "sum.default")
+def total(m: Importer, x: Tensor, dims: Dims = None, keepdim: bool = False, **_: Any) -> Tensor:
+    return reduced(m, Sum, x, dims, keepdim)
+
+
+@aten("amax.default")
+def amax(m: Importer, x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
+    return reduced(m, Amax, x, dims, keepdim)
+
+
+@aten("amin.default")
+def amin(m: Importer, x: Tensor, dims: Dims = None, keepdim: bool = False) -> Tensor:
+    flipped = m.emit(Neg, floating(x), order=x.order)
+    y = reduced(m, Amax, flipped, dims, keepdim)
+    return m.emit(Neg, y.value, order=y.order)
+
+
+@aten("linalg_vector_norm.default")
+def vector_norm(
+    m: Importer, x: Tensor, ord: float = 2, dims: Dims = None, keepdim: bool = False, **_: Any
+) -> Tensor:
+    if ord == 2:
+        return reduced(m, Norm, x, dims, keepdim)
+    size = m.emit(Abs, floating(x), order=x.order)
+    if ord == 1:
+        return reduced(m, Sum, size, dims, keepdim)
+    if ord == math.inf:
+        return reduced(m, Amax, size, dims, keepdim)
+    raise Unsupported(f"a vector norm of order {ord}")
+
+
+@aten("var.correction")
+def var(
+    m: Importer, x: Tensor, dims: Dims = None, *, correction: float | None = None,
+    keepdim: bool = False,
+) -> Tensor:  # fmt: skip
+    deviation = binary(m, Sub, x, reduced(m, Mean, x, dims, True))
+    squares = binary(m, Mul, deviation, deviation)
+    y = reduced(m, Sum, squares, dims, keepdim)
+    n = math.prod(x.shape) // max(math.prod(y.shape), 1)
+    return binary(m, Mul, y, 1.0 / max(n - (1.0 if correction is None else correction), 0.0))
+
+
+@aten("std.correction")
+def std(m: Importer, x: Tensor, dims: Dims = None, **kwargs: Any) -> Tensor:
+    y = var(m, x, dims, **kwargs)
+    return m.emit(Sqrt, y.value, order=y.order)
+
+
+@aten("var_mean.correction")
+def var_mean(
+    m: Importer, x: Tensor, dims: Dims = None, *, correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    spread = var(m, x, dims, correction=correction, keepdim=keepdim)
+    return spread, reduced(m, Mean, x, dims, keepdim)
+
+
+@aten("logsumexp.default")
+def logsumexp(m: Importer, x: Tensor, dims: Dims, keepdim: bool = False) -> Tensor:
+    """max + log of the sum of exp(x - max); the maximum carries no gradient of its own."""
+    top = detach(m, reduced(m, Amax, x, dims, True))
+    shifted = binary(m, Sub, x, top)
+    e = m.emit(Exp, shifted.value, order=shifted.order)
+    inner = reduced(m, Sum, e, dims, True)
+    y = binary(m, Add, m.emit(Log, inner.value, order=inner.order), top)
+    if keepdim:
+        return y
+    listed = {d % x.rank for d in ([dims] if isinstance(dims, int) else dims or ())}
+    return m.arranger.view(y, tuple(n for a, n in enumerate(y.shape) if a not in listed))
+
+
+def detach(m: Importer, x: Tensor) -> Tensor:
+    from ...ops.shape import Detach
+
+    return m.emit(Detach, x.value, order=x.order)
+
+
+@aten("detach.default", "detach_.default")
+def detach_handler(m: Importer, x: Tensor) -> Tensor:
+    return detach(m, x)
+
+
+@aten("softmax.int", "_softmax.default")
+def softmax(m: Importer, x: Tensor, dim: int, *_: Any) -> Tensor:
+    if x.rank == 0:
+        return softmax(m, m.arranger.view(x, (1,)), 0)
+    return m.emit(Softmax, floating(x), order=x.order, axis=x.stored(dim))
+
+
+@aten("log_softmax.int", "_log_softmax.default")
+def log_softmax(m: Importer, x: Tensor, dim: int, *_: Any) -> Tensor:
+    return m.emit(LogSoftmax, floating(x), order=x.order, axis=x.stored(dim))
+
+
+@aten("native_dropout.default")
+def native_dropout(m: Importer, x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor]:
+    return (dropout(m, x, p, bool(train)),)
+
+
+@aten("dropout.default")
+def dropout(m: Importer, x: Tensor, p: float, train: bool) -> Tensor:
+    if not train or p == 0:
+        return x
+    rng, site = m.random_state()
+    return m.emit(Dropout, floating(x), rng, order=x.order, p=float(p), site=site)
+
+
+@aten("feature_dropout.default")
+def feature_dropout(m: Importer, x: Tensor, p: float, train: bool) -> Tensor:
+    """One decision per image and channel."""
+    if not train or p == 0:
+        return x
+    ones = torch.ones(x.shape[:2] + (1,) * (x.rank - 2))
+    rng, site = m.random_state()
+    scale = m.tensor(ones)
+    mask = m.emit(Dropout, scale.value, rng, order=scale.order, p=float(p), site=site)
+    return binary(m, Mul, x, mask)

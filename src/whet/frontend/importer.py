@@ -1,0 +1,320 @@
+"""Walk an exported program and build a Graph; the handlers in aten/ know the operators."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import Node as FxNode
+
+from ..errors import FrontendError, InternalError, ShapeError, UnsupportedOps
+from ..ir import Builder, DType, Graph, Loc, Op, Role, Type, Value
+from ..ops.random import RngNext
+from .tensor import Arranger, Order, Tensor, channels_last, ir_dtype, numpy_of, parameter, plain_order
+
+Operand = Tensor | torch.Tensor | float | int | bool
+Handler = Callable[..., Any]
+HANDLERS: dict[str, Handler] = {}
+
+
+def aten(*names: str) -> Callable[[Handler], Handler]:
+    """Register a handler for aten operators by the names they print with, less the `aten.`."""
+
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            if name in HANDLERS:
+                raise InternalError(f"aten.{name} has two handlers")
+            HANDLERS[name] = handler
+        return handler
+
+    return register
+
+
+class Unsupported(Exception):
+    """Raised by a handler for a use of an operator that whet does not cover."""
+
+
+@dataclass(frozen=True)
+class Poison:
+    """Stands for the result of an unsupported operator, so that all of them can be collected."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A forward graph, and how its leaves and outputs relate to PyTorch's tensors."""
+
+    graph: Graph
+    orders: dict[str, Order]  # stored axis order of every input, label, parameter and state
+    outputs: tuple[Tensor, ...]
+
+
+class Importer:
+    """State of one import: the builder, and what each node of the exported graph became."""
+
+    def __init__(self, exported: ExportedProgram, names: dict[str, str], labels: int = 0) -> None:
+        self.exported = exported
+        self.names = names  # exported name -> canonical name of a parameter or buffer
+        self.labels = labels  # how many of the last user inputs are labels
+        self.b = Builder("forward")
+        self.arranger = Arranger(self.b)
+        self.env: dict[FxNode, Any] = {}
+        self.orders: dict[str, Order] = {}
+        self.problems: list[str] = []
+        self.rng: Value | None = None
+        self.sites = 0
+
+    # What handlers use -----------------------------------------------------------------------
+
+    def tensor(self, x: Operand, order: Order | None = None) -> Tensor:
+        """Any operand as a Tensor; numbers and folded constants become IR constants."""
+        if isinstance(x, Tensor):
+            return x
+        if isinstance(x, torch.Tensor):
+            return self.arranger.constant(x, order)
+        return Tensor(self.b.const(np.float64(x)), ())
+
+    def plain(self, x: Operand) -> Value:
+        return self.arranger.plain(self.tensor(x))
+
+    def stored(self, x: Operand, order: Order) -> Value:
+        """The operand's value with its axes in `order`."""
+        return self.arranger.arrange(self.tensor(x, order), order)
+
+    def emit(self, op: type[Op], *ins: Value, order: Order, name: str = "", **attrs: Any) -> Tensor:
+        value = self.b.emit(op, *ins, name=name or self.name, **attrs)
+        return Tensor(value, order)
+
+    def random_state(self) -> tuple[Value, int]:
+        """The generator's state, and the number of the site that asks."""
+        if self.rng is None:
+            self.rng = self.b.leaf("rng", Type(DType.I32, (2,)), Role.STATE, np.zeros(2))
+            self.orders["rng"] = (0,)
+        self.sites += 1
+        return self.rng, self.sites - 1
+
+    # The walk --------------------------------------------------------------------------------
+
+    def run(self) -> Imported:
+        graph = self.exported.graph
+        weights = conv_weights(graph.nodes)
+        self.placeholders(weights)
+        for node in graph.nodes:
+            if node.op == "call_function":
+                self.env[node] = self.visit(node)
+        if self.problems:
+            raise UnsupportedOps(
+                f"{len(self.problems)} operator(s) of this model are not supported",
+                at=self.problems,
+                try_="replace them, or move them out of the model; docs/ops.md lists what works",
+            )
+        outputs = self.finish_outputs(next(n for n in graph.nodes if n.op == "output"))
+        if self.rng is not None:
+            self.b.update(self.rng, self.b.emit(RngNext, self.rng, name="rng.next"))
+        return Imported(self.b.finish(t.value for t in outputs), self.orders, tuple(outputs))
+
+    def placeholders(self, weights: dict[FxNode, Order]) -> None:
+        """Parameters become leaves; buffers that never change become foldable constants."""
+        mutated = {
+            spec.target
+            for spec in self.exported.graph_signature.output_specs
+            if spec.kind is OutputKind.BUFFER_MUTATION
+        }
+        nodes = {n.name: n for n in self.exported.graph.nodes if n.op == "placeholder"}
+        specs = self.exported.graph_signature.input_specs
+        users = [s for s in specs if s.kind is InputKind.USER_INPUT]
+        made: dict[str, Tensor] = {}
+        for spec in specs:
+            node = nodes[spec.arg.name]
+            if spec.kind is InputKind.USER_INPUT:
+                is_label = users.index(spec) >= len(users) - self.labels
+                self.env[node] = self.user_input(node, Role.LABEL if is_label else Role.INPUT)
+                continue
+            target = str(spec.target)
+            data = self.lookup(target)
+            changes = spec.kind is InputKind.PARAMETER or spec.target in mutated
+            if not changes or data.numel() == 0 or not data.is_floating_point():
+                self.env[node] = data.detach()
+                continue
+            name = self.names.get(target, target)
+            if name not in made:
+                order = weights.get(node, plain_order(data.ndim))
+                role = Role.PARAM if spec.kind is InputKind.PARAMETER else Role.STATE
+                made[name] = parameter(self.b, name, data, order, role)
+                self.orders[name] = order
+            self.env[node] = made[name]
+
+    def lookup(self, target: str) -> torch.Tensor:
+        for table in (self.exported.state_dict, self.exported.constants):
+            if target in table:
+                return table[target]  # type: ignore[no-any-return]
+        raise InternalError(f"the exported program has no tensor {target!r}")
+
+    def user_input(self, node: FxNode, role: Role) -> Tensor | Poison:
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor):
+            raise FrontendError(
+                f"input {node.name!r} is a {type(value).__name__}; inputs must be tensors",
+                try_="close over it in the model instead",
+            )
+        if any(not isinstance(n, int) for n in value.shape):
+            raise FrontendError(
+                f"input {node.name!r} has the dynamic shape {tuple(value.shape)}",
+                why="every shape is fixed when whet compiles, so that memory can be planned",
+                try_="export with the one shape the device will use",
+            )
+        dtype = ir_dtype(value.dtype)
+        if dtype is None or value.dtype in (torch.float16, torch.bfloat16):
+            raise FrontendError(
+                f"input {node.name!r} has dtype {value.dtype}; use float32, or integers for ids"
+            )
+        order = plain_order(value.ndim)
+        if role is Role.INPUT and value.ndim == 4 and dtype is DType.F32:
+            order = channels_last(4)
+        shape = tuple(int(value.shape[a]) for a in order)
+        name = {Role.LABEL: "label", Role.INPUT: "input"}[role]
+        leaf = self.b.leaf(name, Type(dtype, shape), role)
+        self.orders[leaf.name] = order
+        return Tensor(leaf, order)
+
+    def visit(self, node: FxNode) -> Any:
+        args = self.resolve(node.args)
+        kwargs = self.resolve(dict(node.kwargs))
+        flat = [*leaves(args), *leaves(kwargs)]
+        if any(isinstance(x, Poison) for x in flat):
+            return Poison()
+        if node.target is operator.getitem:
+            return args[0][args[1]]
+        self.b.loc = location(node)
+        self.name = value_name(node)
+        if not any(isinstance(x, Tensor) for x in flat):
+            return fold(node, args, kwargs)
+        key = str(node.target).removeprefix("aten.")
+        handler = HANDLERS.get(key)
+        try:
+            if handler is None:
+                raise Unsupported("whet has no operator for it")
+            return handler(self, *args, **kwargs)
+        except (Unsupported, ShapeError) as error:
+            self.problems.append(problem(node, key, error))
+            return Poison()
+
+    def resolve(self, x: Any) -> Any:
+        if isinstance(x, FxNode):
+            return self.env[x]
+        if isinstance(x, (list, tuple)):
+            return tuple(self.resolve(item) for item in x)
+        if isinstance(x, dict):
+            return {k: self.resolve(v) for k, v in x.items()}
+        return x
+
+    def finish_outputs(self, node: FxNode) -> list[Tensor]:
+        """User outputs in order; mutated buffers become state updates."""
+        results: list[Tensor] = []
+        values = self.resolve(node.args[0])
+        for spec, value in zip(self.exported.graph_signature.output_specs, values, strict=True):
+            if spec.kind is OutputKind.BUFFER_MUTATION:
+                name = self.names.get(str(spec.target), str(spec.target))
+                leaf = next((v for v in self.b.leaves if v.name == name), None)
+                if leaf is not None and isinstance(value, Tensor):
+                    self.b.update(leaf, self.arranger.arrange(value, self.orders[name]))
+            elif spec.kind is OutputKind.USER_OUTPUT:
+                results.append(self.tensor(value))
+            else:
+                raise FrontendError(f"the model changes {spec.target!r}, which whet cannot express")
+        return results
+
+
+def leaves(x: Any) -> Iterable[Any]:
+    if isinstance(x, (list, tuple)):
+        for item in x:
+            yield from leaves(item)
+    elif isinstance(x, dict):
+        yield from leaves(tuple(x.values()))
+    else:
+        yield x
+
+
+def fold(node: FxNode, args: Any, kwargs: Any) -> Any:
+    """No operand depends on inputs or parameters: let PyTorch compute it now."""
+    assert callable(node.target)
+    with torch.no_grad():
+        return node.target(*args, **kwargs)
+
+
+def conv_weights(nodes: Iterable[FxNode]) -> dict[FxNode, Order]:
+    """Parameters that convolutions use, with the axis order their kernels want."""
+    found: dict[FxNode, Order] = {}
+    for node in nodes:
+        name = str(node.target)
+        if node.op != "call_function" or not name.startswith(("aten.conv", "aten._conv")):
+            continue
+        x, weight = node.args[0], node.args[1]
+        if not isinstance(x, FxNode) or not isinstance(weight, FxNode):
+            continue
+        groups = int(node.args[6]) if len(node.args) > 6 else int(node.kwargs.get("groups", 1))  # type: ignore[arg-type]
+        rank = weight.meta["val"].ndim
+        found[weight] = weight_order(rank, is_depthwise(weight.meta["val"].shape, groups))
+        if "transpose" in name:
+            found[weight] = channels_last(rank)
+    return found
+
+
+def is_depthwise(weight: tuple[int, ...], groups: int) -> bool:
+    """One filter per channel: weight [c, 1, kh, kw] with c groups."""
+    return groups > 1 and weight[0] == groups and weight[1] == 1
+
+
+def weight_order(rank: int, depthwise: bool) -> Order:
+    """OHWI, or HWC for depthwise filters (the unit input axis last)."""
+    return (*range(2, rank), 0, 1) if depthwise else channels_last(rank)
+
+
+def location(node: FxNode) -> Loc:
+    trace = (node.meta.get("stack_trace") or "").strip().splitlines()
+    frames = [t.strip() for t in trace if t.strip().startswith("File ")]
+    source = ""
+    for frame in frames:
+        path, line = frame.split('"')[1], frame.split("line ")[1].split(",")[0]
+        if "/torch/" not in path:
+            source = f"{path.rsplit('/', 1)[-1]}:{line}"
+    return Loc(module_path(node), str(node.target), source)
+
+
+def module_path(node: FxNode) -> str:
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = str(stack[-1][0]) if stack else ""
+    return path.removeprefix("model.") if path != "model" else ""
+
+
+def value_name(node: FxNode) -> str:
+    """The module's path, with the operator's name behind it where the module is a composite."""
+    path = module_path(node).replace("[", ".").replace("]", "")
+    word = str(node.target).removeprefix("aten.").split(".")[0].strip("_")
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    kind = str(stack[-1][1]).rsplit(".", 1)[-1].lower() if stack else ""
+    plain = word.replace("_", "")
+    same = kind.startswith(plain) or plain.startswith(kind) if kind else False
+    if path and (same or "batchnorm" in kind):
+        return path
+    return f"{path}.{word}" if path else word
+
+
+def problem(node: FxNode, key: str, error: Exception) -> str:
+    def describe(x: Any) -> str:
+        value = x.meta.get("val") if isinstance(x, FxNode) else x
+        if isinstance(value, torch.Tensor):
+            return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+        return repr(value)
+
+    operands = ", ".join(describe(x) for x in node.args)
+    where = module_path(node) or "the model's forward"
+    reason = error.what if isinstance(error, ShapeError) else str(error)
+    return f"{where}: aten.{key}({operands}): {reason}"
+
+

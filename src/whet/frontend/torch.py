@@ -1,0 +1,184 @@
+"""Bring a PyTorch model in through torch.export: the non-decomposed aten graph, functionalised."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from ..errors import FrontendError
+from ..training import Training
+from . import aten as _register_handlers  # noqa: F401
+from .importer import Imported, Importer
+from .optim import training_of
+
+Loss = Callable[[Any, Any], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as imported twice: with its loss, as it is set now, and alone, in eval mode."""
+
+    training: Imported
+    prediction: Imported
+    rules: Training
+    lr: float
+
+
+class WithLoss(nn.Module):
+    def __init__(self, model: nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+
+    def forward(self, inputs: tuple[torch.Tensor, ...], target: torch.Tensor) -> Any:
+        return self.loss(main_output(self.model(*inputs)), target)
+
+
+class Alone(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: tuple[torch.Tensor, ...]) -> Any:
+        return main_output(self.model(*inputs))
+
+
+def main_output(output: Any) -> torch.Tensor:
+    """The tensor a loss is for: the output itself, its `logits`, or the only item of a tuple."""
+    if hasattr(output, "logits"):
+        output = output.logits
+    elif isinstance(output, dict) and "logits" in output:
+        output = output["logits"]
+    elif isinstance(output, (tuple, list)) and len(output) == 1:
+        output = output[0]
+    if not isinstance(output, torch.Tensor):
+        raise FrontendError(
+            f"the model returns a {type(output).__name__}, not a tensor",
+            try_="wrap it in a module that returns the one tensor the loss is for",
+        )
+    return output
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Every submodule in eval mode; afterwards each is as it was."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def export(module: nn.Module, args: tuple[Any, ...]) -> ExportedProgram:
+    log = logging.getLogger("torch.export")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(module, args, strict=False)
+            return program.run_decompositions(decompositions())
+    except FrontendError:
+        raise
+    except Exception as error:
+        raise export_error(error) from error
+    finally:
+        log.setLevel(level)
+
+
+def decompositions() -> dict[Any, Any]:
+    """Composite operators that PyTorch itself should take apart for us."""
+    table = torch.export.default_decompositions()
+    return {op: table[op] for op in (torch.ops.aten.einsum.default,) if op in table}
+
+
+def export_error(error: Exception) -> FrontendError:
+    text = str(error).strip()
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    words = ("data-dependent", "GuardOnDataDependent", "Could not guard", "unbacked", "u0")
+    kind = type(error).__name__
+    if kind.startswith("GuardOnDataDependent") or any(w in text for w in words):
+        return FrontendError(
+            "the model's control flow or shapes depend on the values of its input",
+            why=first,
+            try_=("use torch.where in place of `if` on tensors,", "and operators of fixed shape"),
+        )
+    return FrontendError(
+        f"torch.export could not trace the model ({kind})",
+        why=first,
+        try_="make `torch.export.export(model, inputs)` work first",
+    )
+
+
+def canonical_names(model: nn.Module) -> dict[str, str]:
+    """Every name of a shared tensor -> the first one, so that it becomes one leaf."""
+    first: dict[int, str] = {}
+    tensors = [*model.named_parameters(remove_duplicate=False)]
+    tensors += [*model.named_buffers(remove_duplicate=False)]
+    return {f"model.{name}": first.setdefault(id(t), name) for name, t in tensors}
+
+
+def example_target(loss: Loss, output: torch.Tensor) -> torch.Tensor:
+    """What the usual losses compare an output of this shape with."""
+    if isinstance(loss, (nn.CrossEntropyLoss, nn.NLLLoss)):
+        shape = (output.shape[0], *output.shape[2:]) if output.ndim > 1 else ()
+        return torch.zeros(shape, dtype=torch.int64)
+    known = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCEWithLogitsLoss)
+    if isinstance(loss, (*known, nn.BCELoss, nn.KLDivLoss, nn.SoftMarginLoss)):
+        return torch.zeros(tuple(output.shape))
+    raise FrontendError(
+        "whet does not know what targets this loss takes",
+        why=f"the loss is {loss!r}",
+        try_="pass an example: compile(..., target=torch.zeros(...))",
+    )
+
+
+def import_model(
+    model: nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    loss: Loss,
+    optimizer: torch.optim.Optimizer,
+    target: torch.Tensor | None,
+    clip_norm: float | None,
+) -> Model:
+    check_inputs(model, inputs)
+    names = canonical_names(model)
+    with evaluating(model):
+        alone = export(Alone(model), (inputs,))
+    prediction = Importer(alone, names).run()
+    if target is None:
+        node = next(n for n in alone.graph.nodes if n.op == "output")
+        target = example_target(loss, node.args[0][0].meta["val"])
+    wrapper = WithLoss(model, loss)
+    wrapper.training = model.training
+    training = Importer(export(wrapper, (inputs, target)), names, labels=1).run()
+    by_id = {id(p): names[f"model.{name}"] for name, p in model.named_parameters()}
+    rules, lr = training_of(optimizer, by_id, training.orders, clip_norm)
+    return Model(training, prediction, rules, lr)
+
+
+def check_inputs(model: nn.Module, inputs: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise FrontendError(f"the model is a {type(model).__name__}, not a torch.nn.Module")
+    if not isinstance(inputs, tuple) or not all(isinstance(x, torch.Tensor) for x in inputs):
+        raise FrontendError(
+            "example inputs must be a tuple of tensors",
+            why=f"got {type(inputs).__name__}",
+            try_="compile(model, (torch.randn(1, 3, 128, 128),), ...)",
+        )
+    for name, p in model.named_parameters():
+        if p.dtype != torch.float32:
+            raise FrontendError(
+                f"parameter {name!r} has dtype {p.dtype}; whet trains float32 models",
+                try_="model.float()",
+            )

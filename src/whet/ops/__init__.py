@@ -1,0 +1,44 @@
+"""Every operator whet has. What exists is what is imported here."""
+
+from __future__ import annotations
+
+from ..errors import InternalError
+from ..ir import Op
+from . import (
+    binary,
+    conv,
+    linear,
+    loss,
+    norm,
+    pool,
+    random,
+    reduce,
+    resize,
+    shape,
+    softmax,
+    unary,
+    update,
+)
+
+__all__ = [
+    "binary",
+    "by_name",
+    "conv",
+    "linear",
+    "loss",
+    "norm",
+    "pool",
+    "random",
+    "reduce",
+    "resize",
+    "shape",
+    "softmax",
+    "unary",
+    "update",
+]
+
+
+def by_name(name: str) -> type[Op]:
+    if name not in Op.registry:
+        raise InternalError(f"there is no operator {name!r}", try_=", ".join(sorted(Op.registry)))
+    return Op.registry[name]

@@ -1,0 +1,80 @@
+"""What several operator families share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..ir import Array, DType, Type, Value
+
+MAX_RANK = 8  # of any value a broadcasting or transposing kernel sees
+
+
+def d(value: Value) -> str:
+    """The name of a value's cotangent."""
+    return f"d.{value.name}"
+
+
+def require(condition: bool, what: str) -> None:
+    if not condition:
+        raise ShapeError(what)
+
+
+def require_f32(*types: Type) -> None:
+    for t in types:
+        require(t.dtype is DType.F32, f"needs f32 operands, got {t}")
+
+
+def require_same(*types: Type) -> None:
+    for t in types[1:]:
+        require(t.shape == types[0].shape, f"shapes differ: {types[0]} and {t}")
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return tuple(int(n) for n in np.broadcast_shapes(*shapes))
+    except ValueError:
+        raise ShapeError(f"shapes {' and '.join(map(str, shapes))} do not broadcast") from None
+
+
+def around(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+    """Sizes before, at and after `axis`: any array is [outer, n, inner] to a one-axis kernel."""
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+
+
+def padded(numbers: Iterable[int], fill: int = 0) -> tuple[int, ...]:
+    """`numbers` filled up to MAX_RANK for a fixed-size C array."""
+    listed = list(numbers)
+    if len(listed) > MAX_RANK:
+        raise ShapeError(f"{len(listed)} dimensions, but kernels take at most {MAX_RANK}")
+    return tuple(listed + [fill] * (MAX_RANK - len(listed)))
+
+
+def strides(shape: tuple[int, ...]) -> list[int]:
+    """Row-major strides in elements; 0 along axes of size 1, so that they broadcast."""
+    steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    return [0 if n == 1 else s for n, s in zip(shape, steps, strict=True)]
+
+
+def collapse(
+    dims: tuple[int, ...], *steps: list[int]
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Merge neighbouring axes that every operand walks alike; drop axes of size 1."""
+    axes: list[tuple[int, list[int]]] = []
+    for i, n in enumerate(dims):
+        if n == 1:
+            continue
+        here = [s[i] for s in steps]
+        if axes and all(a == n * h for a, h in zip(axes[-1][1], here, strict=True)):
+            axes[-1] = (axes[-1][0] * n, here)
+        else:
+            axes.append((n, here))
+    axes = axes or [(1, [0] * len(steps))]
+    return tuple(n for n, _ in axes), [tuple(a[1][k] for a in axes) for k in range(len(steps))]
+
+
+def numpy_tuple(*arrays: Array) -> tuple[Array, ...]:
+    return arrays

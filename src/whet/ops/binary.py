@@ -1,0 +1,258 @@
+"""Element-wise functions of two or three values with broadcasting, and `where`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+
+from ..ir import Array, Attrs, Builder, Call, DType, Node, Op, Struct, Type, Value
+from ._common import broadcast_shapes, collapse, d, padded, require, require_f32, strides
+from .reduce import sum_to
+from .unary import Neg
+
+
+def broadcast_struct(node: Node) -> Struct:
+    """How every operand is walked while the result is written row by row."""
+    shape = node.out.shape
+    aligned = [(1,) * (len(shape) - v.type.rank) + v.shape for v in node.ins]
+    dims, steps = collapse(shape, *(strides(s) for s in aligned))
+    steps += [(0,) * len(dims)] * (3 - len(steps))
+    names = ("a", "b", "c")
+    fields = [("rank", len(dims)), ("dims", padded(dims, 1))]
+    fields += [(n, padded(s)) for n, s in zip(names, steps, strict=True)]
+    return Struct("whet_broadcast_t", tuple(fields))
+
+
+class Binary(Op):
+    """y[i] = f(a[i], b[i])"""
+
+    @staticmethod
+    def infer(attrs: Attrs, a: Type, b: Type) -> Type:
+        require_f32(a, b)
+        return Type(DType.F32, broadcast_shapes(a.shape, b.shape))
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        args = (node.out, *node.ins, broadcast_struct(node))
+        return Call(f"whet_{node.op.name}_f32", args, node.op.name)
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return tuple((0, i) for i, v in enumerate(node.ins) if v.type == node.out.type)
+
+
+class Add(Binary):
+    """y = a + b"""
+
+    name = "add"
+
+    @staticmethod
+    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+        return a + b
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy,) = douts
+        assert dy is not None
+        return tuple(sum_to(b, dy, v) if w else None for v, w in zip(node.ins, wants, strict=True))
+
+
+class Sub(Binary):
+    """y = a - b"""
+
+    name = "sub"
+
+    @staticmethod
+    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+        return a - b
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy,), (u, v) = douts, node.ins
+        assert dy is not None
+        du = sum_to(b, dy, u) if wants[0] else None
+        dv = b.emit(Neg, sum_to(b, dy, v), name=d(v)) if wants[1] else None
+        return du, dv
+
+
+class Mul(Binary):
+    """y = a * b"""
+
+    name = "mul"
+
+    @staticmethod
+    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+        return a * b
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy,), (u, v) = douts, node.ins
+        assert dy is not None
+        du = sum_to(b, b.emit(Mul, dy, v), u) if wants[0] else None
+        dv = sum_to(b, b.emit(Mul, dy, u), v) if wants[1] else None
+        return du, dv
+
+
+class Div(Binary):
+    """y = a / b"""
+
+    name = "div"
+
+    @staticmethod
+    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+        return a / b
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy,), (u, v) = douts, node.ins
+        assert dy is not None
+        share = b.emit(Div, dy, v)
+        du = sum_to(b, share, u) if wants[0] else None
+        dv = None
+        if wants[1]:
+            dv = b.emit(Neg, sum_to(b, b.emit(Mul, share, node.out), v), name=d(v))
+        return du, dv
+
+
+class Maximum(Binary):
+    """y = max(a, b)"""
+
+    name = "maximum"
+
+    @staticmethod
+    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+        return np.maximum(a, b)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy,), (u, v) = douts, node.ins
+        assert dy is not None
+        du = sum_to(b, b.emit(MaximumDa, dy, u, v), u) if wants[0] else None
+        dv = sum_to(b, b.emit(MaximumDa, dy, v, u), v) if wants[1] else None
+        return du, dv
+
+
+class MaximumDa(Op):
+    """da = a > b ? dy : a == b ? dy / 2 : 0"""
+
+    name = "maximum_da"
+
+    @staticmethod
+    def infer(attrs: Attrs, dy: Type, a: Type, b: Type) -> Type:
+        require_f32(dy, a, b)
+        require(broadcast_shapes(dy.shape, a.shape, b.shape) == dy.shape, "dy is too small")
+        return dy
+
+    @staticmethod
+    def ref(attrs: Attrs, dy: Array, a: Array, b: Array) -> Array:
+        return dy * np.where(a > b, 1.0, np.where(a == b, 0.5, 0.0))
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        args = (node.out, *node.ins, broadcast_struct(node))
+        return Call("whet_maximum_da_f32", args, "maximum")
+
+    inplace = staticmethod(Binary.inplace)
+
+
+class Compare(Op):
+    """y[i] = a[i] <test> b[i], as 0 or 1"""
+
+    test: ClassVar[Callable[[Array, Array], Array]]
+    differentiable = False
+
+    @staticmethod
+    def infer(attrs: Attrs, a: Type, b: Type) -> Type:
+        require_f32(a, b)
+        return Type(DType.U8, broadcast_shapes(a.shape, b.shape))
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        args = (node.out, *node.ins, broadcast_struct(node))
+        return Call(f"whet_{node.op.name}_f32", args, "compare")
+
+
+class Gt(Compare):
+    """y = a > b"""
+
+    name = "gt"
+
+    @staticmethod
+    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+        return a > b
+
+
+class Ge(Compare):
+    """y = a >= b"""
+
+    name = "ge"
+
+    @staticmethod
+    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+        return a >= b
+
+
+class Eq(Compare):
+    """y = a == b"""
+
+    name = "eq"
+
+    @staticmethod
+    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+        return a == b
+
+
+class Ne(Compare):
+    """y = a != b"""
+
+    name = "ne"
+
+    @staticmethod
+    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+        return a != b
+
+
+class Where(Op):
+    """y = c ? a : b"""
+
+    name = "where"
+
+    @staticmethod
+    def infer(attrs: Attrs, c: Type, a: Type, b: Type) -> Type:
+        require_f32(a, b)
+        require(c.dtype is DType.U8, f"the condition must be u8, not {c}")
+        return Type(DType.F32, broadcast_shapes(c.shape, a.shape, b.shape))
+
+    @staticmethod
+    def ref(attrs: Attrs, c: Array, a: Array, b: Array) -> Array:
+        return np.where(c != 0, a, b)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy,), (c, u, v) = douts, node.ins
+        assert dy is not None
+        zero = b.const(np.float32(0), name="zero")
+        du = sum_to(b, b.emit(Where, c, dy, zero), u) if wants[1] else None
+        dv = sum_to(b, b.emit(Where, c, zero, dy), v) if wants[2] else None
+        return None, du, dv
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        args = (node.out, *node.ins, broadcast_struct(node))
+        return Call("whet_where_f32", args, "where")
+
+

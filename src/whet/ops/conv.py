@@ -1,0 +1,336 @@
+"""Convolutions on NHWC activations: grouped (weights OHWI) and depthwise (weights HWC)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ..ir import Array, Attrs, Builder, Call, Node, Op, Struct, Type, Value
+from ._common import d, require, require_f32
+from .linear import sum_rows
+
+
+@dataclass(frozen=True)
+class Window(Attrs):
+    """How a kernel window moves: stride, zero padding (top, left, bottom, right), dilation."""
+
+    stride: tuple[int, int] = (1, 1)
+    pad: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+
+    def reach(self, kernel: tuple[int, int]) -> tuple[int, int]:
+        return (
+            self.dilation[0] * (kernel[0] - 1) + 1,
+            self.dilation[1] * (kernel[1] - 1) + 1,
+        )
+
+    def output(self, size: tuple[int, int], kernel: tuple[int, int]) -> tuple[int, int]:
+        reach = self.reach(kernel)
+        h = (size[0] + self.pad[0] + self.pad[2] - reach[0]) // self.stride[0] + 1
+        w = (size[1] + self.pad[1] + self.pad[3] - reach[1]) // self.stride[1] + 1
+        require(h > 0 and w > 0, f"a {kernel} window does not fit into {size}")
+        return h, w
+
+
+def conv_struct(x: Type, y: Type, kernel: tuple[int, int], groups: int, a: Window) -> Struct:
+    n, h, w, c = x.shape
+    _, p, q, o = y.shape
+    fields = (
+        ("n", n), ("h", h), ("w", w), ("c", c), ("p", p), ("q", q), ("o", o),
+        ("kh", kernel[0]), ("kw", kernel[1]), ("groups", groups),
+        ("sh", a.stride[0]), ("sw", a.stride[1]), ("ph", a.pad[0]), ("pw", a.pad[1]),
+        ("dh", a.dilation[0]), ("dw", a.dilation[1]),
+    )  # fmt: skip
+    return Struct("whet_conv2d_t", fields)
+
+
+def taps(x: Array, a: Window, kernel: tuple[int, int], out: tuple[int, int]) -> Array:
+    """View of padded x as [n, p, q, kh, kw, c]: every window's input, without copying."""
+    low_h, low_w, high_h, high_w = a.pad
+    padded = np.pad(x, ((0, 0), (low_h, high_h), (low_w, high_w), (0, 0)))
+    n, h, w, c = padded.strides
+    shape = (x.shape[0], *out, *kernel, x.shape[3])
+    step = (n, h * a.stride[0], w * a.stride[1], h * a.dilation[0], w * a.dilation[1], c)
+    return np.lib.stride_tricks.as_strided(padded, shape, step, writeable=False)
+
+
+def scatter_taps(dtaps: Array, a: Window, size: tuple[int, int]) -> Array:
+    """The transpose of `taps`: add every window's contribution back to the pixels it read."""
+    n, p, q, kh, kw, c = dtaps.shape
+    low_h, low_w, high_h, high_w = a.pad
+    dx = np.zeros((n, size[0] + low_h + high_h, size[1] + low_w + high_w, c), dtaps.dtype)
+    for r in range(kh):
+        for s in range(kw):
+            top, left = r * a.dilation[0], s * a.dilation[1]
+            rows = slice(top, top + a.stride[0] * (p - 1) + 1, a.stride[0])
+            cols = slice(left, left + a.stride[1] * (q - 1) + 1, a.stride[1])
+            dx[:, rows, cols] += dtaps[:, :, :, r, s]
+    return dx[:, low_h : low_h + size[0], low_w : low_w + size[1]]
+
+
+class Conv2d(Op):
+    """y[n,p,q,o] = b[o] + sum_{r,s,i} x[n, p*stride+r*dilation-pad, ..., i] * w[o,r,s,i]
+
+    With groups, output o reads the input channels of its own group only; the bias is optional.
+    """
+
+    name = "conv2d"
+
+    @dataclass(frozen=True)
+    class Attrs(Window):
+        groups: int = 1
+
+    @staticmethod
+    def infer(a: Attrs, x: Type, w: Type, b: Type | None = None) -> Type:
+        require_f32(x, w)
+        require(x.rank == w.rank == 4, "needs x[n,h,w,c] and w[o,kh,kw,c/groups]")
+        o, kh, kw, i = w.shape
+        require(o % a.groups == 0, f"{o} outputs do not divide into {a.groups} groups")
+        require(x.shape[3] == i * a.groups, f"{x.shape[3]} channels, weights for {i * a.groups}")
+        require(b is None or b.shape == (o,), "the bias must have one entry per output channel")
+        return Type(x.dtype, (x.shape[0], *a.output(x.shape[1:3], (kh, kw)), o))
+
+    @staticmethod
+    def ref(a: Attrs, x: Array, w: Array, b: Array | None = None) -> Array:
+        o, kh, kw, i = w.shape
+        out = a.output(x.shape[1:3], (kh, kw))
+        t = taps(x, a, (kh, kw), out).reshape(x.shape[0], *out, kh, kw, a.groups, i)
+        grouped = w.reshape(a.groups, o // a.groups, kh, kw, i)
+        y = np.einsum("npqrsgi,gorsi->npqgo", t, grouped, optimize=True)
+        y = y.reshape(x.shape[0], *out, o)
+        return y if b is None else y + b
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy,), (x, w, *bias) = douts, node.ins
+        assert dy is not None
+        attrs = asdict(node.attrs)
+        dx = dw = None
+        if wants[0]:
+            dx = b.emit(Conv2dDx, dy, w, name=d(x), size=x.shape[1:3], **attrs)
+        if wants[1]:
+            dw = b.emit(Conv2dDw, dy, x, name=d(w), kernel=w.shape[1:3], **attrs)
+        if not bias:
+            return dx, dw
+        return dx, dw, sum_rows(b, dy, bias[0]) if wants[2] else None
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        x, w, *bias = node.ins
+        struct = conv_struct(x.type, node.out.type, w.shape[1:3], node.attrs.groups, node.attrs)
+        args = (node.out, x, w, bias[0] if bias else None, struct)
+        return Call("whet_conv2d_f32", args, "conv2d")
+
+    @staticmethod
+    def macs(node: Node) -> int:
+        _, kh, kw, i = node.ins[1].shape
+        return node.out.type.elements * kh * kw * i
+
+
+class Conv2dDx(Op):
+    """dx = the transpose of conv2d in x, applied to dy; a transposed convolution is this too"""
+
+    name = "conv2d_dx"
+
+    @dataclass(frozen=True)
+    class Attrs(Conv2d.Attrs):
+        size: tuple[int, int] = (0, 0)
+
+    @staticmethod
+    def infer(a: Attrs, dy: Type, w: Type) -> Type:
+        require_f32(dy, w)
+        o, kh, kw, i = w.shape
+        require(dy.rank == 4 and dy.shape[3] == o, f"{dy} does not come from weights {w}")
+        require(o % a.groups == 0, f"{o} channels do not divide into {a.groups} groups")
+        expected = a.output(a.size, (kh, kw))
+        require(dy.shape[1:3] == expected, f"a {a.size} input gives {expected}, not {dy}")
+        return Type(dy.dtype, (dy.shape[0], *a.size, i * a.groups))
+
+    @staticmethod
+    def ref(a: Attrs, dy: Array, w: Array) -> Array:
+        o, kh, kw, i = w.shape
+        n, p, q, _ = dy.shape
+        split = dy.reshape(n, p, q, a.groups, o // a.groups)
+        grouped = w.reshape(a.groups, o // a.groups, kh, kw, i)
+        dtaps = np.einsum("npqgo,gorsi->npqrsgi", split, grouped, optimize=True)
+        return scatter_taps(dtaps.reshape(n, p, q, kh, kw, a.groups * i), a, a.size)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (g,), (dy, w) = douts, node.ins
+        assert g is not None
+        attrs = asdict(node.attrs)
+        del attrs["size"]
+        ddy = b.emit(Conv2d, g, w, name=d(dy), **attrs) if wants[0] else None
+        dw = None
+        if wants[1]:
+            dw = b.emit(Conv2dDw, dy, g, name=d(w), kernel=w.shape[1:3], **attrs)
+        return ddy, dw
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dy, w = node.ins
+        struct = conv_struct(node.out.type, dy.type, w.shape[1:3], node.attrs.groups, node.attrs)
+        return Call("whet_conv2d_dx_f32", (node.out, dy, w, struct), "conv2d")
+
+    @staticmethod
+    def macs(node: Node) -> int:
+        _, kh, kw, i = node.ins[1].shape
+        return node.ins[0].type.elements * kh * kw * i
+
+
+class Conv2dDw(Op):
+    """dw[o,r,s,i] = sum_{n,p,q} dy[n,p,q,o] * x[n, p*stride+r*dilation-pad, ..., i]"""
+
+    name = "conv2d_dw"
+
+    @dataclass(frozen=True)
+    class Attrs(Conv2d.Attrs):
+        kernel: tuple[int, int] = (1, 1)
+
+    @staticmethod
+    def infer(a: Attrs, dy: Type, x: Type) -> Type:
+        require_f32(dy, x)
+        expected = a.output(x.shape[1:3], a.kernel)
+        require(dy.shape[1:3] == expected, f"{x} gives {expected}, not {dy}")
+        return Type(dy.dtype, (dy.shape[3], *a.kernel, x.shape[3] // a.groups))
+
+    @staticmethod
+    def ref(a: Attrs, dy: Array, x: Array) -> Array:
+        n, p, q, o = dy.shape
+        i = x.shape[3] // a.groups
+        t = taps(x, a, a.kernel, (p, q)).reshape(n, p, q, *a.kernel, a.groups, i)
+        split = dy.reshape(n, p, q, a.groups, o // a.groups)
+        dw = np.einsum("npqgo,npqrsgi->gorsi", split, t, optimize=True)
+        return dw.reshape(o, *a.kernel, i)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dy, x = node.ins
+        struct = conv_struct(x.type, dy.type, node.attrs.kernel, node.attrs.groups, node.attrs)
+        return Call("whet_conv2d_dw_f32", (node.out, dy, x, struct), "conv2d")
+
+    @staticmethod
+    def macs(node: Node) -> int:
+        return node.out.type.elements * (node.ins[0].type.elements // node.ins[0].shape[3])
+
+
+class Depthwise(Op):
+    """y[n,p,q,c] = b[c] + sum_{r,s} x[n, p*stride+r*dilation-pad, ..., c] * w[r,s,c]"""
+
+    name = "depthwise"
+    Attrs = Window
+
+    @staticmethod
+    def infer(a: Window, x: Type, w: Type, b: Type | None = None) -> Type:
+        require_f32(x, w)
+        require(x.rank == 4 and w.rank == 3, "needs x[n,h,w,c] and w[kh,kw,c]")
+        kh, kw, c = w.shape
+        require(x.shape[3] == c, f"{x.shape[3]} channels, weights for {c}")
+        require(b is None or b.shape == (c,), "the bias must have one entry per channel")
+        return Type(x.dtype, (x.shape[0], *a.output(x.shape[1:3], (kh, kw)), c))
+
+    @staticmethod
+    def ref(a: Window, x: Array, w: Array, b: Array | None = None) -> Array:
+        kh, kw, _ = w.shape
+        t = taps(x, a, (kh, kw), a.output(x.shape[1:3], (kh, kw)))
+        y = np.einsum("npqrsc,rsc->npqc", t, w)
+        return y if b is None else y + b
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy,), (x, w, *bias) = douts, node.ins
+        assert dy is not None
+        attrs = asdict(node.attrs)
+        dx = dw = None
+        if wants[0]:
+            dx = b.emit(DepthwiseDx, dy, w, name=d(x), size=x.shape[1:3], **attrs)
+        if wants[1]:
+            dw = b.emit(DepthwiseDw, dy, x, name=d(w), kernel=w.shape[:2], **attrs)
+        if not bias:
+            return dx, dw
+        return dx, dw, sum_rows(b, dy, bias[0]) if wants[2] else None
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        x, w, *bias = node.ins
+        struct = conv_struct(x.type, node.out.type, w.shape[:2], x.shape[3], node.attrs)
+        args = (node.out, x, w, bias[0] if bias else None, struct)
+        return Call("whet_depthwise_f32", args, "depthwise")
+
+    @staticmethod
+    def macs(node: Node) -> int:
+        kh, kw, _ = node.ins[1].shape
+        return node.out.type.elements * kh * kw
+
+
+class DepthwiseDx(Op):
+    """dx = the transpose of depthwise in x, applied to dy"""
+
+    name = "depthwise_dx"
+
+    @dataclass(frozen=True)
+    class Attrs(Window):
+        size: tuple[int, int] = (0, 0)
+
+    @staticmethod
+    def infer(a: Attrs, dy: Type, w: Type) -> Type:
+        require_f32(dy, w)
+        require(dy.shape[3] == w.shape[2], f"{dy} does not come from weights {w}")
+        expected = a.output(a.size, w.shape[:2])
+        require(dy.shape[1:3] == expected, f"a {a.size} input gives {expected}, not {dy}")
+        return Type(dy.dtype, (dy.shape[0], *a.size, w.shape[2]))
+
+    @staticmethod
+    def ref(a: Attrs, dy: Array, w: Array) -> Array:
+        dtaps = dy[:, :, :, None, None, :] * w
+        return scatter_taps(dtaps, a, a.size)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dy, w = node.ins
+        struct = conv_struct(node.out.type, dy.type, w.shape[:2], w.shape[2], node.attrs)
+        return Call("whet_depthwise_dx_f32", (node.out, dy, w, struct), "depthwise")
+
+    @staticmethod
+    def macs(node: Node) -> int:
+        kh, kw, _ = node.ins[1].shape
+        return node.ins[0].type.elements * kh * kw
+
+
+class DepthwiseDw(Op):
+    """dw[r,s,c] = sum_{n,p,q} dy[n,p,q,c] * x[n, p*stride+r*dilation-pad, ..., c]"""
+
+    name = "depthwise_dw"
+
+    @dataclass(frozen=True)
+    class Attrs(Window):
+        kernel: tuple[int, int] = (1, 1)
+
+    @staticmethod
+    def infer(a: Attrs, dy: Type, x: Type) -> Type:
+        require_f32(dy, x)
+        expected = a.output(x.shape[1:3], a.kernel)
+        require(dy.shape[1:3] == expected, f"{x} gives {expected}, not {dy}")
+        return Type(dy.dtype, (*a.kernel, x.shape[3]))
+
+    @staticmethod
+    def ref(a: Attrs, dy: Array, x: Array) -> Array:
+        return np.einsum("npqc,npqrsc->rsc", dy, taps(x, a, a.kernel, dy.shape[1:3]))
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dy, x = node.ins
+        struct = conv_struct(x.type, dy.type, node.attrs.kernel, x.shape[3], node.attrs)
+        return Call("whet_depthwise_dw_f32", (node.out, dy, x, struct), "depthwise")
+
+    @staticmethod
+    def macs(node: Node) -> int:
+        return node.ins[0].type.elements * node.attrs.kernel[0] * node.attrs.kernel[1]

@@ -1,0 +1,217 @@
+"""Losses over class ids. Other losses are made of element-wise operators and reductions.
+
+Labels equal to `ignore_index` do not count; any other label outside 0..classes-1 is an error that
+the program reports before it computes anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ..ir import Array, Attrs, Builder, Call, DType, Node, Op, Type, Value, f32
+from ._common import d, require, require_f32
+from .linear import rows
+
+
+@dataclass(frozen=True)
+class ClassLoss(Attrs):
+    ignore_index: int = -100
+    mean: bool = True  # divide by the total weight of the labels that count, else just add
+
+
+def check_loss(x: Type, labels: Type, weight: Type | None) -> None:
+    require_f32(x)
+    require(labels.dtype is DType.I32, f"labels must be i32, not {labels}")
+    require(x.shape[:-1] == labels.shape, f"{labels} is not one label per row of {x}")
+    require(weight is None or weight.shape == x.shape[-1:], "needs one weight per class")
+
+
+def label_weights(a: ClassLoss, labels: Array, weight: Array | None, like: Array) -> Array:
+    """The weight of every row: its class weight, or 0 if the row is ignored."""
+    counts = labels.ravel() != a.ignore_index
+    w = np.ones(like.shape[-1], like.dtype) if weight is None else weight
+    return np.where(counts, w[np.where(counts, labels.ravel(), 0)], 0)
+
+
+class NllLoss(Op):
+    """loss = - sum_r w[label_r] * x[r, label_r], divided by sum_r w[label_r] if mean"""
+
+    name = "nll_loss"
+    Attrs = ClassLoss
+
+    @staticmethod
+    def infer(a: ClassLoss, x: Type, labels: Type, weight: Type | None = None) -> Type:
+        check_loss(x, labels, weight)
+        return f32()
+
+    @staticmethod
+    def ref(a: ClassLoss, x: Array, labels: Array, weight: Array | None = None) -> Array:
+        wr = label_weights(a, labels, weight, x)
+        flat = x.reshape(-1, x.shape[-1])
+        safe = np.where(labels.ravel() == a.ignore_index, 0, labels.ravel())
+        picked = np.where(wr == 0, 0, flat[np.arange(len(flat)), safe])
+        total = -(wr * picked).sum()
+        with np.errstate(invalid="ignore"):
+            return np.asarray(total / wr.sum() if a.mean else total)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        x, labels, *weight = node.ins
+        attrs = asdict(node.attrs) | {"classes": x.shape[-1]}
+        dx = b.emit(NllLossDx, douts[0], labels, *weight, name=d(x), **attrs)
+        return (dx, *(None for _ in node.ins[1:]))
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        x, labels, *weight = node.ins
+        a = node.attrs
+        sizes = (rows(x.shape), x.shape[-1], a.ignore_index, int(a.mean))
+        args = (node.out, x, labels, weight[0] if weight else None, *sizes)
+        return Call("whet_nll_loss_f32", args, "nll_loss")
+
+    @staticmethod
+    def bounds(node: Node) -> dict[int, tuple[int, int]]:
+        return {1: (node.ins[0].shape[-1], node.attrs.ignore_index)}
+
+
+class NllLossDx(Op):
+    """dx = 0, except dx[r, label_r] = -dloss * w[label_r], divided by the total weight if mean"""
+
+    name = "nll_loss_dx"
+
+    @dataclass(frozen=True)
+    class Attrs(ClassLoss):
+        classes: int = 1
+
+    @staticmethod
+    def infer(a: Attrs, dloss: Type, labels: Type, weight: Type | None = None) -> Type:
+        return Type(dloss.dtype, (*labels.shape, a.classes))
+
+    @staticmethod
+    def ref(a: Attrs, dloss: Array, labels: Array, weight: Array | None = None) -> Array:
+        dx = np.zeros((labels.size, a.classes), dloss.dtype)
+        wr = label_weights(a, labels, weight, dx)
+        safe = np.where(labels.ravel() == a.ignore_index, 0, labels.ravel())
+        scale = dloss / wr.sum() if a.mean else dloss
+        dx[np.arange(labels.size), safe] = -wr * scale
+        return dx.reshape(*labels.shape, a.classes)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dloss, labels, *weight = node.ins
+        a = node.attrs
+        sizes = (labels.type.elements, a.classes, a.ignore_index, int(a.mean))
+        args = (node.out, dloss, labels, weight[0] if weight else None, *sizes)
+        return Call("whet_nll_loss_dx_f32", args, "nll_loss")
+
+
+class CrossEntropy(Op):
+    """loss = sum_r w[label_r] * -log softmax(x_r)[label_r], divided by sum_r w[label_r] if mean
+
+    With smoothing s the row's loss is (1 - s) of that plus s / classes of sum_c w[c] * -log
+    softmax(x_r)[c]; ignored rows give none of either.
+    """
+
+    name = "cross_entropy"
+
+    @dataclass(frozen=True)
+    class Attrs(ClassLoss):
+        smoothing: float = 0.0
+
+    @staticmethod
+    def infer(a: Attrs, x: Type, labels: Type, weight: Type | None = None) -> Type:
+        check_loss(x, labels, weight)
+        return f32()
+
+    @staticmethod
+    def ref(a: Attrs, x: Array, labels: Array, weight: Array | None = None) -> Array:
+        flat = x.reshape(-1, x.shape[-1])
+        z = flat - flat.max(axis=1, keepdims=True)
+        logp = z - np.log(np.exp(z).sum(axis=1, keepdims=True))
+        wr = label_weights(a, labels, weight, x)
+        counts = labels.ravel() != a.ignore_index
+        safe = np.where(counts, labels.ravel(), 0)
+        total = -(wr * logp[np.arange(len(flat)), safe]).sum() * (1 - a.smoothing)
+        if a.smoothing:
+            w = np.ones(x.shape[-1], x.dtype) if weight is None else weight
+            smooth = np.where(counts, -(logp * w).sum(axis=1), 0).sum()
+            total = total + a.smoothing / x.shape[-1] * smooth
+        with np.errstate(invalid="ignore"):
+            return np.asarray(total / wr.sum() if a.mean else total)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        x = node.ins[0]
+        dx = b.emit(CrossEntropyDx, douts[0], *node.ins, name=d(x), **asdict(node.attrs))
+        return (dx, *(None for _ in node.ins[1:]))
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        x, labels, *weight = node.ins
+        args = (node.out, x, labels, weight[0] if weight else None, *_numbers(node, x))
+        return Call("whet_cross_entropy_f32", args, "cross_entropy")
+
+    bounds = staticmethod(NllLoss.bounds)
+
+
+def _numbers(node: Node, x: Value) -> tuple[int, int, int, int, float]:
+    a = node.attrs
+    return rows(x.shape), x.shape[-1], a.ignore_index, int(a.mean), float(a.smoothing)
+
+
+class CrossEntropyDx(Op):
+    """dx[r] = k * ((1 - s) * w[label_r] * (p - onehot) + s / classes * (p * sum w - w))
+
+    with p = softmax(x_r), k = dloss, divided by the total weight if mean; 0 for ignored rows.
+    """
+
+    name = "cross_entropy_dx"
+    Attrs = CrossEntropy.Attrs
+
+    @staticmethod
+    def infer(
+        a: CrossEntropy.Attrs, dloss: Type, x: Type, labels: Type, weight: Type | None = None
+    ) -> Type:
+        check_loss(x, labels, weight)
+        return x
+
+    @staticmethod
+    def ref(
+        a: CrossEntropy.Attrs,
+        dloss: Array,
+        x: Array,
+        labels: Array,
+        weight: Array | None = None,
+    ) -> Array:
+        classes = x.shape[-1]
+        flat = x.reshape(-1, classes)
+        e = np.exp(flat - flat.max(axis=1, keepdims=True))
+        p = e / e.sum(axis=1, keepdims=True)
+        wr = label_weights(a, labels, weight, x)
+        counts = labels.ravel() != a.ignore_index
+        onehot = np.zeros_like(p)
+        onehot[np.arange(len(p)), np.where(counts, labels.ravel(), 0)] = 1
+        dx = (1 - a.smoothing) * wr[:, None] * (p - onehot)
+        if a.smoothing:
+            w = np.ones(classes, x.dtype) if weight is None else weight
+            dx = dx + a.smoothing / classes * counts[:, None] * (p * w.sum() - w)
+        scale = dloss / wr.sum() if a.mean else dloss
+        return (dx * scale).reshape(x.shape)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dloss, x, labels, *weight = node.ins
+        args = (node.out, dloss, x, labels, weight[0] if weight else None, *_numbers(node, x))
+        return Call("whet_cross_entropy_dx_f32", args, "cross_entropy")
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 1),)

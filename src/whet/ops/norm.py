@@ -1,0 +1,296 @@
+"""Normalisations. Channels are the last axis; mean and variance are outputs, kept for backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ir import Array, Attrs, Builder, Call, Node, Op, Type, Value
+from ._common import d, require, require_f32
+from .linear import rows, sum_rows
+
+
+@dataclass(frozen=True)
+class Eps(Attrs):
+    eps: float = 1e-5
+
+
+def check_channels(x: Type, *per_channel: Type) -> None:
+    require_f32(x, *per_channel)
+    for t in per_channel:
+        require(t.shape == x.shape[-1:], f"{t} does not have one entry per channel of {x}")
+
+
+class BatchNorm(Op):
+    """y = (x - mean) / sqrt(var + eps) * w + b, with given statistics"""
+
+    name = "batch_norm"
+    Attrs = Eps
+
+    @staticmethod
+    def infer(a: Eps, x: Type, w: Type, b: Type, mean: Type, var: Type) -> Type:
+        check_channels(x, w, b, mean, var)
+        return x
+
+    @staticmethod
+    def ref(a: Eps, x: Array, w: Array, b: Array, mean: Array, var: Array) -> Array:
+        return (x - mean) / np.sqrt(var + a.eps) * w + b
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy, *_), (x, w, bias, mean, var), eps = douts, node.ins, node.attrs.eps
+        assert dy is not None
+        dx = b.emit(BatchNormDx, dy, w, var, name=d(x), eps=eps) if wants[0] else None
+        dw = b.emit(BatchNormDw, dy, x, mean, var, name=d(w), eps=eps) if wants[1] else None
+        db = sum_rows(b, dy, bias) if wants[2] else None
+        return dx, dw, db, None, None
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        x = node.ins[0]
+        args = (node.out, *node.ins, rows(x.shape), x.shape[-1], node.attrs.eps)
+        return Call("whet_batch_norm_f32", args, "batch_norm")
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),)
+
+
+class BatchNormDx(Op):
+    """dx = dy * w / sqrt(var + eps)"""
+
+    name = "batch_norm_dx"
+    Attrs = Eps
+
+    @staticmethod
+    def infer(a: Eps, dy: Type, w: Type, var: Type) -> Type:
+        check_channels(dy, w, var)
+        return dy
+
+    @staticmethod
+    def ref(a: Eps, dy: Array, w: Array, var: Array) -> Array:
+        return dy * (w / np.sqrt(var + a.eps))
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dy = node.ins[0]
+        args = (node.out, *node.ins, rows(dy.shape), dy.shape[-1], node.attrs.eps)
+        return Call("whet_batch_norm_dx_f32", args, "batch_norm")
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),)
+
+
+class BatchNormDw(Op):
+    """dw[c] = sum over rows of dy * (x - mean) / sqrt(var + eps)"""
+
+    name = "batch_norm_dw"
+    Attrs = Eps
+
+    @staticmethod
+    def infer(a: Eps, dy: Type, x: Type, mean: Type, var: Type) -> Type:
+        check_channels(dy, mean, var)
+        require(dy.shape == x.shape, f"{dy} and {x} differ")
+        return mean
+
+    @staticmethod
+    def ref(a: Eps, dy: Array, x: Array, mean: Array, var: Array) -> Array:
+        normal = (x - mean) / np.sqrt(var + a.eps)
+        return (dy * normal).reshape(-1, dy.shape[-1]).sum(axis=0)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dy = node.ins[0]
+        args = (node.out, *node.ins, rows(dy.shape), dy.shape[-1], node.attrs.eps)
+        return Call("whet_batch_norm_dw_f32", args, "batch_norm")
+
+
+class BatchNormTrain(Op):
+    """batch_norm with the mean and (biased) variance of x itself over all but the last axis
+
+    Results: y, mean, var.
+    """
+
+    name = "batch_norm_train"
+    Attrs = Eps
+
+    @staticmethod
+    def infer(a: Eps, x: Type, w: Type, b: Type) -> tuple[Type, Type, Type]:
+        check_channels(x, w, b)
+        return x, w, w
+
+    @staticmethod
+    def ref(a: Eps, x: Array, w: Array, b: Array) -> tuple[Array, Array, Array]:
+        flat = x.reshape(-1, x.shape[-1])
+        mean, var = flat.mean(axis=0), flat.var(axis=0)
+        return (x - mean) / np.sqrt(var + a.eps) * w + b, mean, var
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy, *_), (x, w, bias), (_, mean, var) = douts, node.ins, node.outs
+        assert dy is not None
+        eps = node.attrs.eps
+        dw = b.emit(BatchNormDw, dy, x, mean, var, name=d(w), eps=eps)
+        db = sum_rows(b, dy, bias)
+        dx = None
+        if wants[0]:
+            dx = b.emit(BatchNormTrainDx, dy, x, w, mean, var, dw, db, name=d(x), eps=eps)
+        return dx, dw, db
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        x = node.ins[0]
+        args = (*node.outs, *node.ins, rows(x.shape), x.shape[-1], node.attrs.eps)
+        return Call("whet_batch_norm_train_f32", args, "batch_norm")
+
+
+class BatchNormTrainDx(Op):
+    """dx = w / sqrt(var + eps) * (dy - db / rows - (x - mean) / sqrt(var + eps) * dw / rows)"""
+
+    name = "batch_norm_train_dx"
+    Attrs = Eps
+
+    @staticmethod
+    def infer(
+        a: Eps, dy: Type, x: Type, w: Type, mean: Type, var: Type, dw: Type, db: Type
+    ) -> Type:
+        check_channels(dy, w, mean, var, dw, db)
+        require(dy.shape == x.shape, f"{dy} and {x} differ")
+        return dy
+
+    @staticmethod
+    def ref(
+        a: Eps, dy: Array, x: Array, w: Array, mean: Array, var: Array, dw: Array, db: Array
+    ) -> Array:
+        n = rows(dy.shape)
+        scale = 1 / np.sqrt(var + a.eps)
+        return w * scale * (dy - db / n - (x - mean) * scale * dw / n)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dy = node.ins[0]
+        args = (node.out, *node.ins, rows(dy.shape), dy.shape[-1], node.attrs.eps)
+        return Call("whet_batch_norm_train_dx_f32", args, "batch_norm")
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 0), (0, 1))
+
+
+class GroupNorm(Op):
+    """y = (x - mean) / sqrt(var + eps) * w + b, statistics of each image and group of channels
+
+    x is [n, ..., c]; results: y, mean[n, groups], var[n, groups]. One group over x[n, c] is a
+    layer norm; as many groups as channels is an instance norm.
+    """
+
+    name = "group_norm"
+
+    @dataclass(frozen=True)
+    class Attrs(Eps):
+        groups: int = 1
+
+    @staticmethod
+    def infer(a: Attrs, x: Type, w: Type, b: Type) -> tuple[Type, Type, Type]:
+        check_channels(x, w, b)
+        require(x.shape[-1] % a.groups == 0, f"{a.groups} groups do not divide {x}")
+        stats = Type(x.dtype, (x.shape[0], a.groups))
+        return x, stats, stats
+
+    @staticmethod
+    def ref(a: Attrs, x: Array, w: Array, b: Array) -> tuple[Array, Array, Array]:
+        split = x.reshape(x.shape[0], -1, a.groups, x.shape[-1] // a.groups)
+        mean, var = split.mean(axis=(1, 3)), split.var(axis=(1, 3))
+        normal = (split - mean[:, None, :, None]) / np.sqrt(var + a.eps)[:, None, :, None]
+        return normal.reshape(x.shape) * w + b, mean, var
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy, *_), (x, w, bias), (_, mean, var) = douts, node.ins, node.outs
+        assert dy is not None
+        attrs = dict(eps=node.attrs.eps, groups=node.attrs.groups)
+        dx = b.emit(GroupNormDx, dy, x, w, mean, var, name=d(x), **attrs) if wants[0] else None
+        dw = b.emit(GroupNormDw, dy, x, mean, var, name=d(w), **attrs) if wants[1] else None
+        db = sum_rows(b, dy, bias) if wants[2] else None
+        return dx, dw, db
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        args = (*node.outs, *node.ins, *group_sizes(node.ins[0].type, node.attrs), node.attrs.eps)
+        return Call("whet_group_norm_f32", args, "group_norm")
+
+
+def group_sizes(x: Type, a: GroupNorm.Attrs) -> tuple[int, int, int, int]:
+    """images, pixels per image, channels, groups"""
+    n, c = x.shape[0], x.shape[-1]
+    return n, x.elements // (n * c), c, a.groups
+
+
+class GroupNormDx(Op):
+    """dx = (g - mean(g) - xhat * mean(g * xhat)) / sqrt(var + eps), where g = dy * w"""
+
+    name = "group_norm_dx"
+    Attrs = GroupNorm.Attrs
+
+    @staticmethod
+    def infer(
+        a: GroupNorm.Attrs, dy: Type, x: Type, w: Type, mean: Type, var: Type
+    ) -> Type:
+        check_channels(dy, w)
+        require(dy.shape == x.shape and mean.shape == var.shape, f"{dy} and {x} differ")
+        return dy
+
+    @staticmethod
+    def ref(
+        a: GroupNorm.Attrs, dy: Array, x: Array, w: Array, mean: Array, var: Array
+    ) -> Array:
+        shape = (x.shape[0], -1, a.groups, x.shape[-1] // a.groups)
+        scale = 1 / np.sqrt(var + a.eps)[:, None, :, None]
+        normal = (x.reshape(shape) - mean[:, None, :, None]) * scale
+        g = (dy * w).reshape(shape)
+        g1 = g.mean(axis=(1, 3), keepdims=True)
+        g2 = (g * normal).mean(axis=(1, 3), keepdims=True)
+        return ((g - g1 - normal * g2) * scale).reshape(x.shape)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        sizes = group_sizes(node.ins[0].type, node.attrs)
+        args = (node.out, *node.ins, *sizes, node.attrs.eps)
+        return Call("whet_group_norm_dx_f32", args, "group_norm")
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 0), (0, 1))
+
+
+class GroupNormDw(Op):
+    """dw[c] = sum over images and pixels of dy * xhat"""
+
+    name = "group_norm_dw"
+    Attrs = GroupNorm.Attrs
+
+    @staticmethod
+    def infer(a: GroupNorm.Attrs, dy: Type, x: Type, mean: Type, var: Type) -> Type:
+        require(dy.shape == x.shape, f"{dy} and {x} differ")
+        return Type(dy.dtype, dy.shape[-1:])
+
+    @staticmethod
+    def ref(a: GroupNorm.Attrs, dy: Array, x: Array, mean: Array, var: Array) -> Array:
+        shape = (x.shape[0], -1, a.groups, x.shape[-1] // a.groups)
+        scale = 1 / np.sqrt(var + a.eps)[:, None, :, None]
+        normal = (x.reshape(shape) - mean[:, None, :, None]) * scale
+        return (dy.reshape(shape) * normal).sum(axis=(0, 1)).reshape(-1)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        sizes = group_sizes(node.ins[0].type, node.attrs)
+        args = (node.out, *node.ins, *sizes, node.attrs.eps)
+        return Call("whet_group_norm_dw_f32", args, "group_norm")

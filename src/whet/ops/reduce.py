@@ -1,0 +1,198 @@
+"""Reductions over axes, and `expand`, their mirror image. Reduced axes stay with size 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ir import Array, Attrs, Builder, Call, Node, Op, Struct, Type, Value
+from ._common import broadcast_shapes, collapse, d, padded, require, require_f32, strides
+
+
+@dataclass(frozen=True)
+class Axes(Attrs):
+    axes: tuple[int, ...] = ()
+
+
+def reduce_struct(full: tuple[int, ...], small: tuple[int, ...]) -> Struct:
+    """Walk the large array row by row; `step` says how the small one moves along."""
+    aligned = (1,) * (len(full) - len(small)) + small
+    dims, (step,) = collapse(full, strides(aligned))
+    fields = (("rank", len(dims)), ("dims", padded(dims, 1)), ("step", padded(step)))
+    return Struct("whet_reduce_t", fields)
+
+
+class Reduce(Op):
+    Attrs = Axes
+
+    @staticmethod
+    def infer(a: Axes, x: Type) -> Type:
+        require_f32(x)
+        require(all(0 <= i < x.rank for i in a.axes), f"axes {a.axes} out of range for {x}")
+        shape = tuple(1 if i in a.axes else n for i, n in enumerate(x.shape))
+        return Type(x.dtype, shape)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        (x,) = node.ins
+        y = node.out
+        struct = reduce_struct(x.shape, y.shape)
+        args = (y, x, y.type.elements, x.type.elements // y.type.elements, struct)
+        return Call(f"whet_{node.op.name}_f32", args, node.op.name)
+
+
+class Sum(Reduce):
+    """y = sum of x over axes"""
+
+    name = "sum"
+
+    @staticmethod
+    def ref(a: Axes, x: Array) -> Array:
+        return x.sum(axis=a.axes, keepdims=True)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        (x,) = node.ins
+        return (b.emit(Expand, douts[0], name=d(x), shape=x.shape),)
+
+
+class Mean(Reduce):
+    """y = mean of x over axes"""
+
+    name = "mean"
+
+    @staticmethod
+    def ref(a: Axes, x: Array) -> Array:
+        return x.mean(axis=a.axes, keepdims=True)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        (x,) = node.ins
+        scale = node.out.type.elements / x.type.elements
+        return (b.emit(Expand, douts[0], name=d(x), shape=x.shape, scale=scale),)
+
+
+class Amax(Reduce):
+    """y = max of x over axes; equal maxima share the gradient"""
+
+    name = "amax"
+
+    @staticmethod
+    def ref(a: Axes, x: Array) -> Array:
+        return x.max(axis=a.axes, keepdims=True)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        from .binary import Div, Eq, Mul, Where
+
+        assert douts[0] is not None
+        (x,) = node.ins
+        one, zero = b.const(np.float32(1)), b.const(np.float32(0))
+        hit = b.emit(Where, b.emit(Eq, x, node.out), one, zero)
+        share = b.emit(Div, douts[0], b.emit(Sum, hit, axes=node.attrs.axes))
+        return (b.emit(Mul, hit, share, name=d(x)),)
+
+
+class Norm(Reduce):
+    """y = sqrt(sum of x^2 over axes); the gradient where y = 0 is 0"""
+
+    name = "norm"
+
+    @staticmethod
+    def ref(a: Axes, x: Array) -> Array:
+        return np.sqrt((x * x).sum(axis=a.axes, keepdims=True))
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        (x,) = node.ins
+        return (b.emit(NormDx, douts[0], x, node.out, name=d(x)),)
+
+
+class NormDx(Op):
+    """dx = y > 0 ? dy * x / y : 0"""
+
+    name = "norm_dx"
+
+    @staticmethod
+    def infer(a: Attrs, dy: Type, x: Type, y: Type) -> Type:
+        require_f32(dy, x, y)
+        require(dy.shape == y.shape, "dy and y differ")
+        require(broadcast_shapes(x.shape, y.shape) == x.shape, "y is no reduction of x")
+        return x
+
+    @staticmethod
+    def ref(a: Attrs, dy: Array, x: Array, y: Array) -> Array:
+        return np.where(y > 0, dy * x / np.where(y > 0, y, 1), 0)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dy, x, y = node.ins
+        struct = reduce_struct(x.shape, y.shape)
+        return Call("whet_norm_dx_f32", (node.out, dy, x, y, struct), "norm")
+
+
+class Expand(Op):
+    """y = scale * x, repeated along axes of size 1 until it has the given shape"""
+
+    name = "expand"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        shape: tuple[int, ...] = ()
+        scale: float = 1.0
+
+    @staticmethod
+    def infer(a: Attrs, x: Type) -> Type:
+        require_f32(x)
+        require(broadcast_shapes(x.shape, a.shape) == a.shape, f"{x} does not expand to {a.shape}")
+        return Type(x.dtype, a.shape)
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.broadcast_to(x * x.dtype.type(a.scale), a.shape)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        from .binary import Mul
+
+        assert douts[0] is not None
+        dx = sum_to(b, douts[0], node.ins[0])
+        if node.attrs.scale != 1.0:
+            dx = b.emit(Mul, dx, b.const(np.float32(node.attrs.scale)))
+        return (dx,)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        struct = reduce_struct(node.out.shape, node.ins[0].shape)
+        return Call("whet_expand_f32", (node.out, *node.ins, node.attrs.scale, struct), "expand")
+
+
+def sum_to(b: Builder, grad: Value, like: Value) -> Value:
+    """Undo broadcasting: sum `grad` down to the shape of `like`; `grad` itself if equal."""
+    from .shape import Reshape
+
+    if grad.shape == like.shape:
+        return grad
+    aligned = (1,) * (grad.type.rank - like.type.rank) + like.shape
+    axes = tuple(i for i, n in enumerate(aligned) if n == 1 and grad.shape[i] != 1)
+    if axes:
+        grad = b.emit(Sum, grad, name=d(like), axes=axes)
+    if grad.shape != like.shape:
+        grad = b.emit(Reshape, grad, name=d(like), shape=like.shape)
+    return grad
+
+

@@ -1,0 +1,142 @@
+"""Nearest and bilinear resampling of NHWC activations."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ..ir import Array, Attrs, Builder, Call, Node, Op, Type, Value
+from ._common import d, require, require_f32
+
+
+@dataclass(frozen=True)
+class Scale(Attrs):
+    """`step` is how far the source moves per target pixel, in each direction."""
+
+    out: tuple[int, int] = (1, 1)
+    step: tuple[float, float] = (1.0, 1.0)
+    align_corners: bool = False
+
+
+def nearest(a: Scale, axis: int, size: int) -> Array:
+    """The source index of every target index along an axis."""
+    target = np.arange(a.out[axis], dtype=np.float32)
+    return np.minimum(np.floor(target * np.float32(a.step[axis])).astype(np.int64), size - 1)
+
+
+def blend(a: Scale, axis: int, size: int, dtype: np.dtype[np.floating]) -> Array:
+    """The matrix [out, in] that resamples one axis linearly."""
+    target = np.arange(a.out[axis], dtype=dtype)
+    step = dtype.type(a.step[axis])
+    half = dtype.type(0.5)
+    source = target * step if a.align_corners else (target + half) * step - half
+    source = np.maximum(source, 0)
+    low = np.minimum(source.astype(np.int64), size - 1)
+    high = np.minimum(low + 1, size - 1)
+    weight = source - low
+    matrix = np.zeros((a.out[axis], size), dtype)
+    np.add.at(matrix, (np.arange(a.out[axis]), low), 1 - weight)
+    np.add.at(matrix, (np.arange(a.out[axis]), high), weight)
+    return matrix
+
+
+class Resize(Op):
+    Attrs = Scale
+
+    @staticmethod
+    def infer(a: Scale, x: Type) -> Type:
+        require_f32(x)
+        require(x.rank == 4, f"needs x[n,h,w,c], got {x}")
+        return Type(x.dtype, (x.shape[0], *a.out, x.shape[3]))
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        return _call(node, node.ins[0].shape)
+
+
+class ResizeDx(Op):
+    @dataclass(frozen=True)
+    class Attrs(Scale):
+        size: tuple[int, int] = (1, 1)
+
+    @staticmethod
+    def infer(a: Attrs, dy: Type) -> Type:
+        require_f32(dy)
+        require(dy.shape[1:3] == a.out, f"{dy} is not {a.out}")
+        return Type(dy.dtype, (dy.shape[0], *a.size, dy.shape[3]))
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        return _call(node, node.out.shape)
+
+
+def _call(node: Node, small: tuple[int, ...]) -> Call:
+    a = node.attrs
+    corners = (int(a.align_corners),) if "bilinear" in node.op.name else ()
+    args = (node.out, *node.ins, *small, *a.out, *map(float, a.step), *corners)
+    return Call(f"whet_{node.op.name}_f32", args, node.op.name.removesuffix("_dx"))
+
+
+class UpsampleNearest(Resize):
+    """y[n,p,q,c] = x[n, floor(p * step), floor(q * step), c]"""
+
+    name = "upsample_nearest"
+
+    @staticmethod
+    def ref(a: Scale, x: Array) -> Array:
+        rows, cols = nearest(a, 0, x.shape[1]), nearest(a, 1, x.shape[2])
+        return x[:, rows][:, :, cols]
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        (x,) = node.ins
+        attrs = asdict(node.attrs)
+        return (b.emit(UpsampleNearestDx, douts[0], name=d(x), size=x.shape[1:3], **attrs),)
+
+
+class UpsampleNearestDx(ResizeDx):
+    """dx = every dy, added to the pixel it was copied from"""
+
+    name = "upsample_nearest_dx"
+
+    @staticmethod
+    def ref(a: ResizeDx.Attrs, dy: Array) -> Array:
+        dx = np.zeros((dy.shape[0], *a.size, dy.shape[3]), dy.dtype)
+        rows, cols = nearest(a, 0, a.size[0]), nearest(a, 1, a.size[1])
+        np.add.at(dx, (slice(None), rows[:, None], cols[None, :]), dy)
+        return dx
+
+
+class UpsampleBilinear(Resize):
+    """y = x resampled linearly along both axes"""
+
+    name = "upsample_bilinear"
+
+    @staticmethod
+    def ref(a: Scale, x: Array) -> Array:
+        rows, cols = blend(a, 0, x.shape[1], x.dtype), blend(a, 1, x.shape[2], x.dtype)
+        return np.einsum("ph,qw,nhwc->npqc", rows, cols, x, optimize=True)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        (x,) = node.ins
+        attrs = asdict(node.attrs)
+        return (b.emit(UpsampleBilinearDx, douts[0], name=d(x), size=x.shape[1:3], **attrs),)
+
+
+class UpsampleBilinearDx(ResizeDx):
+    """dx = the transpose of upsample_bilinear, applied to dy"""
+
+    name = "upsample_bilinear_dx"
+
+    @staticmethod
+    def ref(a: ResizeDx.Attrs, dy: Array) -> Array:
+        rows, cols = blend(a, 0, a.size[0], dy.dtype), blend(a, 1, a.size[1], dy.dtype)
+        return np.einsum("ph,qw,npqc->nhwc", rows, cols, dy, optimize=True)

@@ -1,0 +1,347 @@
+"""Operators that move elements and compute nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ir import Array, Attrs, Builder, Call, DType, Node, Op, Struct, Type, Value
+from ._common import around, collapse, d, padded, require, strides
+
+
+class Reshape(Op):
+    """The same bytes under another shape; costs nothing"""
+
+    name = "reshape"
+    view = True
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        shape: tuple[int, ...] = ()
+
+    @staticmethod
+    def infer(a: Attrs, x: Type) -> Type:
+        require(math.prod(a.shape) == x.elements, f"{x} does not reshape to {a.shape}")
+        return Type(x.dtype, a.shape)
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return x.reshape(a.shape)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        (x,) = node.ins
+        return (b.emit(Reshape, douts[0], name=d(x), shape=x.shape),)
+
+    @staticmethod
+    def call(node: Node) -> None:
+        return None
+
+
+class Transpose(Op):
+    """y[i_perm[0], i_perm[1], ...] = x[i_0, i_1, ...]"""
+
+    name = "transpose"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        perm: tuple[int, ...] = ()
+
+    @staticmethod
+    def infer(a: Attrs, x: Type) -> Type:
+        require(sorted(a.perm) == list(range(x.rank)), f"{a.perm} is no order of {x}'s axes")
+        return Type(x.dtype, tuple(x.shape[i] for i in a.perm))
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return x.transpose(a.perm)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        inverse = tuple(int(i) for i in np.argsort(node.attrs.perm))
+        return (b.emit(Transpose, douts[0], name=d(node.ins[0]), perm=inverse),)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        (x,) = node.ins
+        steps = [strides(x.shape)[i] for i in node.attrs.perm]
+        dims, (step,) = collapse(node.out.shape, steps)
+        fields = (("rank", len(dims)), ("dims", padded(dims, 1)), ("step", padded(step)))
+        size = node.out.type.dtype.size * 8
+        return Call(f"whet_gather_x{size}", (node.out, x, 0, Struct("whet_walk_t", fields)), "gather")
+
+
+class Slice(Op):
+    """y[..., i, ...] = x[..., start + step * i, ...] along one axis"""
+
+    name = "slice"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        axis: int = 0
+        start: int = 0
+        stop: int = 0
+        step: int = 1
+
+    @staticmethod
+    def infer(a: Attrs, x: Type) -> Type:
+        require(0 <= a.axis < x.rank, f"axis {a.axis} out of range for {x}")
+        fits = 0 <= a.start <= a.stop <= x.shape[a.axis] and a.step > 0
+        require(fits, f"{a.start}:{a.stop}:{a.step} is not inside axis {a.axis} of {x}")
+        n = len(range(a.start, a.stop, a.step))
+        require(n > 0, "the slice is empty")
+        return Type(x.dtype, (*x.shape[: a.axis], n, *x.shape[a.axis + 1 :]))
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return x[(slice(None),) * a.axis + (slice(a.start, a.stop, a.step),)]
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        (x,), a = node.ins, node.attrs
+        size = x.shape[a.axis]
+        return (
+            b.emit(SliceDx, douts[0], name=d(x), axis=a.axis, start=a.start, step=a.step, size=size),
+        )
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        (x,), a = node.ins, node.attrs
+        steps = strides(x.shape)
+        start = a.start * math.prod(x.shape[a.axis + 1 :])
+        steps[a.axis] *= a.step
+        dims, (step,) = collapse(node.out.shape, steps)
+        fields = (("rank", len(dims)), ("dims", padded(dims, 1)), ("step", padded(step)))
+        size = node.out.type.dtype.size * 8
+        args = (node.out, x, start, Struct("whet_walk_t", fields))
+        return Call(f"whet_gather_x{size}", args, "gather")
+
+
+class SliceDx(Op):
+    """dx = 0, except dx[..., start + step * i, ...] = dy[..., i, ...]"""
+
+    name = "slice_dx"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        axis: int = 0
+        start: int = 0
+        step: int = 1
+        size: int = 0
+
+    @staticmethod
+    def infer(a: Attrs, dy: Type) -> Type:
+        last = a.start + a.step * (dy.shape[a.axis] - 1)
+        require(last < a.size, f"{dy} does not fit into {a.size} along axis {a.axis}")
+        return Type(dy.dtype, (*dy.shape[: a.axis], a.size, *dy.shape[a.axis + 1 :]))
+
+    @staticmethod
+    def ref(a: Attrs, dy: Array) -> Array:
+        shape = (*dy.shape[: a.axis], a.size, *dy.shape[a.axis + 1 :])
+        dx = np.zeros(shape, dy.dtype)
+        n = dy.shape[a.axis]
+        dx[(slice(None),) * a.axis + (slice(a.start, a.start + a.step * n, a.step),)] = dy
+        return dx
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        (dy,), a = node.ins, node.attrs
+        outer, n, inner = around(dy.shape, a.axis)
+        args = (node.out, dy, outer, n, inner, a.size, a.start, a.step)
+        return Call("whet_slice_dx_f32", args, "slice_dx")
+
+
+class Concat(Op):
+    """y = the operands one after the other along an axis"""
+
+    name = "concat"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        axis: int = 0
+
+    @staticmethod
+    def infer(a: Attrs, *xs: Type) -> Type:
+        require(len(xs) > 0, "nothing to concatenate")
+        for x in xs:
+            rest = (*x.shape[: a.axis], *x.shape[a.axis + 1 :])
+            first = (*xs[0].shape[: a.axis], *xs[0].shape[a.axis + 1 :])
+            require(rest == first and x.dtype is xs[0].dtype, f"{xs[0]} and {x} do not fit")
+        n = sum(x.shape[a.axis] for x in xs)
+        return Type(xs[0].dtype, (*xs[0].shape[: a.axis], n, *xs[0].shape[a.axis + 1 :]))
+
+    @staticmethod
+    def ref(a: Attrs, *xs: Array) -> Array:
+        return np.concatenate(xs, axis=a.axis)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy,), axis, start = douts, node.attrs.axis, 0
+        assert dy is not None
+        grads: list[Value | None] = []
+        for x, want in zip(node.ins, wants, strict=True):
+            stop = start + x.shape[axis]
+            grad = b.emit(Slice, dy, name=d(x), axis=axis, start=start, stop=stop) if want else None
+            grads.append(grad)
+            start = stop
+        return tuple(grads)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        size = node.out.type.dtype.size
+        rows, _, inner = around(node.out.shape, node.attrs.axis)
+        widths = tuple(x.shape[node.attrs.axis] * inner * size for x in node.ins)
+        return Call("whet_concat", (node.out, node.ins, widths, len(widths), rows), "concat")
+
+
+class Pad(Op):
+    """y = x inside a border of a constant value"""
+
+    name = "pad"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        low: tuple[int, ...] = ()
+        high: tuple[int, ...] = ()
+        value: float = 0.0
+
+    @staticmethod
+    def infer(a: Attrs, x: Type) -> Type:
+        require(len(a.low) == len(a.high) == x.rank, f"needs {x.rank} widths on either side")
+        require(min((*a.low, *a.high)) >= 0, "widths must not be negative")
+        shape = tuple(lo + n + hi for lo, n, hi in zip(a.low, x.shape, a.high, strict=True))
+        require(x.dtype is DType.F32, f"needs f32, got {x}")
+        return Type(x.dtype, shape)
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.pad(x, list(zip(a.low, a.high, strict=True)), constant_values=a.value)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (x,), dx = node.ins, douts[0]
+        assert dx is not None
+        for axis, (low, n) in enumerate(zip(node.attrs.low, x.shape, strict=True)):
+            if dx.shape[axis] != n:
+                dx = b.emit(Slice, dx, name=d(x), axis=axis, start=low, stop=low + n)
+        return (dx,)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        (x,), y = node.ins, node.out
+        steps = [math.prod(y.shape[i + 1 :]) for i in range(y.type.rank)]
+        start = sum(lo * s for lo, s in zip(node.attrs.low, steps, strict=True))
+        dims, (step,) = collapse(x.shape, steps)
+        fields = (("rank", len(dims)), ("dims", padded(dims, 1)), ("step", padded(step)))
+        struct = Struct("whet_walk_t", fields)
+        return Call("whet_pad_f32", (y, x, y.type.elements, start, node.attrs.value, struct), "pad")
+
+
+class Take(Op):
+    """y[..., j, ...] = x[..., index[j], ...] along one axis; an embedding is a take along axis 0"""
+
+    name = "take"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        axis: int = 0
+        skip: int = -1  # rows of this index get no gradient (an embedding's padding)
+
+    @staticmethod
+    def infer(a: Attrs, x: Type, index: Type) -> Type:
+        require(index.dtype is DType.I32, f"the index must be i32, not {index}")
+        require(x.dtype is DType.F32, f"needs f32, got {x}")
+        return Type(x.dtype, (*x.shape[: a.axis], *index.shape, *x.shape[a.axis + 1 :]))
+
+    @staticmethod
+    def ref(a: Attrs, x: Array, index: Array) -> Array:
+        return np.take(x, index, axis=a.axis)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        x, index = node.ins
+        attrs = dict(axis=node.attrs.axis, skip=node.attrs.skip, size=x.shape[node.attrs.axis])
+        return b.emit(TakeDx, douts[0], index, name=d(x), **attrs), None
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        x, index = node.ins
+        outer, n, inner = around(x.shape, node.attrs.axis)
+        args = (node.out, x, index, outer, n, inner, index.type.elements)
+        return Call("whet_take_f32", args, "take")
+
+    @staticmethod
+    def bounds(node: Node) -> dict[int, tuple[int, int]]:
+        return {1: (node.ins[0].shape[node.attrs.axis], -1)}
+
+
+class TakeDx(Op):
+    """dx = 0, then dx[..., index[j], ...] += dy[..., j, ...] for every j"""
+
+    name = "take_dx"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        axis: int = 0
+        skip: int = -1
+        size: int = 0
+
+    @staticmethod
+    def infer(a: Attrs, dy: Type, index: Type) -> Type:
+        rest = dy.shape[a.axis + index.rank :]
+        return Type(dy.dtype, (*dy.shape[: a.axis], a.size, *rest))
+
+    @staticmethod
+    def ref(a: Attrs, dy: Array, index: Array) -> Array:
+        outer = math.prod(dy.shape[: a.axis])
+        rest = dy.shape[a.axis + index.ndim :]
+        rows = dy.reshape(outer, index.size, math.prod(rest))
+        dx = np.zeros((outer, a.size, rows.shape[2]), dy.dtype)
+        keep = index.ravel() != a.skip
+        np.add.at(dx, (slice(None), index.ravel()[keep]), rows[:, keep])
+        return dx.reshape(*dy.shape[: a.axis], a.size, *rest)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dy, index = node.ins
+        outer, n, inner = around(node.out.shape, node.attrs.axis)
+        args = (node.out, dy, index, outer, n, inner, index.type.elements, node.attrs.skip)
+        return Call("whet_take_dx_f32", args, "take")
+
+
+class Detach(Op):
+    """y = x, but no gradient passes"""
+
+    name = "detach"
+    view = True
+    differentiable = False
+
+    @staticmethod
+    def infer(a: Attrs, x: Type) -> Type:
+        return x
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return x
+
+    @staticmethod
+    def call(node: Node) -> None:
+        return None

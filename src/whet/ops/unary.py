@@ -1,0 +1,486 @@
+"""Element-wise functions of one value, each with its derivative operator `<name>_dx`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..ir import Array, Attrs, Builder, Call, Node, Op, Type, Value
+from ._common import d, require_f32, require_same
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def erf(x: Array) -> Array:
+    return np.asarray(_erf(x)).astype(x.dtype)
+
+
+def sigmoid(x: Array) -> Array:
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
+
+
+class Unary(Op):
+    """y[i] = f(x[i]). A subclass gives `ref` and `slope`, the derivative dy/dx.
+
+    `keeps` says what the slope is a function of: the operand "x" or the result "y". The backward
+    pass keeps just that.
+    """
+
+    keeps: ClassVar[str] = "x"
+    slope: ClassVar[Callable[..., Array]]
+    dx: ClassVar[type[Op]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "slope" in cls.__dict__:
+            cls.dx = _derivative(cls)
+
+    @staticmethod
+    def infer(a: Attrs, x: Type) -> Type:
+        require_f32(x)
+        return x
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy,) = douts
+        assert dy is not None and issubclass(node.op, Unary)
+        (x,) = node.ins
+        kept = x if node.op.keeps == "x" else node.out
+        attrs = {f.name: getattr(node.attrs, f.name) for f in fields(node.attrs)}
+        return (b.emit(node.op.dx, dy, kept, name=d(x), **attrs),)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        numbers = (getattr(node.attrs, f.name) for f in fields(node.attrs))
+        args = (node.out, *node.ins, node.out.type.elements, *numbers)
+        family = node.op.name.removesuffix("_dx")
+        return Call(f"whet_{node.op.name}_f32", args, family)
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return tuple((0, i) for i in range(len(node.ins)))
+
+
+def _derivative(forward: type[Unary]) -> type[Op]:
+    class Dx(Op):
+        __doc__ = f"dx = dy * d{forward.name}/dx, from {forward.keeps}"
+        name = f"{forward.name}_dx"
+        Attrs = forward.Attrs
+
+        @staticmethod
+        def infer(a: Attrs, dy: Type, kept: Type) -> Type:
+            require_f32(dy, kept)
+            require_same(dy, kept)
+            return dy
+
+        @staticmethod
+        def ref(a: Attrs, dy: Array, kept: Array) -> Array:
+            return dy * forward.slope(a, kept)
+
+        call = staticmethod(Unary.call)
+        inplace = staticmethod(Unary.inplace)
+
+    Dx.__name__ = Dx.__qualname__ = f"{forward.__name__}Dx"
+    return Dx
+
+
+class Relu(Unary):
+    """y = max(x, 0)"""
+
+    name = "relu"
+    keeps = "y"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.maximum(x, 0)
+
+    @staticmethod
+    def slope(a: Attrs, y: Array) -> Array:
+        return y > 0
+
+
+class LeakyRelu(Unary):
+    """y = x > 0 ? x : slope * x"""
+
+    name = "leaky_relu"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        negative_slope: float = 0.01
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.where(x > 0, x, a.negative_slope * x)
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        return np.where(x > 0, 1.0, a.negative_slope)
+
+
+class Hardtanh(Unary):
+    """y = min(max(x, low), high); relu6 is hardtanh(0, 6). The slope at the corners is 0."""
+
+    name = "hardtanh"
+    keeps = "y"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        low: float = -1.0
+        high: float = 1.0
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.clip(x, a.low, a.high)
+
+    @staticmethod
+    def slope(a: Attrs, y: Array) -> Array:
+        return (y > a.low) & (y < a.high)
+
+
+class Clamp(Unary):
+    """y = min(max(x, low), high). The slope at the corners is 1, unlike hardtanh's."""
+
+    name = "clamp"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        low: float = -math.inf
+        high: float = math.inf
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.minimum(np.maximum(x, a.low), a.high)
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        return (x >= a.low) & (x <= a.high)
+
+
+class Hardsigmoid(Unary):
+    """y = min(max(x / 6 + 1/2, 0), 1)"""
+
+    name = "hardsigmoid"
+    keeps = "y"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.clip(x / 6 + 0.5, 0, 1)
+
+    @staticmethod
+    def slope(a: Attrs, y: Array) -> Array:
+        return np.where((y > 0) & (y < 1), y.dtype.type(1) / 6, 0)
+
+
+class Hardswish(Unary):
+    """y = x * min(max(x / 6 + 1/2, 0), 1)"""
+
+    name = "hardswish"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return x * np.clip(x / 6 + 0.5, 0, 1)
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        return np.where(x <= -3, 0, np.where(x >= 3, 1, x / 3 + 0.5))
+
+
+class Sigmoid(Unary):
+    """y = 1 / (1 + exp(-x))"""
+
+    name = "sigmoid"
+    keeps = "y"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return sigmoid(x)
+
+    @staticmethod
+    def slope(a: Attrs, y: Array) -> Array:
+        return y * (1 - y)
+
+
+class Tanh(Unary):
+    """y = tanh(x)"""
+
+    name = "tanh"
+    keeps = "y"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.tanh(x)
+
+    @staticmethod
+    def slope(a: Attrs, y: Array) -> Array:
+        return 1 - y * y
+
+
+class Silu(Unary):
+    """y = x * sigmoid(x)"""
+
+    name = "silu"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return x * sigmoid(x)
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        s = sigmoid(x)
+        return s * (1 + x * (1 - s))
+
+
+class Gelu(Unary):
+    """y = x * Phi(x), with Phi the normal distribution function"""
+
+    name = "gelu"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return 0.5 * x * (1 + erf(x / math.sqrt(2)))
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        density = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+        return 0.5 * (1 + erf(x / math.sqrt(2))) + x * density
+
+
+_TANH_SCALE = math.sqrt(2 / math.pi)
+
+
+class GeluTanh(Unary):
+    """y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))"""
+
+    name = "gelu_tanh"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return 0.5 * x * (1 + np.tanh(_TANH_SCALE * (x + 0.044715 * x * x * x)))
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        t = np.tanh(_TANH_SCALE * (x + 0.044715 * x * x * x))
+        inner = _TANH_SCALE * (1 + 3 * 0.044715 * x * x)
+        return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner
+
+
+class Elu(Unary):
+    """y = scale * (x > 0 ? x : alpha * (exp(input_scale * x) - 1)); selu and celu are this too"""
+
+    name = "elu"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        alpha: float = 1.0
+        scale: float = 1.0
+        input_scale: float = 1.0
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        negative = a.alpha * np.expm1(a.input_scale * np.minimum(x, 0))
+        return a.scale * np.where(x > 0, x, negative)
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        negative = a.alpha * a.input_scale * np.exp(a.input_scale * np.minimum(x, 0))
+        return a.scale * np.where(x > 0, 1.0, negative)
+
+
+class Softplus(Unary):
+    """y = log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold"""
+
+    name = "softplus"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        beta: float = 1.0
+        threshold: float = math.inf
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        z = a.beta * x
+        smooth = (np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))) / a.beta
+        return np.where(z > a.threshold, x, smooth)
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        z = a.beta * x
+        return np.where(z > a.threshold, 1.0, sigmoid(z))
+
+
+class Huber(Unary):
+    """y = |x| < delta ? x^2 / 2 : delta * (|x| - delta / 2)"""
+
+    name = "huber"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        delta: float = 1.0
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        size = np.abs(x)
+        return np.where(size < a.delta, 0.5 * x * x, a.delta * (size - 0.5 * a.delta))
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        return np.clip(x, -a.delta, a.delta)
+
+
+class Exp(Unary):
+    """y = exp(x)"""
+
+    name = "exp"
+    keeps = "y"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.exp(x)
+
+    @staticmethod
+    def slope(a: Attrs, y: Array) -> Array:
+        return y
+
+
+class Log(Unary):
+    """y = log(x)"""
+
+    name = "log"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.log(x)
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        return 1 / x
+
+
+class Sqrt(Unary):
+    """y = sqrt(x)"""
+
+    name = "sqrt"
+    keeps = "y"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.sqrt(x)
+
+    @staticmethod
+    def slope(a: Attrs, y: Array) -> Array:
+        return 0.5 / y
+
+
+class Rsqrt(Unary):
+    """y = 1 / sqrt(x)"""
+
+    name = "rsqrt"
+    keeps = "y"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return 1 / np.sqrt(x)
+
+    @staticmethod
+    def slope(a: Attrs, y: Array) -> Array:
+        return -0.5 * y * y * y
+
+
+class Abs(Unary):
+    """y = |x|; the slope at 0 is 0"""
+
+    name = "abs"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.abs(x)
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        return np.sign(x)
+
+
+class Sin(Unary):
+    """y = sin(x)"""
+
+    name = "sin"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.sin(x)
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        return np.cos(x)
+
+
+class Cos(Unary):
+    """y = cos(x)"""
+
+    name = "cos"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.cos(x)
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        return -np.sin(x)
+
+
+class Erf(Unary):
+    """y = 2/sqrt(pi) * integral of exp(-t^2) from 0 to x"""
+
+    name = "erf"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return erf(x)
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        return 2 / math.sqrt(math.pi) * np.exp(-x * x)
+
+
+class Pow(Unary):
+    """y = x ^ exponent, for a constant exponent"""
+
+    name = "pow"
+
+    @dataclass(frozen=True)
+    class Attrs(Attrs):
+        exponent: float = 2.0
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return np.power(x, a.exponent)
+
+    @staticmethod
+    def slope(a: Attrs, x: Array) -> Array:
+        if a.exponent == 0:
+            return np.zeros_like(x)
+        return a.exponent * np.power(x, a.exponent - 1)
+
+
+class Neg(Unary):
+    """y = -x"""
+
+    name = "neg"
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        return -x
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        return (b.emit(Neg, douts[0], name=d(node.ins[0])),)

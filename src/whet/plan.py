@@ -1,0 +1,194 @@
+"""Decide where every value lives: lifetimes, shared storage, offsets in one arena.
+
+A Plan is not a Graph, so no pass can run after planning by accident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .errors import InternalError
+from .ir import Graph, Role, Value
+
+ALIGN = 16
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A piece of the arena, held by one or more values from step `first` to step `last`."""
+
+    values: tuple[Value, ...]
+    bytes: int
+    first: int
+    last: int
+    offset: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.bytes
+
+    def meets(self, other: Buffer) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where each value of one entry point lives.
+
+    `home` maps a value to the leaf whose storage it uses, or to its buffer in the arena.
+    `copies` are the updates that could not be proven safe in place: they are copied at the end.
+    `lower_bound` is the largest sum of bytes alive at one time; no placement can need less.
+    """
+
+    graph: Graph
+    home: Mapping[Value, Value | Buffer]
+    buffers: tuple[Buffer, ...]
+    copies: tuple[tuple[Value, Value], ...]
+    arena: int
+    lower_bound: int
+    peak: int  # index of the node at which the lower bound is reached
+
+
+class _Storage:
+    """Which values share storage: a union of values, each union rooted in a leaf or a buffer."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.parent: dict[Value, Value] = {}
+        self.made: dict[Value, int] = {leaf: -1 for leaf in graph.leaves}
+        self.reads: dict[Value, list[int]] = {}
+        for i, node in enumerate(graph.nodes):
+            for value in node.ins:
+                self.reads.setdefault(value, []).append(i)
+            for value in node.outs:
+                self.made[value] = i
+            if node.op.view:
+                self.parent[node.out] = node.ins[0]
+        for value in graph.outputs:
+            self.reads.setdefault(value, []).append(len(graph.nodes))
+
+    def root(self, value: Value) -> Value:
+        while value in self.parent:
+            value = self.parent[value]
+        return value
+
+    def members(self) -> dict[Value, list[Value]]:
+        groups: dict[Value, list[Value]] = {}
+        for value in self.made:
+            groups.setdefault(self.root(value), []).append(value)
+        return groups
+
+    def last_read(self, values: Sequence[Value]) -> int:
+        return max((r for v in values for r in self.reads.get(v, ())), default=-1)
+
+    def join_updates(self) -> list[tuple[Value, Value]]:
+        """Let a next value be computed in the storage of its leaf where that is safe."""
+        groups, copies = self.members(), []
+        for leaf, nxt in self.graph.state:
+            root = self.root(nxt)
+            i = self.made[root]
+            later = self.last_read(groups[leaf])
+            safe = root.role is Role.TEMP and i >= 0 and later <= i
+            if safe and later == i:
+                node = self.graph.nodes[i]
+                places = [k for k, v in enumerate(node.ins) if self.root(v) is leaf]
+                pairs = node.op.inplace(node)
+                safe = all((node.outs.index(root), k) in pairs for k in places)
+            if safe:
+                self.parent[root] = leaf
+            else:
+                copies.append((leaf, nxt))
+        return copies
+
+    def join_temporaries(self) -> None:
+        """Let a result overwrite an operand that nothing reads afterwards."""
+        groups = self.members()
+        last = {root: self.last_read(values) for root, values in groups.items()}
+        for i, node in enumerate(self.graph.nodes):
+            for out_index, in_index in node.op.inplace(node):
+                out, operand = node.outs[out_index], self.root(node.ins[in_index])
+                if out in self.parent or operand.role is not Role.TEMP:
+                    continue
+                if last[operand] > i or operand.type.bytes != out.type.bytes:
+                    continue
+                self.parent[out] = operand
+                last[operand] = max(last[operand], last[out])
+                break
+
+
+def plan(graph: Graph) -> Plan:
+    storage = _Storage(graph)
+    copies = storage.join_updates()
+    storage.join_temporaries()
+    end = len(graph.nodes)
+    copied = {nxt for _, nxt in copies}
+
+    buffers: list[Buffer] = []
+    for root, values in storage.members().items():
+        if root.role is Role.TEMP:
+            first = min(storage.made[v] for v in values)
+            last = max(first, storage.last_read(values))
+            if copied.intersection(values):
+                last = end
+            size = -(-root.type.bytes // ALIGN) * ALIGN
+            buffers.append(Buffer(tuple(values), size, first, last))
+    placed, arena = place(buffers)
+    loads = [0] * (end + 1)
+    for b in placed:
+        for i in range(b.first, b.last + 1):
+            loads[i] += b.bytes
+    home: dict[Value, Value | Buffer] = {v: b for b in placed for v in b.values}
+    for value in storage.made:
+        if value not in home:
+            home[value] = storage.root(value)
+    peak = max(range(end + 1), key=loads.__getitem__)
+    result = Plan(graph, home, tuple(placed), tuple(copies), arena, loads[peak], peak)
+    check_plan(result)
+    return result
+
+
+ORDERS: tuple[Callable[[Buffer], tuple[int, ...]], ...] = (
+    lambda b: (-b.bytes, b.first),
+    lambda b: (-b.bytes * (b.last - b.first + 1), b.first),
+    lambda b: (b.first - b.last, -b.bytes),
+    lambda b: (b.first, -b.bytes),
+)
+
+
+def place(buffers: Sequence[Buffer]) -> tuple[list[Buffer], int]:
+    """Offsets by first fit in several orders; the smallest arena wins."""
+    best: tuple[int, list[Buffer]] | None = None
+    for order in ORDERS:
+        placed: list[Buffer] = []
+        for b in sorted(buffers, key=order):
+            placed.append(_first_fit(b, placed))
+        arena = max((b.end for b in placed), default=0)
+        if best is None or arena < best[0]:
+            best = arena, placed
+    assert best is not None
+    return sorted(best[1], key=lambda b: (b.first, b.offset)), best[0]
+
+
+def _first_fit(b: Buffer, placed: Sequence[Buffer]) -> Buffer:
+    offset = 0
+    for other in sorted((o for o in placed if o.meets(b)), key=lambda o: o.offset):
+        if offset + b.bytes <= other.offset:
+            break
+        offset = max(offset, other.end)
+    return Buffer(b.values, b.bytes, b.first, b.last, offset)
+
+
+def check_plan(plan: Plan) -> None:
+    """Prove that no two buffers alive at the same time overlap and that all lie in the arena."""
+    active: list[Buffer] = []
+    for b in sorted(plan.buffers, key=lambda b: b.first):
+        active = [o for o in active if o.last >= b.first]
+        for o in active:
+            if b.offset < o.end and o.offset < b.end:
+                raise InternalError(f"{b.values[0]} and {o.values[0]} overlap in the arena")
+        if b.offset % ALIGN or b.end > plan.arena:
+            raise InternalError(f"{b.values[0]} is misaligned or outside the arena")
+        active.append(b)
+    if plan.arena < plan.lower_bound:
+        raise InternalError(f"arena {plan.arena} is below its lower bound {plan.lower_bound}")
