@@ -106,12 +106,15 @@ class Loc:
         return "  ".join(part for part in (self.module, self.op, self.source) if part)
 
 
+Field = tuple[str, int | float | tuple[int, ...]]
+
+
 @dataclass(frozen=True)
 class Struct:
     """A constant parameter block of a kernel: a C struct type and its fields in order."""
 
     type: str
-    fields: tuple[tuple[str, int | float | tuple[int, ...]], ...]
+    fields: tuple[Field, ...]
 
 
 Arg = Value | None | int | float | Struct | tuple[Value, ...] | tuple[int, ...]
@@ -131,7 +134,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Attrs:
+class Attributes:
     """Operators without attributes use this; others derive from it."""
 
 
@@ -139,12 +142,11 @@ class Op:
     """One operator: its formula (the docstring), type rule, NumPy meaning, gradient and kernel."""
 
     name: ClassVar[str]
-    Attrs: ClassVar[type[Attrs]] = Attrs
+    Attrs: ClassVar[type[Attributes]] = Attributes
     registry: ClassVar[dict[str, type[Op]]] = {}
 
     infer: ClassVar[Callable[..., Type | tuple[Type, ...]]]
     ref: ClassVar[Callable[..., Array | tuple[Array, ...]]]
-    call: ClassVar[Callable[[Node], Call | None]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -159,6 +161,11 @@ class Op:
     ) -> tuple[Value | None, ...]:
         """One cotangent per operand; `wants` says which of them anybody needs."""
         raise InternalError(f"{node.op.name} has no gradient", at=str(node.loc))
+
+    @staticmethod
+    def call(node: Node) -> Call | None:
+        """The kernel call that computes the node; None for a view, which needs none."""
+        raise InternalError(f"{node.op.name} has no kernel")
 
     @staticmethod
     def macs(node: Node) -> int:
@@ -334,42 +341,57 @@ def prune(graph: Graph) -> Graph:
 
 def verify(graph: Graph) -> None:
     """Raise InternalError unless every value is defined once, before use, with the right type."""
+    _Verifier(graph).run()
 
-    def fail(what: str) -> None:
-        raise InternalError(f"invalid graph {graph.name!r}: {what}", why=str(graph).splitlines())
 
-    defined: set[Value] = set()
-    names: set[str] = set()
+class _Verifier:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.defined: set[Value] = set()
+        self.names: set[str] = set()
 
-    def define(value: Value) -> None:
-        if value in defined or value.name in names:
-            fail(f"{value} is defined twice")
-        defined.add(value)
-        names.add(value.name)
+    def require(self, condition: bool, what: str) -> None:
+        if not condition:
+            graph = self.graph
+            why = str(graph).splitlines()
+            raise InternalError(f"invalid graph {graph.name!r}: {what}", why=why)
 
-    for leaf in graph.leaves:
-        if leaf.role is Role.TEMP:
-            fail(f"leaf {leaf} has no role")
-        define(leaf)
-        if leaf.role is Role.CONST and leaf.name not in graph.data:
-            fail(f"constant {leaf} has no data")
-        if leaf.name in graph.data and graph.data[leaf.name].shape != leaf.shape:
-            fail(f"data of {leaf} has shape {graph.data[leaf.name].shape}, not {leaf.shape}")
-    for node in graph.nodes:
+    def define(self, value: Value) -> None:
+        self.require(value.name not in self.names, f"{value} is defined twice")
+        self.defined.add(value)
+        self.names.add(value.name)
+
+    def run(self) -> None:
+        for leaf in self.graph.leaves:
+            self.leaf(leaf)
+        for node in self.graph.nodes:
+            self.node(node)
+        for value in self.graph.outputs:
+            self.require(value in self.defined, f"output {value} is not defined")
+        for leaf, nxt in self.graph.state:
+            known = leaf in self.defined and leaf.role in (Role.PARAM, Role.STATE)
+            self.require(known, f"{leaf} is updated but is neither parameter nor state")
+            fits = nxt in self.defined and nxt.type == leaf.type
+            self.require(fits, f"next value {nxt} of {leaf} is undefined or of another type")
+
+    def leaf(self, leaf: Value) -> None:
+        self.require(leaf.role is not Role.TEMP, f"leaf {leaf} has no role")
+        self.define(leaf)
+        data = self.graph.data.get(leaf.name)
+        if data is None:
+            self.require(leaf.role is not Role.CONST, f"constant {leaf} has no data")
+        else:
+            fits = data.shape == leaf.shape
+            self.require(fits, f"data of {leaf} has shape {data.shape}, not {leaf.shape}")
+
+    def node(self, node: Node) -> None:
         for value in node.ins:
-            if value not in defined:
-                fail(f"{value} is used by {node.op.name} before it is defined")
+            self.require(
+                value in self.defined, f"{value} is used by {node.op.name} before it is defined"
+            )
         types = node.op.infer(node.attrs, *(v.type for v in node.ins))
         types = (types,) if isinstance(types, Type) else types
-        if tuple(types) != tuple(v.type for v in node.outs):
-            fail(f"{node.out} has type {node.out.type}, but {node.op.name} gives {types[0]}")
+        fits = tuple(types) == tuple(v.type for v in node.outs)
+        self.require(fits, f"{node.out} has type {node.out.type}, {node.op.name} gives {types[0]}")
         for out in node.outs:
-            define(out)
-    for value in graph.outputs:
-        if value not in defined:
-            fail(f"output {value} is not defined")
-    for leaf, next_value in graph.state:
-        if leaf.role not in (Role.PARAM, Role.STATE):
-            fail(f"{leaf} is updated but is neither parameter nor state")
-        if next_value not in defined or next_value.type != leaf.type:
-            fail(f"next value {next_value} of {leaf} is undefined or of another type")
+            self.define(out)

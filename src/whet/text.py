@@ -22,7 +22,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from .errors import InternalError
-from .ir import Array, Attrs, Builder, DType, Graph, Loc, Node, Role, Type, Value
+from .ir import Array, Attributes, Builder, DType, Graph, Loc, Node, Role, Type, Value
 
 INLINE = 16
 NAME = r"%[\w.]+"
@@ -31,7 +31,7 @@ NODE = re.compile(rf"((?:{NAME}, )*{NAME}) = (\w+)((?: {NAME},)* {NAME})?(?: \{{
 TYPE = re.compile(r"(\w+)\[([\d,]*)\]$")
 
 
-def print_attrs(attrs: Attrs) -> str:
+def print_attrs(attrs: Attributes) -> str:
     """Only what differs from the default, as `{stride=(2, 2)}`; empty if nothing does."""
     parts = [
         f"{field.name}={getattr(attrs, field.name)!r}"

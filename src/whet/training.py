@@ -85,7 +85,7 @@ class _Updater:
     def clock(self) -> Value:
         """The number of the current step, counted once for all parameters."""
         if self.count is None:
-            start = np.float32(self.training.step)
+            start = np.asarray(self.training.step, np.float32)
             leaf = self.b.leaf("optimizer.step", f32(), Role.STATE, start)
             self.count = self.b.emit(CountStep, leaf, name="optimizer.step.next")
             self.b.update(leaf, self.count)

@@ -16,7 +16,15 @@ from torch.fx import Node as FxNode
 from ..errors import FrontendError, InternalError, ShapeError, UnsupportedOps
 from ..ir import Builder, DType, Graph, Loc, Op, Role, Type, Value
 from ..ops.random import RngNext
-from .tensor import Arranger, Order, Tensor, channels_last, ir_dtype, numpy_of, parameter, plain_order
+from .tensor import (
+    Arranger,
+    Order,
+    Tensor,
+    channels_last,
+    ir_dtype,
+    parameter,
+    plain_order,
+)
 
 Operand = Tensor | torch.Tensor | float | int | bool
 Handler = Callable[..., Any]
@@ -86,9 +94,8 @@ class Importer:
         """The operand's value with its axes in `order`."""
         return self.arranger.arrange(self.tensor(x, order), order)
 
-    def emit(self, op: type[Op], *ins: Value, order: Order, name: str = "", **attrs: Any) -> Tensor:
-        value = self.b.emit(op, *ins, name=name or self.name, **attrs)
-        return Tensor(value, order)
+    def emit(self, op: type[Op], *ins: Value, order: Order, **attrs: Any) -> Tensor:
+        return Tensor(self.b.emit(op, *ins, name=self.name, **attrs), order)
 
     def random_state(self) -> tuple[Value, int]:
         """The generator's state, and the number of the site that asks."""
@@ -152,7 +159,7 @@ class Importer:
     def lookup(self, target: str) -> torch.Tensor:
         for table in (self.exported.state_dict, self.exported.constants):
             if target in table:
-                return table[target]  # type: ignore[no-any-return]
+                return table[target]
         raise InternalError(f"the exported program has no tensor {target!r}")
 
     def user_input(self, node: FxNode, role: Role) -> Tensor | Poison:
@@ -316,5 +323,3 @@ def problem(node: FxNode, key: str, error: Exception) -> str:
     where = module_path(node) or "the model's forward"
     reason = error.what if isinstance(error, ShapeError) else str(error)
     return f"{where}: aten.{key}({operands}): {reason}"
-
-

@@ -56,11 +56,15 @@ def training_of(
     return Training(rules, clip_norm, steps.pop() if steps else 0.0), base
 
 
-def _rule(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> tuple[type[Op], dict[str, Any]]:
+def _rule(
+    optimizer: torch.optim.Optimizer, group: dict[str, Any]
+) -> tuple[type[Op], dict[str, Any]]:
     kind = type(optimizer)
     for key, word in REFUSED.items():
         if group.get(key):
-            raise FrontendError(f"{kind.__name__}: {word} is not supported", at=f"{key}={group[key]}")
+            raise FrontendError(
+                f"{kind.__name__}: {word} is not supported", at=f"{key}={group[key]}"
+            )
     attrs: dict[str, Any] = {"weight_decay": float(group.get("weight_decay", 0.0))}
     if kind is torch.optim.SGD:
         if not group["momentum"]:

@@ -123,8 +123,8 @@ def export_error(error: Exception) -> FrontendError:
 def canonical_names(model: nn.Module) -> dict[str, str]:
     """Every name of a shared tensor -> the first one, so that it becomes one leaf."""
     first: dict[int, str] = {}
-    tensors = [*model.named_parameters(remove_duplicate=False)]
-    tensors += [*model.named_buffers(remove_duplicate=False)]
+    tensors: list[tuple[str, torch.Tensor]] = list(model.named_parameters(remove_duplicate=False))
+    tensors += model.named_buffers(remove_duplicate=False)
     return {f"model.{name}": first.setdefault(id(t), name) for name, t in tensors}
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir import Array, Attrs, Builder, Call, DType, Node, Op, Struct, Type, Value
+from ..ir import Arg, Array, Attributes, Builder, Call, DType, Field, Node, Op, Struct, Type, Value
 from ._common import broadcast_shapes, collapse, d, padded, require, require_f32, strides
 from .reduce import sum_to
 from .unary import Neg
@@ -20,23 +20,27 @@ def broadcast_struct(node: Node) -> Struct:
     dims, steps = collapse(shape, *(strides(s) for s in aligned))
     steps += [(0,) * len(dims)] * (3 - len(steps))
     names = ("a", "b", "c")
-    fields = [("rank", len(dims)), ("dims", padded(dims, 1))]
-    fields += [(n, padded(s)) for n, s in zip(names, steps, strict=True)]
-    return Struct("whet_broadcast_t", tuple(fields))
+    walks = tuple((n, padded(s)) for n, s in zip(names, steps, strict=True))
+    fields: tuple[Field, ...] = (("rank", len(dims)), ("dims", padded(dims, 1)), *walks)
+    return Struct("whet_broadcast_t", fields)
+
+
+def broadcast_call(node: Node, kernel: str, source: str) -> Call:
+    args: tuple[Arg, ...] = (node.out, *node.ins, broadcast_struct(node))
+    return Call(kernel, args, source)
 
 
 class Binary(Op):
     """y[i] = f(a[i], b[i])"""
 
     @staticmethod
-    def infer(attrs: Attrs, a: Type, b: Type) -> Type:
+    def infer(attrs: Attributes, a: Type, b: Type) -> Type:
         require_f32(a, b)
         return Type(DType.F32, broadcast_shapes(a.shape, b.shape))
 
     @staticmethod
     def call(node: Node) -> Call:
-        args = (node.out, *node.ins, broadcast_struct(node))
-        return Call(f"whet_{node.op.name}_f32", args, node.op.name)
+        return broadcast_call(node, f"whet_{node.op.name}_f32", node.op.name)
 
     @staticmethod
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
@@ -49,7 +53,7 @@ class Add(Binary):
     name = "add"
 
     @staticmethod
-    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+    def ref(attrs: Attributes, a: Array, b: Array) -> Array:
         return a + b
 
     @staticmethod
@@ -67,7 +71,7 @@ class Sub(Binary):
     name = "sub"
 
     @staticmethod
-    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+    def ref(attrs: Attributes, a: Array, b: Array) -> Array:
         return a - b
 
     @staticmethod
@@ -87,7 +91,7 @@ class Mul(Binary):
     name = "mul"
 
     @staticmethod
-    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+    def ref(attrs: Attributes, a: Array, b: Array) -> Array:
         return a * b
 
     @staticmethod
@@ -107,7 +111,7 @@ class Div(Binary):
     name = "div"
 
     @staticmethod
-    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+    def ref(attrs: Attributes, a: Array, b: Array) -> Array:
         return a / b
 
     @staticmethod
@@ -130,7 +134,7 @@ class Maximum(Binary):
     name = "maximum"
 
     @staticmethod
-    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+    def ref(attrs: Attributes, a: Array, b: Array) -> Array:
         return np.maximum(a, b)
 
     @staticmethod
@@ -150,19 +154,18 @@ class MaximumDa(Op):
     name = "maximum_da"
 
     @staticmethod
-    def infer(attrs: Attrs, dy: Type, a: Type, b: Type) -> Type:
+    def infer(attrs: Attributes, dy: Type, a: Type, b: Type) -> Type:
         require_f32(dy, a, b)
         require(broadcast_shapes(dy.shape, a.shape, b.shape) == dy.shape, "dy is too small")
         return dy
 
     @staticmethod
-    def ref(attrs: Attrs, dy: Array, a: Array, b: Array) -> Array:
+    def ref(attrs: Attributes, dy: Array, a: Array, b: Array) -> Array:
         return dy * np.where(a > b, 1.0, np.where(a == b, 0.5, 0.0))
 
     @staticmethod
     def call(node: Node) -> Call:
-        args = (node.out, *node.ins, broadcast_struct(node))
-        return Call("whet_maximum_da_f32", args, "maximum")
+        return broadcast_call(node, "whet_maximum_da_f32", "maximum")
 
     inplace = staticmethod(Binary.inplace)
 
@@ -174,14 +177,13 @@ class Compare(Op):
     differentiable = False
 
     @staticmethod
-    def infer(attrs: Attrs, a: Type, b: Type) -> Type:
+    def infer(attrs: Attributes, a: Type, b: Type) -> Type:
         require_f32(a, b)
         return Type(DType.U8, broadcast_shapes(a.shape, b.shape))
 
     @staticmethod
     def call(node: Node) -> Call:
-        args = (node.out, *node.ins, broadcast_struct(node))
-        return Call(f"whet_{node.op.name}_f32", args, "compare")
+        return broadcast_call(node, f"whet_{node.op.name}_f32", "compare")
 
 
 class Gt(Compare):
@@ -190,7 +192,7 @@ class Gt(Compare):
     name = "gt"
 
     @staticmethod
-    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+    def ref(attrs: Attributes, a: Array, b: Array) -> Array:
         return a > b
 
 
@@ -200,7 +202,7 @@ class Ge(Compare):
     name = "ge"
 
     @staticmethod
-    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+    def ref(attrs: Attributes, a: Array, b: Array) -> Array:
         return a >= b
 
 
@@ -210,7 +212,7 @@ class Eq(Compare):
     name = "eq"
 
     @staticmethod
-    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+    def ref(attrs: Attributes, a: Array, b: Array) -> Array:
         return a == b
 
 
@@ -220,7 +222,7 @@ class Ne(Compare):
     name = "ne"
 
     @staticmethod
-    def ref(attrs: Attrs, a: Array, b: Array) -> Array:
+    def ref(attrs: Attributes, a: Array, b: Array) -> Array:
         return a != b
 
 
@@ -230,13 +232,13 @@ class Where(Op):
     name = "where"
 
     @staticmethod
-    def infer(attrs: Attrs, c: Type, a: Type, b: Type) -> Type:
+    def infer(attrs: Attributes, c: Type, a: Type, b: Type) -> Type:
         require_f32(a, b)
         require(c.dtype is DType.U8, f"the condition must be u8, not {c}")
         return Type(DType.F32, broadcast_shapes(c.shape, a.shape, b.shape))
 
     @staticmethod
-    def ref(attrs: Attrs, c: Array, a: Array, b: Array) -> Array:
+    def ref(attrs: Attributes, c: Array, a: Array, b: Array) -> Array:
         return np.where(c != 0, a, b)
 
     @staticmethod
@@ -252,7 +254,4 @@ class Where(Op):
 
     @staticmethod
     def call(node: Node) -> Call:
-        args = (node.out, *node.ins, broadcast_struct(node))
-        return Call("whet_where_f32", args, "where")
-
-
+        return broadcast_call(node, "whet_where_f32", "where")

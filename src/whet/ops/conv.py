@@ -6,26 +6,26 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..ir import Array, Attrs, Builder, Call, Node, Op, Struct, Type, Value
+from ..ir import Array, Attributes, Builder, Call, Node, Op, Struct, Type, Value
 from ._common import d, require, require_f32
 from .linear import sum_rows
 
 
 @dataclass(frozen=True)
-class Window(Attrs):
+class Window(Attributes):
     """How a kernel window moves: stride, zero padding (top, left, bottom, right), dilation."""
 
     stride: tuple[int, int] = (1, 1)
     pad: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
 
-    def reach(self, kernel: tuple[int, int]) -> tuple[int, int]:
+    def reach(self, kernel: tuple[int, ...]) -> tuple[int, int]:
         return (
             self.dilation[0] * (kernel[0] - 1) + 1,
             self.dilation[1] * (kernel[1] - 1) + 1,
         )
 
-    def output(self, size: tuple[int, int], kernel: tuple[int, int]) -> tuple[int, int]:
+    def output(self, size: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, int]:
         reach = self.reach(kernel)
         h = (size[0] + self.pad[0] + self.pad[2] - reach[0]) // self.stride[0] + 1
         w = (size[1] + self.pad[1] + self.pad[3] - reach[1]) // self.stride[1] + 1
@@ -33,7 +33,7 @@ class Window(Attrs):
         return h, w
 
 
-def conv_struct(x: Type, y: Type, kernel: tuple[int, int], groups: int, a: Window) -> Struct:
+def conv_struct(x: Type, y: Type, kernel: tuple[int, ...], groups: int, a: Window) -> Struct:
     n, h, w, c = x.shape
     _, p, q, o = y.shape
     fields = (
@@ -45,7 +45,7 @@ def conv_struct(x: Type, y: Type, kernel: tuple[int, int], groups: int, a: Windo
     return Struct("whet_conv2d_t", fields)
 
 
-def taps(x: Array, a: Window, kernel: tuple[int, int], out: tuple[int, int]) -> Array:
+def taps(x: Array, a: Window, kernel: tuple[int, ...], out: tuple[int, int]) -> Array:
     """View of padded x as [n, p, q, kh, kw, c]: every window's input, without copying."""
     low_h, low_w, high_h, high_w = a.pad
     padded = np.pad(x, ((0, 0), (low_h, high_h), (low_w, high_w), (0, 0)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attrs, Builder, Call, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, Node, Op, Type, Value
 from ._common import d, require, require_f32
 from .reduce import Sum
 from .shape import Reshape
@@ -23,7 +23,7 @@ class Linear(Op):
     name = "linear"
 
     @staticmethod
-    def infer(a: Attrs, x: Type, w: Type, b: Type | None = None) -> Type:
+    def infer(a: Attributes, x: Type, w: Type, b: Type | None = None) -> Type:
         require_f32(x, w)
         require(w.rank == 2 and x.rank >= 1, "needs x of rank >= 1 and w[o,i]")
         require(x.shape[-1] == w.shape[1], f"{x.shape[-1]} features meet {w.shape[1]} weights")
@@ -31,7 +31,7 @@ class Linear(Op):
         return Type(x.dtype, (*x.shape[:-1], w.shape[0]))
 
     @staticmethod
-    def ref(a: Attrs, x: Array, w: Array, b: Array | None = None) -> Array:
+    def ref(a: Attributes, x: Array, w: Array, b: Array | None = None) -> Array:
         y = x @ w.T
         return y if b is None else y + b
 
@@ -71,12 +71,12 @@ class LinearDx(Op):
     name = "linear_dx"
 
     @staticmethod
-    def infer(a: Attrs, dy: Type, w: Type) -> Type:
+    def infer(a: Attributes, dy: Type, w: Type) -> Type:
         require(dy.shape[-1] == w.shape[0], f"{dy} does not meet {w}")
         return Type(dy.dtype, (*dy.shape[:-1], w.shape[1]))
 
     @staticmethod
-    def ref(a: Attrs, dy: Array, w: Array) -> Array:
+    def ref(a: Attributes, dy: Array, w: Array) -> Array:
         return dy @ w
 
     @staticmethod
@@ -96,12 +96,12 @@ class LinearDw(Op):
     name = "linear_dw"
 
     @staticmethod
-    def infer(a: Attrs, dy: Type, x: Type) -> Type:
+    def infer(a: Attributes, dy: Type, x: Type) -> Type:
         require(dy.shape[:-1] == x.shape[:-1], f"{dy} does not meet {x}")
         return Type(dy.dtype, (dy.shape[-1], x.shape[-1]))
 
     @staticmethod
-    def ref(a: Attrs, dy: Array, x: Array) -> Array:
+    def ref(a: Attributes, dy: Array, x: Array) -> Array:
         return dy.reshape(-1, dy.shape[-1]).T @ x.reshape(-1, x.shape[-1])
 
     @staticmethod
@@ -121,7 +121,7 @@ class Bmm(Op):
     name = "bmm"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         ta: bool = False
         tb: bool = False
 

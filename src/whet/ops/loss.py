@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..ir import Array, Attrs, Builder, Call, DType, Node, Op, Type, Value, f32
+from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Type, Value, f32
 from ._common import d, require, require_f32
 from .linear import rows
 
 
 @dataclass(frozen=True)
-class ClassLoss(Attrs):
+class ClassLoss(Attributes):
     ignore_index: int = -100
     mean: bool = True  # divide by the total weight of the labels that count, else just add
 
@@ -97,8 +97,9 @@ class NllLossDx(Op):
         dx = np.zeros((labels.size, a.classes), dloss.dtype)
         wr = label_weights(a, labels, weight, dx)
         safe = np.where(labels.ravel() == a.ignore_index, 0, labels.ravel())
-        scale = dloss / wr.sum() if a.mean else dloss
-        dx[np.arange(labels.size), safe] = -wr * scale
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scale = dloss / wr.sum() if a.mean else dloss
+            dx[np.arange(labels.size), safe] = np.where(wr == 0, 0, -wr * scale)
         return dx.reshape(*labels.shape, a.classes)
 
     @staticmethod
@@ -203,8 +204,9 @@ class CrossEntropyDx(Op):
         if a.smoothing:
             w = np.ones(classes, x.dtype) if weight is None else weight
             dx = dx + a.smoothing / classes * counts[:, None] * (p * w.sum() - w)
-        scale = dloss / wr.sum() if a.mean else dloss
-        return (dx * scale).reshape(x.shape)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scale = dloss / wr.sum() if a.mean else dloss
+            return np.where(counts[:, None], dx * scale, 0).reshape(x.shape)
 
     @staticmethod
     def call(node: Node) -> Call:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attrs, Builder, Call, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, Node, Op, Type, Value
 from ._common import d, require, require_f32
 from .linear import rows, sum_rows
 
 
 @dataclass(frozen=True)
-class Eps(Attrs):
+class Eps(Attributes):
     eps: float = 1e-5
 
 
@@ -241,17 +241,13 @@ class GroupNormDx(Op):
     Attrs = GroupNorm.Attrs
 
     @staticmethod
-    def infer(
-        a: GroupNorm.Attrs, dy: Type, x: Type, w: Type, mean: Type, var: Type
-    ) -> Type:
+    def infer(a: GroupNorm.Attrs, dy: Type, x: Type, w: Type, mean: Type, var: Type) -> Type:
         check_channels(dy, w)
         require(dy.shape == x.shape and mean.shape == var.shape, f"{dy} and {x} differ")
         return dy
 
     @staticmethod
-    def ref(
-        a: GroupNorm.Attrs, dy: Array, x: Array, w: Array, mean: Array, var: Array
-    ) -> Array:
+    def ref(a: GroupNorm.Attrs, dy: Array, x: Array, w: Array, mean: Array, var: Array) -> Array:
         shape = (x.shape[0], -1, a.groups, x.shape[-1] // a.groups)
         scale = 1 / np.sqrt(var + a.eps)[:, None, :, None]
         normal = (x.reshape(shape) - mean[:, None, :, None]) * scale

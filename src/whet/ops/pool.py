@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attrs, Builder, Call, DType, Node, Op, Struct, Type, Value
+from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
 from ._common import d, require, require_f32
 
 
 @dataclass(frozen=True)
-class Pool(Attrs):
+class Pool(Attributes):
     """Windows of a pooling operator; `out` is explicit because ceil_mode decides it outside.
 
     An adaptive pool divides the input evenly into `out` windows and ignores the rest.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attrs, Builder, Call, DType, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Type, Value
 from ._common import d, require, require_f32
 
 
@@ -40,7 +40,7 @@ class Dropout(Op):
     name = "dropout"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         p: float = 0.5
         site: int = 0
 
@@ -94,11 +94,11 @@ class RngNext(Op):
     differentiable = False
 
     @staticmethod
-    def infer(a: Attrs, rng: Type) -> Type:
+    def infer(a: Attributes, rng: Type) -> Type:
         return rng
 
     @staticmethod
-    def ref(a: Attrs, rng: Array) -> Array:
+    def ref(a: Attributes, rng: Array) -> Array:
         return rng + np.array([0, 1], np.int32)
 
     @staticmethod

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attrs, Builder, Call, Node, Op, Struct, Type, Value
+from ..ir import Array, Attributes, Builder, Call, Node, Op, Struct, Type, Value
 from ._common import broadcast_shapes, collapse, d, padded, require, require_f32, strides
 
 
 @dataclass(frozen=True)
-class Axes(Attrs):
+class Axes(Attributes):
     axes: tuple[int, ...] = ()
 
 
@@ -126,14 +126,14 @@ class NormDx(Op):
     name = "norm_dx"
 
     @staticmethod
-    def infer(a: Attrs, dy: Type, x: Type, y: Type) -> Type:
+    def infer(a: Attributes, dy: Type, x: Type, y: Type) -> Type:
         require_f32(dy, x, y)
         require(dy.shape == y.shape, "dy and y differ")
         require(broadcast_shapes(x.shape, y.shape) == x.shape, "y is no reduction of x")
         return x
 
     @staticmethod
-    def ref(a: Attrs, dy: Array, x: Array, y: Array) -> Array:
+    def ref(a: Attributes, dy: Array, x: Array, y: Array) -> Array:
         return np.where(y > 0, dy * x / np.where(y > 0, y, 1), 0)
 
     @staticmethod
@@ -149,7 +149,7 @@ class Expand(Op):
     name = "expand"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         shape: tuple[int, ...] = ()
         scale: float = 1.0
 
@@ -194,5 +194,3 @@ def sum_to(b: Builder, grad: Value, like: Value) -> Value:
     if grad.shape != like.shape:
         grad = b.emit(Reshape, grad, name=d(like), shape=like.shape)
     return grad
-
-

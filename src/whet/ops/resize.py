@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..ir import Array, Attrs, Builder, Call, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, Node, Op, Type, Value
 from ._common import d, require, require_f32
 
 
 @dataclass(frozen=True)
-class Scale(Attrs):
+class Scale(Attributes):
     """`step` is how far the source moves per target pixel, in each direction."""
 
     out: tuple[int, int] = (1, 1)
@@ -107,7 +107,8 @@ class UpsampleNearestDx(ResizeDx):
     def ref(a: ResizeDx.Attrs, dy: Array) -> Array:
         dx = np.zeros((dy.shape[0], *a.size, dy.shape[3]), dy.dtype)
         rows, cols = nearest(a, 0, a.size[0]), nearest(a, 1, a.size[1])
-        np.add.at(dx, (slice(None), rows[:, None], cols[None, :]), dy)
+        for image, grad in zip(dx, dy, strict=True):
+            np.add.at(image, (rows[:, None], cols[None, :]), grad)
         return dx
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attrs, Builder, Call, DType, Node, Op, Struct, Type, Value
+from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
 from ._common import around, collapse, d, padded, require, strides
 
 
@@ -18,7 +18,7 @@ class Reshape(Op):
     view = True
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         shape: tuple[int, ...] = ()
 
     @staticmethod
@@ -49,7 +49,7 @@ class Transpose(Op):
     name = "transpose"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         perm: tuple[int, ...] = ()
 
     @staticmethod
@@ -76,7 +76,9 @@ class Transpose(Op):
         dims, (step,) = collapse(node.out.shape, steps)
         fields = (("rank", len(dims)), ("dims", padded(dims, 1)), ("step", padded(step)))
         size = node.out.type.dtype.size * 8
-        return Call(f"whet_gather_x{size}", (node.out, x, 0, Struct("whet_walk_t", fields)), "gather")
+        return Call(
+            f"whet_gather_x{size}", (node.out, x, 0, Struct("whet_walk_t", fields)), "gather"
+        )
 
 
 class Slice(Op):
@@ -85,7 +87,7 @@ class Slice(Op):
     name = "slice"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         axis: int = 0
         start: int = 0
         stop: int = 0
@@ -112,7 +114,9 @@ class Slice(Op):
         (x,), a = node.ins, node.attrs
         size = x.shape[a.axis]
         return (
-            b.emit(SliceDx, douts[0], name=d(x), axis=a.axis, start=a.start, step=a.step, size=size),
+            b.emit(
+                SliceDx, douts[0], name=d(x), axis=a.axis, start=a.start, step=a.step, size=size
+            ),
         )
 
     @staticmethod
@@ -134,7 +138,7 @@ class SliceDx(Op):
     name = "slice_dx"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         axis: int = 0
         start: int = 0
         step: int = 1
@@ -168,7 +172,7 @@ class Concat(Op):
     name = "concat"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         axis: int = 0
 
     @staticmethod
@@ -213,7 +217,7 @@ class Pad(Op):
     name = "pad"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         low: tuple[int, ...] = ()
         high: tuple[int, ...] = ()
         value: float = 0.0
@@ -258,7 +262,7 @@ class Take(Op):
     name = "take"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         axis: int = 0
         skip: int = -1  # rows of this index get no gradient (an embedding's padding)
 
@@ -290,7 +294,7 @@ class Take(Op):
 
     @staticmethod
     def bounds(node: Node) -> dict[int, tuple[int, int]]:
-        return {1: (node.ins[0].shape[node.attrs.axis], -1)}
+        return {1: (node.ins[0].shape[node.attrs.axis], 0)}
 
 
 class TakeDx(Op):
@@ -299,7 +303,7 @@ class TakeDx(Op):
     name = "take_dx"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         axis: int = 0
         skip: int = -1
         size: int = 0
@@ -316,7 +320,8 @@ class TakeDx(Op):
         rows = dy.reshape(outer, index.size, math.prod(rest))
         dx = np.zeros((outer, a.size, rows.shape[2]), dy.dtype)
         keep = index.ravel() != a.skip
-        np.add.at(dx, (slice(None), index.ravel()[keep]), rows[:, keep])
+        for row in range(outer):
+            np.add.at(dx[row], index.ravel()[keep], rows[row, keep])
         return dx.reshape(*dy.shape[: a.axis], a.size, *rest)
 
     @staticmethod
@@ -335,11 +340,11 @@ class Detach(Op):
     differentiable = False
 
     @staticmethod
-    def infer(a: Attrs, x: Type) -> Type:
+    def infer(a: Attributes, x: Type) -> Type:
         return x
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return x
 
     @staticmethod

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attrs, Builder, Call, Node, Op, Type, Value
+from ..ir import Arg, Array, Attributes, Builder, Call, Node, Op, Type, Value
 from ._common import around, d, require, require_f32, require_same
 
 
 @dataclass(frozen=True)
-class Axis(Attrs):
+class Axis(Attributes):
     axis: int = 0
 
 
@@ -42,7 +42,7 @@ class Softmax(Op):
 
     @staticmethod
     def call(node: Node) -> Call:
-        args = (node.out, *node.ins, *around(node.out.shape, node.attrs.axis))
+        args: tuple[Arg, ...] = (node.out, *node.ins, *around(node.out.shape, node.attrs.axis))
         return Call(f"whet_{node.op.name}_f32", args, node.op.name.removesuffix("_dx"))
 
     @staticmethod

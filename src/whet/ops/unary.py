@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..ir import Array, Attrs, Builder, Call, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, Node, Op, Type, Value
 from ._common import d, require_f32, require_same
 
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -41,7 +41,7 @@ class Unary(Op):
             cls.dx = _derivative(cls)
 
     @staticmethod
-    def infer(a: Attrs, x: Type) -> Type:
+    def infer(a: Attributes, x: Type) -> Type:
         require_f32(x)
         return x
 
@@ -75,13 +75,13 @@ def _derivative(forward: type[Unary]) -> type[Op]:
         Attrs = forward.Attrs
 
         @staticmethod
-        def infer(a: Attrs, dy: Type, kept: Type) -> Type:
+        def infer(a: Attributes, dy: Type, kept: Type) -> Type:
             require_f32(dy, kept)
             require_same(dy, kept)
             return dy
 
         @staticmethod
-        def ref(a: Attrs, dy: Array, kept: Array) -> Array:
+        def ref(a: Attributes, dy: Array, kept: Array) -> Array:
             return dy * forward.slope(a, kept)
 
         call = staticmethod(Unary.call)
@@ -98,11 +98,11 @@ class Relu(Unary):
     keeps = "y"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return np.maximum(x, 0)
 
     @staticmethod
-    def slope(a: Attrs, y: Array) -> Array:
+    def slope(a: Attributes, y: Array) -> Array:
         return y > 0
 
 
@@ -112,7 +112,7 @@ class LeakyRelu(Unary):
     name = "leaky_relu"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         negative_slope: float = 0.01
 
     @staticmethod
@@ -131,7 +131,7 @@ class Hardtanh(Unary):
     keeps = "y"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         low: float = -1.0
         high: float = 1.0
 
@@ -150,7 +150,7 @@ class Clamp(Unary):
     name = "clamp"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         low: float = -math.inf
         high: float = math.inf
 
@@ -170,11 +170,11 @@ class Hardsigmoid(Unary):
     keeps = "y"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return np.clip(x / 6 + 0.5, 0, 1)
 
     @staticmethod
-    def slope(a: Attrs, y: Array) -> Array:
+    def slope(a: Attributes, y: Array) -> Array:
         return np.where((y > 0) & (y < 1), y.dtype.type(1) / 6, 0)
 
 
@@ -184,11 +184,11 @@ class Hardswish(Unary):
     name = "hardswish"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return x * np.clip(x / 6 + 0.5, 0, 1)
 
     @staticmethod
-    def slope(a: Attrs, x: Array) -> Array:
+    def slope(a: Attributes, x: Array) -> Array:
         return np.where(x <= -3, 0, np.where(x >= 3, 1, x / 3 + 0.5))
 
 
@@ -199,11 +199,11 @@ class Sigmoid(Unary):
     keeps = "y"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return sigmoid(x)
 
     @staticmethod
-    def slope(a: Attrs, y: Array) -> Array:
+    def slope(a: Attributes, y: Array) -> Array:
         return y * (1 - y)
 
 
@@ -214,11 +214,11 @@ class Tanh(Unary):
     keeps = "y"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return np.tanh(x)
 
     @staticmethod
-    def slope(a: Attrs, y: Array) -> Array:
+    def slope(a: Attributes, y: Array) -> Array:
         return 1 - y * y
 
 
@@ -228,11 +228,11 @@ class Silu(Unary):
     name = "silu"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return x * sigmoid(x)
 
     @staticmethod
-    def slope(a: Attrs, x: Array) -> Array:
+    def slope(a: Attributes, x: Array) -> Array:
         s = sigmoid(x)
         return s * (1 + x * (1 - s))
 
@@ -243,11 +243,11 @@ class Gelu(Unary):
     name = "gelu"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return 0.5 * x * (1 + erf(x / math.sqrt(2)))
 
     @staticmethod
-    def slope(a: Attrs, x: Array) -> Array:
+    def slope(a: Attributes, x: Array) -> Array:
         density = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
         return 0.5 * (1 + erf(x / math.sqrt(2))) + x * density
 
@@ -261,11 +261,11 @@ class GeluTanh(Unary):
     name = "gelu_tanh"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return 0.5 * x * (1 + np.tanh(_TANH_SCALE * (x + 0.044715 * x * x * x)))
 
     @staticmethod
-    def slope(a: Attrs, x: Array) -> Array:
+    def slope(a: Attributes, x: Array) -> Array:
         t = np.tanh(_TANH_SCALE * (x + 0.044715 * x * x * x))
         inner = _TANH_SCALE * (1 + 3 * 0.044715 * x * x)
         return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner
@@ -277,7 +277,7 @@ class Elu(Unary):
     name = "elu"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         alpha: float = 1.0
         scale: float = 1.0
         input_scale: float = 1.0
@@ -299,7 +299,7 @@ class Softplus(Unary):
     name = "softplus"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         beta: float = 1.0
         threshold: float = math.inf
 
@@ -321,7 +321,7 @@ class Huber(Unary):
     name = "huber"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         delta: float = 1.0
 
     @staticmethod
@@ -341,11 +341,11 @@ class Exp(Unary):
     keeps = "y"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return np.exp(x)
 
     @staticmethod
-    def slope(a: Attrs, y: Array) -> Array:
+    def slope(a: Attributes, y: Array) -> Array:
         return y
 
 
@@ -355,11 +355,11 @@ class Log(Unary):
     name = "log"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return np.log(x)
 
     @staticmethod
-    def slope(a: Attrs, x: Array) -> Array:
+    def slope(a: Attributes, x: Array) -> Array:
         return 1 / x
 
 
@@ -370,11 +370,11 @@ class Sqrt(Unary):
     keeps = "y"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return np.sqrt(x)
 
     @staticmethod
-    def slope(a: Attrs, y: Array) -> Array:
+    def slope(a: Attributes, y: Array) -> Array:
         return 0.5 / y
 
 
@@ -385,11 +385,11 @@ class Rsqrt(Unary):
     keeps = "y"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return 1 / np.sqrt(x)
 
     @staticmethod
-    def slope(a: Attrs, y: Array) -> Array:
+    def slope(a: Attributes, y: Array) -> Array:
         return -0.5 * y * y * y
 
 
@@ -399,11 +399,11 @@ class Abs(Unary):
     name = "abs"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return np.abs(x)
 
     @staticmethod
-    def slope(a: Attrs, x: Array) -> Array:
+    def slope(a: Attributes, x: Array) -> Array:
         return np.sign(x)
 
 
@@ -413,11 +413,11 @@ class Sin(Unary):
     name = "sin"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return np.sin(x)
 
     @staticmethod
-    def slope(a: Attrs, x: Array) -> Array:
+    def slope(a: Attributes, x: Array) -> Array:
         return np.cos(x)
 
 
@@ -427,11 +427,11 @@ class Cos(Unary):
     name = "cos"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return np.cos(x)
 
     @staticmethod
-    def slope(a: Attrs, x: Array) -> Array:
+    def slope(a: Attributes, x: Array) -> Array:
         return -np.sin(x)
 
 
@@ -441,11 +441,11 @@ class Erf(Unary):
     name = "erf"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return erf(x)
 
     @staticmethod
-    def slope(a: Attrs, x: Array) -> Array:
+    def slope(a: Attributes, x: Array) -> Array:
         return 2 / math.sqrt(math.pi) * np.exp(-x * x)
 
 
@@ -455,7 +455,7 @@ class Pow(Unary):
     name = "pow"
 
     @dataclass(frozen=True)
-    class Attrs(Attrs):
+    class Attrs(Attributes):
         exponent: float = 2.0
 
     @staticmethod
@@ -475,7 +475,7 @@ class Neg(Unary):
     name = "neg"
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Attributes, x: Array) -> Array:
         return -x
 
     @staticmethod

@@ -70,9 +70,11 @@ def convolve(
     stride, dilation = both(stride, space), both(dilation, space)
     kernel = (1, *shape[2:]) if space == 1 else shape[2:]
     if isinstance(padding, str):
-        total = [0, 0] if padding == "valid" else [
-            d * (k - 1) for d, k in zip(dilation, kernel, strict=True)
-        ]
+        total = (
+            [0, 0]
+            if padding == "valid"
+            else [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        )
         pad = (total[0] // 2, total[1] // 2, total[0] - total[0] // 2, total[1] - total[1] // 2)
     else:
         ph, pw = both(padding, space, 0)

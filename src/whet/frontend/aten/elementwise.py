@@ -1,4 +1,4 @@
-"""Element-wise operators, with PyTorch's broadcasting over whatever order the axes are stored in."""
+"""Element-wise operators, broadcasting as PyTorch does in whatever order axes are stored."""
 
 from __future__ import annotations
 
@@ -184,7 +184,9 @@ def binary(m: Importer, op: type[Op], a: Operand, b: Operand) -> Tensor:
 
 
 def scaled(m: Importer, x: Operand, alpha: float) -> Operand:
-    return x if alpha == 1 else binary(m, Mul, x, float(alpha)) if isinstance(x, Tensor) else x * alpha
+    return (
+        x if alpha == 1 else binary(m, Mul, x, float(alpha)) if isinstance(x, Tensor) else x * alpha
+    )
 
 
 @aten("add.Tensor", "add.Scalar")
@@ -270,7 +272,9 @@ def masked_fill(m: Importer, x: Operand, mask: Operand, value: Operand) -> Tenso
 
 
 @aten("_to_copy.default", "to.dtype", "type_as.default", "float.default")
-def to_copy(m: Importer, x: Tensor, *args: Any, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+def to_copy(
+    m: Importer, x: Tensor, *args: Any, dtype: torch.dtype | None = None, **_: Any
+) -> Tensor:
     wanted = next((a for a in args if isinstance(a, torch.dtype)), dtype)
     if wanted is None or (wanted.is_floating_point and x.dtype is DType.F32):
         return x

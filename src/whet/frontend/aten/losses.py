@@ -67,7 +67,9 @@ def soft_cross_entropy(
     terms = binary(m, Mul, target, log_softmax(m, scores, axis))
     if weight is not None:
         w = m.tensor(weight)
-        terms = binary(m, Mul, terms, m.arranger.view(w, (*w.shape, *(1,) * (scores.rank - 1 - axis))))
+        terms = binary(
+            m, Mul, terms, m.arranger.view(w, (*w.shape, *(1,) * (scores.rank - 1 - axis)))
+        )
     rows = negated(m, reduced(m, Sum, terms, axis, False))
     return reduce_loss(m, rows, reduction)
 
@@ -94,7 +96,9 @@ def mse_loss(m: Importer, x: Operand, y: Operand, reduction: int = MEAN) -> Tens
     return reduce_loss(m, binary(m, Mul, error, error), reduction)
 
 
-def error_loss(m: Importer, op: type[Op], x: Operand, y: Operand, reduction: int, **attrs: float) -> Tensor:
+def error_loss(
+    m: Importer, op: type[Op], x: Operand, y: Operand, reduction: int, **attrs: float
+) -> Tensor:
     error = binary(m, Sub, x, y)
     return reduce_loss(m, m.emit(op, error.value, order=error.order, **attrs), reduction)
 

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from ...ir import DType
+from ...ops.binary import Mul
 from ...ops.reduce import Expand
 from ...ops.shape import Concat, Pad, Slice, Take
 from ..importer import Importer, Operand, Unsupported, aten
 from ..tensor import Tensor
 from .elementwise import binary
-from ...ops.binary import Mul
 
 Ints = tuple[int, ...]
 
@@ -81,7 +81,9 @@ def t(m: Importer, x: Tensor) -> Tensor:
 def movedim(m: Importer, x: Tensor, source: Ints, destination: Ints) -> Tensor:
     places = {d % x.rank: s % x.rank for s, d in zip(source, destination, strict=True)}
     rest = iter(a for a in range(x.rank) if a not in places.values())
-    return m.arranger.permute(x, tuple(places[i] if i in places else next(rest) for i in range(x.rank)))
+    return m.arranger.permute(
+        x, tuple(places[i] if i in places else next(rest) for i in range(x.rank))
+    )
 
 
 @aten(
@@ -285,9 +287,7 @@ def wrapped(index: torch.Tensor, n: int) -> torch.Tensor:
 
 
 @aten("embedding.default")
-def embedding(
-    m: Importer, table: Operand, ids: Operand, padding_idx: int = -1, *_: Any
-) -> Tensor:
+def embedding(m: Importer, table: Operand, ids: Operand, padding_idx: int = -1, *_: Any) -> Tensor:
     t = m.tensor(table)
     skip = padding_idx if padding_idx >= 0 else -1
     return take(m, Tensor(m.arranger.plain(t), (0, 1)), 0, ids, skip)
@@ -417,5 +417,3 @@ def im2col(
     y = permute(m, y, (0, 1, 2, 4, 3, 5))
     rows, cols = windows[0].shape[1], windows[1].shape[1]
     return m.arranger.view(y, (n, c * kernel[0] * kernel[1], rows * cols))
-
-

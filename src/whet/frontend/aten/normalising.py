@@ -123,8 +123,9 @@ def layer_norm(
     t = m.tensor(x)
     width = math.prod(shape)
     flat = m.arranger.reshape(m.plain(x), (math.prod(t.shape) // width, width))
-    parts = [v if v is None else m.arranger.view(m.tensor(v), (width,)) for v in (w, b)]
-    y = m.emit(GroupNorm, flat, *affine(m, *parts, width), order=(0, 1), eps=float(eps))
+    scale, shift = (None if v is None else m.arranger.view(m.tensor(v), (width,)) for v in (w, b))
+    operands = (flat, *affine(m, scale, shift, width))
+    y = m.emit(GroupNorm, *operands, order=(0, 1), eps=float(eps))
     return Tensor(m.arranger.reshape(y.value, t.shape), plain_order(t.rank))
 
 

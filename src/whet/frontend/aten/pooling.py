@@ -15,7 +15,7 @@ from .convolution import both, images, result
 
 
 def windows(
-    size: tuple[int, int], kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool,
+    size: tuple[int, ...], kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool,
     space: int,
 ) -> dict[str, Any]:  # fmt: skip
     """Attributes of a pool; with ceil_mode a last window may hang over, but not start, outside."""
@@ -34,10 +34,13 @@ def windows(
     return dict(out=(out[0], out[1]), kernel=k, stride=s, pad=p, dilation=d)
 
 
-def pool(m: Importer, op: type[Op], x: Operand, space: int, **attrs: Any) -> Tensor:
+def pool(
+    m: Importer, op: type[Op], x: Operand, space: int, shape: tuple[Any, ...], **attrs: Any
+) -> Tensor:
+    """`shape` is kernel, stride, padding, dilation, ceil_mode."""
     value, unbatched = images(m, x, space)
-    if "windows" in attrs:
-        attrs.update(windows(value.shape[1:3], *attrs.pop("windows"), space))  # type: ignore[arg-type]
+    kernel, stride, padding, dilation, ceil = shape
+    attrs |= windows(value.shape[1:3], kernel, stride, padding, dilation, ceil, space)
     return result(m, m.emit(op, value, order=channels_last(4), **attrs), space, unbatched)
 
 
@@ -46,7 +49,7 @@ def max_pool2d(
     m: Importer, x: Operand, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
-    return pool(m, MaxPool2d, x, 2, windows=(kernel, stride, padding, dilation, ceil_mode))
+    return pool(m, MaxPool2d, x, 2, (kernel, stride, padding, dilation, ceil_mode))
 
 
 @aten("max_pool2d_with_indices.default")
@@ -59,7 +62,7 @@ def max_pool1d(
     m: Importer, x: Operand, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Tensor:  # fmt: skip
-    return pool(m, MaxPool2d, x, 1, windows=(kernel, stride, padding, dilation, ceil_mode))
+    return pool(m, MaxPool2d, x, 1, (kernel, stride, padding, dilation, ceil_mode))
 
 
 @aten("avg_pool2d.default")
@@ -69,7 +72,7 @@ def avg_pool2d(
 ) -> Tensor:  # fmt: skip
     shape = (kernel, stride, padding, 1, ceil_mode)
     divisor = divisor_override or 0
-    return pool(m, AvgPool2d, x, 2, windows=shape, count_pad=count_include_pad, divisor=divisor)
+    return pool(m, AvgPool2d, x, 2, shape, count_pad=count_include_pad, divisor=divisor)
 
 
 @aten("avg_pool1d.default")
@@ -78,7 +81,7 @@ def avg_pool1d(
     ceil_mode: bool = False, count_include_pad: bool = True,
 ) -> Tensor:  # fmt: skip
     shape = (kernel, stride, padding, 1, ceil_mode)
-    return pool(m, AvgPool2d, x, 1, windows=shape, count_pad=count_include_pad)
+    return pool(m, AvgPool2d, x, 1, shape, count_pad=count_include_pad)
 
 
 @aten("adaptive_avg_pool2d.default", "_adaptive_avg_pool2d.default")
@@ -127,7 +130,7 @@ def resize(
 ) -> Tensor:
     value, unbatched = images(m, x, space)
     size = value.shape[1:3]
-    factors = [None, None] if scales is None else list(scales)
+    factors: list[Any] = [None, None] if scales is None else list(scales)
     factors = [1.0, *factors] if len(factors) < 2 else factors
     if out is None:
         out = [math.floor(n * f) for n, f in zip(size, factors, strict=True)]

@@ -13,7 +13,7 @@ from ...ops.random import Dropout
 from ...ops.reduce import Amax, Mean, Norm, Sum
 from ...ops.softmax import LogSoftmax, Softmax
 from ...ops.unary import Abs, Exp, Log, Neg, Sqrt
-from ..importer import Importer, Operand, Unsupported, aten
+from ..importer import Importer, Unsupported, aten
 from ..tensor import Tensor
 from .elementwise import binary, floating
 

@@ -1,0 +1,540 @@
+"""Write C: the only file that does. Kernels are ordinary C files that are copied, not generated."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..ir import Arg, Array, Call, DType, Graph, Node, Role, Struct, Type, Value
+from ..plan import Buffer, Plan
+from ..text import print_node
+
+WIDTH = 100
+INLINE_WEIGHTS = 1 << 20  # bytes; more than this goes to weights.bin
+KEYWORDS = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if "
+    "inline int long register restrict return short signed sizeof static struct switch typedef "
+    "union unsigned void volatile while net input label loss lr scale output".split()
+)
+
+
+def identifier(name: str) -> str:
+    """A model's name as a C identifier; distinct names may collide, see `identifiers`."""
+    word = re.sub(r"\W", "_", name)
+    return f"_{word}" if word[:1].isdigit() or word in KEYWORDS else word
+
+
+def identifiers(names: Iterable[str]) -> dict[str, str]:
+    """A distinct C identifier for every name, in order."""
+    taken: dict[str, str] = {}
+    used: set[str] = set()
+    for name in names:
+        word, n = identifier(name), 1
+        while word in used:
+            n += 1
+            word = f"{identifier(name)}_{n}"
+        used.add(word)
+        taken[name] = word
+    return taken
+
+
+def comment(text: str, indent: str = "    ") -> list[str]:
+    room = WIDTH - len(indent) - 6
+    lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    if len(lines) == 1:
+        return [f"{indent}/* {lines[0]} */"]
+    middle = [f"{indent} *     {line}" for line in lines[1:-1]]
+    return [f"{indent}/* {lines[0]}", *middle, f"{indent} *     {lines[-1]} */"]
+
+
+def call_text(function: str, args: Sequence[str], indent: str = "    ") -> list[str]:
+    line = f"{indent}{function}({', '.join(args)});"
+    if len(line) <= WIDTH:
+        return [line]
+    body = textwrap.wrap(
+        ", ".join(a.replace(" ", "\0") for a in args),
+        WIDTH - len(indent) - len(function) - 3,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    body = [part.replace("\0", " ") for part in body]
+    hang = " " * (len(indent) + len(function) + 1)
+    return [
+        f"{indent}{function}({body[0]}",
+        *(f"{hang}{part}" for part in body[1:-1]),
+        f"{hang}{body[-1]});",
+    ]
+
+
+def float_text(x: float) -> str:
+    value = np.float32(x)
+    if np.isnan(value):
+        return "NAN"
+    if np.isinf(value):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    word = f"{value:.9g}"
+    return f"{word}f" if any(c in word for c in ".e") else f"{word}.0f"
+
+
+@dataclass
+class Tensors:
+    """Every array of a program by where it lives, with its C identifier."""
+
+    params: dict[str, Type] = field(default_factory=dict)  # trained: in RAM
+    state: dict[str, Type] = field(default_factory=dict)
+    frozen: dict[str, Type] = field(default_factory=dict)  # parameters and constants: in flash
+    data: dict[str, Array] = field(default_factory=dict)  # initial or constant content
+    const: dict[tuple[str, str], str] = field(default_factory=dict)  # (entry, leaf) -> name
+    ids: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entries: Mapping[str, Graph]) -> Tensors:
+        self = cls()
+        updated = {leaf.name for g in entries.values() for leaf, _ in g.state}
+        contents: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        for entry, graph in entries.items():
+            for leaf in graph.leaves_of(Role.PARAM, Role.STATE):
+                if leaf.role is Role.STATE:
+                    table = self.state
+                else:
+                    table = self.params if leaf.name in updated else self.frozen
+                table[leaf.name] = leaf.type
+                self.data[leaf.name] = graph.data[leaf.name]
+            for leaf in graph.leaves_of(Role.CONST):
+                array = graph.data[leaf.name].astype(leaf.type.dtype.numpy)
+                key = (leaf.type.dtype.label, array.shape, array.tobytes())
+                name = contents.setdefault(key, self.unused(leaf.name))
+                self.const[entry, leaf.name] = name
+                self.frozen[name] = leaf.type
+                self.data[name] = array
+        self.ids = identifiers([*self.params, *self.state, *self.frozen])
+        return self
+
+    def unused(self, name: str) -> str:
+        taken, n = name, 1
+        while taken in self.data:
+            n += 1
+            taken = f"{name}_{n}"
+        return taken
+
+    @property
+    def stored(self) -> dict[str, Type]:
+        """What the program image carries: constants, frozen parameters, and initial values.
+
+        State that starts as zeros needs no image.
+        """
+        started = {n: t for n, t in self.state.items() if self.data[n].any()}
+        return {**self.frozen, **self.params, **started}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The C parameters of an entry point, in order, and the values behind them."""
+
+    leaves: tuple[Value, ...]
+    outputs: tuple[tuple[str, Value], ...]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Signature:
+        leaves = graph.leaves_of(Role.INPUT, Role.LABEL) + graph.leaves_of(Role.SCALAR)
+        if graph.name in ("train_step", "gradients"):
+            names = ["loss"]
+        else:
+            n = len(graph.outputs)
+            names = ["output"] if n == 1 else [f"output_{i}" for i in range(n)]
+        return cls(leaves, tuple(zip(names, graph.outputs, strict=True)))
+
+    def text(self, prefix: str, entry: str) -> str:
+        parts = [f"{prefix}_t *net"]
+        for leaf in self.leaves:
+            if leaf.role is Role.SCALAR:
+                parts.append(f"float {leaf.name}")
+            else:
+                parts.append(f"const {leaf.type.dtype.c} *{leaf.name}")
+        parts += [f"{value.type.dtype.c} *{name}" for name, value in self.outputs]
+        return f"{prefix}_status_t {prefix}_{entry}({', '.join(parts)})"
+
+
+class EntryWriter:
+    """Writes the body of one entry point: a flat list of kernel calls."""
+
+    def __init__(self, prefix: str, plan: Plan, tensors: Tensors, structs: dict[Struct, str]):
+        self.prefix, self.plan, self.tensors, self.structs = prefix, plan, tensors, structs
+        self.graph = plan.graph
+        self.signature = Signature.of(self.graph)
+
+    def pointer(self, value: Value) -> str:
+        home = self.plan.home[value]
+        if isinstance(home, Buffer):
+            return f"AT({value.type.dtype.c}, {home.offset})"
+        if home.role is Role.SCALAR:
+            return f"&{home.name}"
+        if home.role in (Role.INPUT, Role.LABEL):
+            return home.name
+        name = self.tensors.const.get((self.graph.name, home.name), home.name)
+        word = self.tensors.ids[name]
+        if name in self.tensors.params:
+            return f"net->params.{word}"
+        if name in self.tensors.state:
+            return f"net->state.{word}"
+        return f"{self.prefix}_{word}"
+
+    def argument(self, arg: Arg) -> str:
+        if arg is None:
+            return "NULL"
+        if isinstance(arg, Value):
+            return self.pointer(arg)
+        if isinstance(arg, Struct):
+            return f"&{self.struct(arg)}"
+        if isinstance(arg, tuple):
+            pointers = [self.argument(a) for a in arg]
+            kind = "void *const" if isinstance(arg[0], Value) else "int32_t"
+            return f"(const {kind}[]){{{', '.join(pointers)}}}"
+        return float_text(arg) if isinstance(arg, float) else str(int(arg))
+
+    def struct(self, struct: Struct) -> str:
+        if struct not in self.structs:
+            word = struct.type.removeprefix("whet_").removesuffix("_t")
+            count = sum(1 for s in self.structs if s.type == struct.type)
+            self.structs[struct] = f"{word}_{count + 1}"
+        return self.structs[struct]
+
+    def body(self) -> list[str]:
+        lines = self.bound_checks()
+        losses = {v for n, v in self.signature.outputs if n == "loss"}
+        used_net = False
+        for node in self.graph.nodes:
+            for lines_of_check in self.late_checks(node):
+                lines.append(lines_of_check)
+            call = node.op.call(node)
+            if call is not None:
+                lines += ["", *comment(print_node(node))]
+                lines += call_text(call.kernel, [self.argument(a) for a in call.args])
+            for value in losses.intersection(node.outs):
+                lines += ["", f"    *loss = *{self.pointer(value)};"]
+                lines.append("    if (!whet_is_finite(*loss))")
+                lines.append(f"        return {self.prefix.upper()}_NOT_FINITE;")
+        lines += self.copies()
+        used_net = any("net->" in line or "AT(" in line for line in lines)
+        if not used_net:
+            lines.insert(0, "    (void)net;")
+        return [*lines, f"    return {self.prefix.upper()}_OK;"]
+
+    def copies(self) -> list[str]:
+        lines: list[str] = []
+        for leaf, nxt in self.plan.copies:
+            size = leaf.type.bytes
+            lines += call_text("memcpy", [self.pointer(leaf), self.pointer(nxt), str(size)])
+        for name, value in self.signature.outputs:
+            if name != "loss":
+                size = value.type.bytes
+                lines += call_text("memcpy", [name, self.pointer(value), str(size)])
+        return ["", *lines] if lines else []
+
+    def check(self, value: Value, limit: int, exempt: int) -> str:
+        args = f"{self.pointer(value)}, {value.type.elements}, {limit}, {exempt}"
+        status = f"{self.prefix.upper()}_BAD_INDEX"
+        return f"    if (!whet_ids_in_range({args}))\n        return {status};"
+
+    def bounds(self, node: Node) -> list[tuple[Value, int, int]]:
+        return [(node.ins[k], *limits) for k, limits in node.op.bounds(node).items()]
+
+    def from_caller(self, value: Value) -> bool:
+        home = self.plan.home[value]
+        return isinstance(home, Value) and home.role in (Role.INPUT, Role.LABEL)
+
+    def bound_checks(self) -> list[str]:
+        """Indices handed in by the caller are checked before anything is touched."""
+        found = [b for n in self.graph.nodes for b in self.bounds(n) if self.from_caller(b[0])]
+        return list(dict.fromkeys(self.check(*b) for b in found))
+
+    def late_checks(self, node: Node) -> list[str]:
+        """Indices that are computed are checked where they are used."""
+        found = [b for b in self.bounds(node) if isinstance(self.plan.home[b[0]], Buffer)]
+        return [self.check(*b) for b in found]
+
+    def function(self) -> list[str]:
+        head = self.signature.text(self.prefix, self.graph.name)
+        if len(head) + 2 > WIDTH:
+            name, _, rest = head.partition("(")
+            body = textwrap.wrap(rest, WIDTH - len(name) - 2, break_long_words=False)
+            head = ("\n" + " " * (len(name) + 1)).join(body)
+            head = f"{name}({head}"
+        return [f"{head} {{", *self.body(), "}"]
+
+
+def struct_text(name: str, struct: Struct) -> list[str]:
+    parts = []
+    for key, value in struct.fields:
+        if isinstance(value, tuple):
+            text = "{" + ", ".join(map(str, value)) + "}"
+        else:
+            text = float_text(value) if isinstance(value, float) else str(value)
+        parts.append(f".{key} = {text}")
+    body = textwrap.wrap(
+        ", ".join(p.replace(" ", "\0") for p in parts), WIDTH - 4, break_long_words=False
+    )
+    inner = [f"    {line}".replace("\0", " ") for line in body]
+    return [f"static const {struct.type} {name} = {{", *inner, "};"]
+
+
+def model_c(prefix: str, plans: Mapping[str, Plan], tensors: Tensors, fingerprint: int) -> str:
+    structs: dict[Struct, str] = {}
+    functions = [EntryWriter(prefix, p, tensors, structs).function() for p in plans.values()]
+    lines = [
+        f"/* {prefix}: the training program, one kernel call per line of its graph. */",
+        '#include "model.h"',
+        "",
+        "#include <string.h>",
+        "",
+        '#include "weights.h"',
+        '#include "whet_kernels.h"',
+        "",
+        "/* A place in the arena; model.h says how large the arena is. */",
+        "#define AT(type, offset) ((type *)(void *)(net->arena + (offset)))",
+        "",
+        *(line for s, name in structs.items() for line in struct_text(name, s)),
+        "",
+        *init_function(prefix, tensors),
+    ]
+    for function in functions:
+        lines += ["", *function]
+    lines += ["", *checkpoint_functions(prefix, tensors, fingerprint)]
+    return "\n".join(lines) + "\n"
+
+
+def init_function(prefix: str, tensors: Tensors) -> list[str]:
+    lines = [f"void {prefix}_init({prefix}_t *net) {{", "    memset(net, 0, sizeof *net);"]
+    for part, table in (("params", tensors.params), ("state", tensors.state)):
+        for name in table:
+            if name in tensors.stored:
+                word = tensors.ids[name]
+                place = f"net->{part}.{word}"
+                lines += call_text("memcpy", [place, f"{prefix}_{word}", f"sizeof {place}"])
+    return [*lines, "}", "", f"size_t {prefix}_sizeof(void) {{ return sizeof({prefix}_t); }}"]
+
+
+def checkpoint_functions(prefix: str, tensors: Tensors, fingerprint: int) -> list[str]:
+    """Save and load: header, then trained parameters and state as they lie in RAM."""
+    parts = [p for p, table in (("params", tensors.params), ("state", tensors.state)) if table]
+    upper = prefix.upper()
+    spans = ", ".join(f"{{&net->{p}, sizeof net->{p}}}" for p in parts)
+    const_spans = f"const whet_bytes_t spans[] = {{{spans}}};"
+    count = len(parts)
+    return [
+        f"size_t {prefix}_save(const {prefix}_t *net, void *buffer, size_t size) {{",
+        f"    const whet_const_bytes_t spans[] = {{{spans}}};",
+        f"    return whet_checkpoint_save(buffer, size, 0x{fingerprint:08x}u, spans, {count});",
+        "}",
+        "",
+        f"{prefix}_status_t {prefix}_load({prefix}_t *net, const void *buffer, size_t size) {{",
+        f"    {const_spans}",
+        f"    switch (whet_checkpoint_load(buffer, size, 0x{fingerprint:08x}u, spans, {count})) {{",
+        f"    case WHET_CHECKPOINT_OK: return {upper}_OK;",
+        f"    case WHET_CHECKPOINT_TRUNCATED: return {upper}_TRUNCATED;",
+        f"    case WHET_CHECKPOINT_FOREIGN: return {upper}_FOREIGN;",
+        f"    default: return {upper}_CORRUPT;",
+        "    }",
+        "}",
+    ]
+
+
+STATUSES = (
+    ("OK", "done"),
+    ("BAD_INDEX", "a label or id is out of range; nothing was touched"),
+    ("NOT_FINITE", "the loss is NaN or infinite; no parameter was changed"),
+    ("TRUNCATED", "the checkpoint is shorter than it says"),
+    ("CORRUPT", "the checkpoint's checksum is wrong"),
+    ("FOREIGN", "the checkpoint belongs to another model or version"),
+)
+
+
+def model_h(prefix: str, plans: Mapping[str, Plan], tensors: Tensors, arena: int, lr: float) -> str:
+    upper = prefix.upper()
+    lines = [
+        f"/* {prefix}: a model that trains where it runs. See report.txt for what is inside. */",
+        f"#ifndef {upper}_MODEL_H",
+        f"#define {upper}_MODEL_H",
+        "",
+        "#include <stddef.h>",
+        "#include <stdint.h>",
+        "",
+        *sizes(upper, plans),
+        f"#define {upper}_ARENA_BYTES {max(arena, 1)}",
+        f"#define {upper}_LEARNING_RATE {float_text(lr)} /* the optimizer's, as compiled */",
+        "",
+        *caller_types(prefix, plans),
+        "",
+        "typedef enum {",
+        *(f"    {upper}_{name} = {i}, /* {why} */" for i, (name, why) in enumerate(STATUSES)),
+        f"}} {prefix}_status_t;",
+        "",
+        "/* Everything that changes. The caller owns it; two of them train independently. */",
+        "typedef struct {",
+    ]
+    for part, table in (("params", tensors.params), ("state", tensors.state)):
+        if table:
+            lines.append("    struct {")
+            lines += [f"        {declaration(t, tensors.ids[n])};" for n, t in table.items()]
+            lines.append(f"    }} {part};")
+    lines += [
+        f"    _Alignas(16) unsigned char arena[{upper}_ARENA_BYTES];",
+        f"}} {prefix}_t;",
+        "",
+        "/* Start from the compiled-in weights, with fresh optimizer state. */",
+        f"void {prefix}_init({prefix}_t *net);",
+        "",
+    ]
+    for entry, plan in plans.items():
+        lines += [f"/* {ENTRY_DOCS[entry]} */"]
+        lines += [*wrap_prototype(Signature.of(plan.graph).text(prefix, entry)), ""]
+    lines += [
+        "/* Trained parameters and state as bytes. save returns the bytes written, or the bytes",
+        " * needed if the buffer is NULL or too small. */",
+        f"size_t {prefix}_save(const {prefix}_t *net, void *buffer, size_t size);",
+        f"{prefix}_status_t {prefix}_load({prefix}_t *net, const void *buffer, size_t size);",
+        "",
+        f"size_t {prefix}_sizeof(void);",
+        "",
+        "#endif",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+ENTRY_DOCS = {
+    "train_step": "Forward, backward, update, on one batch.",
+    "gradients": "Forward and backward; gradients are added to those already there.",
+    "apply": "Update from the gradients collected, times `scale`, and clear them.",
+    "predict": "Forward only, in eval mode.",
+}
+
+
+def wrap_prototype(text: str) -> list[str]:
+    if len(text) + 1 <= WIDTH:
+        return [text + ";"]
+    name, _, rest = text.partition("(")
+    body = textwrap.wrap(rest, WIDTH - len(name) - 2, break_long_words=False)
+    hang = " " * (len(name) + 1)
+    return [f"{name}({body[0]}", *(hang + b for b in body[1:-1]), f"{hang}{body[-1]};"]
+
+
+def declaration(t: Type, word: str) -> str:
+    shape = " /* " + "x".join(map(str, t.shape)) + " */" if len(t.shape) > 1 else ""
+    return f"{t.dtype.c} {word}[{t.elements}]{shape}"
+
+
+def sizes(upper: str, plans: Mapping[str, Plan]) -> list[str]:
+    """Elements of every array the caller hands over, by its name in the prototypes."""
+    found: dict[str, Value] = {}
+    for plan in plans.values():
+        signature = Signature.of(plan.graph)
+        found.update((v.name, v) for v in signature.leaves if v.role is not Role.SCALAR)
+        found.update((n, v) for n, v in signature.outputs if n != "loss")
+    lines = []
+    for name, v in found.items():
+        note = " x ".join(map(str, v.shape)) or "1"
+        lines.append(f"#define {upper}_{name.upper()}_ELEMENTS {v.type.elements} /* {note} */")
+    return lines
+
+
+def caller_types(prefix: str, plans: Mapping[str, Plan]) -> list[str]:
+    """Element types of the arrays a training step takes, by their names in its prototype."""
+    leaves = plans["train_step"].graph.leaves_of(Role.INPUT, Role.LABEL)
+    return [f"typedef {v.type.dtype.c} {prefix}_{v.name}_t;" for v in leaves]
+
+
+def weights_h(prefix: str, tensors: Tensors) -> str:
+    lines = [
+        "/* Arrays of the program image: frozen parameters, constants, and initial values. */",
+        f"#ifndef {prefix.upper()}_WEIGHTS_H",
+        f"#define {prefix.upper()}_WEIGHTS_H",
+        "",
+        "#include <stdint.h>",
+        "",
+    ]
+    for name, t in tensors.stored.items():
+        lines.append(f"extern const {declaration(t, f'{prefix}_{tensors.ids[name]}')};")
+    return "\n".join([*lines, "", "#endif"]) + "\n"
+
+
+def weights_c(prefix: str, tensors: Tensors) -> tuple[str, bytes | None]:
+    """weights.c, and weights.bin if the arrays are too many to be spelled out."""
+    head = ['#include "weights.h"', "", "#include <math.h>", ""]
+    arrays = {n: image(tensors.data[n], t) for n, t in tensors.stored.items()}
+    if sum(a.nbytes for a in arrays.values()) > INLINE_WEIGHTS:
+        return weights_included(prefix, tensors, arrays)
+    lines = list(head)
+    for name, array in arrays.items():
+        t = tensors.stored[name]
+        flat = array.ravel()
+        words = [float_text(x) for x in flat] if t.dtype is DType.F32 else [str(x) for x in flat]
+        rows = textwrap.wrap(", ".join(words), WIDTH - 4) or ["0"]
+        lines.append(f"const {declaration(t, f'{prefix}_{tensors.ids[name]}')} = {{")
+        lines += [f"    {row}" for row in rows] + ["};", ""]
+    return "\n".join(lines), None
+
+
+def image(array: Array, t: Type) -> Array:
+    return np.ascontiguousarray(array, dtype=np.dtype(t.dtype.numpy).newbyteorder("<"))
+
+
+INCLUDE_BINARY = r"""/* The arrays lie in weights.bin, which the assembler includes as it is. */
+#include "weights.h"
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+#define SYMBOL(name) TEXT(__USER_LABEL_PREFIX__) #name
+#ifdef __APPLE__
+#define READ_ONLY ".section __TEXT,__const\n"
+#else
+#define READ_ONLY ".section .rodata\n"
+#endif
+#define TENSOR(name, offset, bytes)                                                                \
+    __asm__(READ_ONLY ".balign 16\n"                                                               \
+                      ".globl " SYMBOL(name) "\n" SYMBOL(name) ":\n"                               \
+                      ".incbin \"weights.bin\", " #offset ", " #bytes "\n"                         \
+                      ".text\n")
+
+"""
+
+
+def weights_included(
+    prefix: str, tensors: Tensors, arrays: Mapping[str, Array]
+) -> tuple[str, bytes]:
+    lines, blob, offset = [], [], 0
+    for name, array in arrays.items():
+        lines.append(f"TENSOR({prefix}_{tensors.ids[name]}, {offset}, {array.nbytes});")
+        blob.append(array.tobytes())
+        offset += array.nbytes
+    return INCLUDE_BINARY + "\n".join(lines) + "\n", b"".join(blob)
+
+
+def used_kernels(plans: Iterable[Plan]) -> list[str]:
+    """Names of the kernel files the program needs, sorted."""
+    found = {"check", "checkpoint"}
+    for plan in plans:
+        for node in plan.graph.nodes:
+            call: Call | None = node.op.call(node)
+            if call is not None:
+                found.add(call.source)
+    return sorted(found)
+
+
+def main_c(prefix: str, template: str, plans: Mapping[str, Plan]) -> str:
+    """The example program: a fixed file whose few macros say what this model is called."""
+    step = plans["train_step"].graph
+    inputs, labels = step.leaves_of(Role.INPUT), step.leaves_of(Role.LABEL)
+    if len(inputs) != 1 or len(labels) != 1:
+        return f"/* {prefix} takes {len(inputs)} inputs; see model.h and call it yourself. */\n" + (
+            '#include "model.h"\n\n'
+            f"int main(void) {{ static {prefix}_t net; {prefix}_init(&net); return 0; }}\n"
+        )
+    return template.replace("NET_", f"{prefix.upper()}_").replace("net_", f"{prefix}_")
+
+
+def makefile(prefix: str, template: str) -> str:
+    return template.replace("@name@", prefix)

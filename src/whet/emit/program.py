@@ -1,0 +1,136 @@
+"""Program: named entry points that share parameters and one arena, and the C that runs them."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BuildError, WhetError
+from ..ir import Graph, Type
+from ..plan import Plan, plan
+from . import c
+
+if TYPE_CHECKING:
+    from ..report import CheckReport
+    from ..runtime import Trainer
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A tensor as stored, and the order its axes have there: stored axis k is axis order[k]."""
+
+    type: Type
+    order: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape PyTorch knows."""
+        sizes = [0] * len(self.order)
+        for axis, n in zip(self.order, self.type.shape, strict=True):
+            sizes[axis] = n
+        return tuple(sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A compiled model. Making one touches no disk; `write`, `load` and `check` do."""
+
+    name: str
+    entries: Mapping[str, Graph]
+    tensors: Mapping[str, TensorInfo]
+    lr: float
+    source: Any = None
+
+    @functools.cached_property
+    def plans(self) -> dict[str, Plan]:
+        return {name: plan(graph) for name, graph in self.entries.items()}
+
+    @functools.cached_property
+    def storage(self) -> c.Tensors:
+        return c.Tensors.of(self.entries)
+
+    @property
+    def arena(self) -> int:
+        return max(p.arena for p in self.plans.values())
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes by kind: what lies in RAM (arena, trained, state) and in the image (frozen)."""
+        store = self.storage
+        return {
+            "arena": self.arena,
+            "lower_bound": max(p.lower_bound for p in self.plans.values()),
+            "trained": sum(t.bytes for t in store.params.values()),
+            "state": sum(t.bytes for t in store.state.values()),
+            "frozen": sum(t.bytes for t in store.frozen.values()),
+        }
+
+    @property
+    def fingerprint(self) -> int:
+        """Names and types of everything a checkpoint holds; a blob of another model differs."""
+        store = self.storage
+        text = ";".join(f"{n}:{t}" for n, t in (*store.params.items(), *store.state.items()))
+        return zlib.crc32(text.encode())
+
+    @functools.cached_property
+    def files(self) -> dict[str, bytes]:
+        """The whole output folder by relative path. The same program gives the same bytes."""
+        kernels = resources.files("whet") / "kernels"
+        weights, blob = c.weights_c(self.name, self.storage)
+        files = {
+            "model.h": c.model_h(self.name, self.plans, self.storage, self.arena, self.lr),
+            "model.c": c.model_c(self.name, self.plans, self.storage, self.fingerprint),
+            "weights.h": c.weights_h(self.name, self.storage),
+            "weights.c": weights,
+            "main.c": c.main_c(self.name, (kernels / "main" / "host.c").read_text(), self.plans),
+            "Makefile": c.makefile(self.name, (kernels / "main" / "host.mk").read_text()),
+            "report.txt": self.report() + "\n",
+        }
+        for header in ("whet_kernels.h", "whet_inline.h"):
+            files[f"kernels/{header}"] = (kernels / header).read_text()
+        for source in c.used_kernels(self.plans.values()):
+            files[f"kernels/{source}.c"] = (kernels / "ref" / f"{source}.c").read_text()
+        encoded = {name: text.encode() for name, text in files.items()}
+        return encoded if blob is None else encoded | {"weights.bin": blob}
+
+    def report(self) -> str:
+        """What is in the program, how many bytes, and where they lie."""
+        from ..report import program_report
+
+        return program_report(self)
+
+    def write(self, folder: str | Path) -> Path:
+        """Write the C program; it builds with `make` wherever there is a C compiler."""
+        root = Path(folder)
+        try:
+            for name, content in self.files.items():
+                path = root / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if not path.exists() or path.read_bytes() != content:
+                    path.write_bytes(content)
+        except OSError as error:
+            raise BuildError(
+                f"cannot write the program to {root}",
+                why=f"{error.strerror}: {error.filename}",
+                try_="a folder that exists or can be made, with room on its disk",
+            ) from error
+        return root
+
+    def load(self) -> Trainer:
+        """Build with the machine's C compiler and load it into this process."""
+        from ..runtime import Trainer
+
+        return Trainer(self)
+
+    def check(self, steps: int = 10) -> CheckReport:
+        """Build, then compare every gradient and some training steps with PyTorch."""
+        if self.source is None:
+            raise WhetError("this program does not remember the model it was compiled from")
+        from ..check import check
+
+        return check(self, steps)

@@ -1,0 +1,83 @@
+/* Train on a file of samples, or, without one, learn one made-up batch by heart.
+ *
+ *   ./net                              40 steps on one batch; the loss must fall
+ *   ./net  data.bin [steps] [rate]     train on a file; saves checkpoint.bin
+ *
+ * data.bin holds batches one after the other, each as it goes into net_train_step: the input
+ * array, then the label array, both little-endian, channels last. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "model.h"
+
+static net_t net;
+static net_input_t input[NET_INPUT_ELEMENTS];
+static net_label_t label[NET_LABEL_ELEMENTS];
+
+/* A repeatable pattern with values in [-1, 1); integers are 0 and 1 in turn. */
+static void make_batch(void) {
+    uint32_t word = 1;
+    for (size_t i = 0; i < NET_INPUT_ELEMENTS; i++) {
+        word = word * 1664525u + 1013904223u;
+        input[i] = (net_input_t)((float)(word >> 8) / 8388608.0f - 1.0f);
+    }
+    for (size_t i = 0; i < NET_LABEL_ELEMENTS; i++) label[i] = (net_label_t)(i % 2);
+}
+
+/* The next batch of the file, from its beginning again when it ends. */
+static int read_batch(FILE *file) {
+    for (int attempt = 0; attempt < 2; attempt++) {
+        if (fread(input, sizeof input, 1, file) == 1 && fread(label, sizeof label, 1, file) == 1)
+            return 1;
+        rewind(file);
+    }
+    return 0;
+}
+
+static int save(const char *path) {
+    size_t size = net_save(&net, NULL, 0);
+    void *blob = malloc(size);
+    FILE *file = fopen(path, "wb");
+    int done =
+        blob && file && net_save(&net, blob, size) == size && fwrite(blob, size, 1, file) == 1;
+    if (file) fclose(file);
+    free(blob);
+    return done;
+}
+
+int main(int argc, char **argv) {
+    FILE *file = argc > 1 ? fopen(argv[1], "rb") : NULL;
+    const int steps = argc > 2 ? atoi(argv[2]) : 40;
+    const float rate = argc > 3 ? (float)atof(argv[3]) : NET_LEARNING_RATE;
+    if (argc > 1 && !file) {
+        fprintf(stderr, "cannot open %s\n", argv[1]);
+        return 1;
+    }
+    net_init(&net);
+    make_batch();
+    printf("%zu bytes of memory for the network\n", sizeof net);
+    for (int step = 1; step <= steps; step++) {
+        float loss = 0.0f;
+        if (file && !read_batch(file)) {
+            fprintf(stderr, "%s is shorter than one batch\n", argv[1]);
+            return 1;
+        }
+        clock_t start = clock();
+        net_status_t status = net_train_step(&net, input, label, rate, &loss);
+        double ms = 1e3 * (double)(clock() - start) / CLOCKS_PER_SEC;
+        if (status != NET_OK) {
+            fprintf(stderr, "step %d stopped with status %d\n", step, (int)status);
+            return 1;
+        }
+        if (step == 1 || step % 10 == 0)
+            printf("step %4d  loss %.6f  %.1f ms\n", step, (double)loss, ms);
+    }
+    if (file) {
+        fclose(file);
+        if (!save("checkpoint.bin")) return 1;
+        printf("saved checkpoint.bin\n");
+    }
+    return 0;
+}

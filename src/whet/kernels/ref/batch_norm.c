@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_inline.h"
+
+/* Channels go in tiles, so that what is constant per channel is computed once and kept in
+ * registers. A tile of one row is loaded before it is stored: results may be in place. */
+
+/* y = (x - mean) * scale + shift for one tile. */
+static inline void affine(float *y, const float *x, const float *mean, const float *scale,
+                          const float *shift, int32_t rows, int32_t c, const int32_t width) {
+    for (; rows > 0; rows--, x += c, y += c) {
+        float t[WHET_TILE];
+        for (int32_t l = 0; l < width; l++) t[l] = (x[l] - mean[l]) * scale[l] + shift[l];
+        for (int32_t l = 0; l < width; l++) y[l] = t[l];
+    }
+}
+
+/* y = (x - mean) / sqrt(var + eps) * w + b for one tile. */
+static void normalise(float *y, const float *x, const float *w, const float *b, const float *mean,
+                      const float *var, int32_t rows, int32_t c, int32_t width, float eps) {
+    float m[WHET_TILE], scale[WHET_TILE], shift[WHET_TILE];
+    for (int32_t l = 0; l < width; l++) {
+        m[l] = mean[l];
+        scale[l] = w[l] * whet_rsqrt(var[l] + eps);
+        shift[l] = b[l];
+    }
+    if (width == WHET_TILE)
+        affine(y, x, m, scale, shift, rows, c, WHET_TILE);
+    else
+        affine(y, x, m, scale, shift, rows, c, width);
+}
+
+/* formula    y = (x - mean) / sqrt(var + eps) * w + b
+ * shapes     y[rows,c], x[rows,c], w[c], b[c], mean[c], var[c]
+ * aliasing   y = x
+ * rounding   float, element by element
+ * workspace  none */
+void whet_batch_norm_f32(float *y, const float *x, const float *w, const float *b,
+                         const float *mean, const float *var, int32_t rows, int32_t c, float eps) {
+    for (int32_t j = 0; j < c; j += WHET_TILE)
+        normalise(y + j, x + j, w + j, b + j, mean + j, var + j, rows, c,
+                  whet_min(c - j, WHET_TILE), eps);
+}
+
+/* formula    dx = dy * w / sqrt(var + eps)
+ * shapes     dx[rows,c], dy[rows,c], w[c], var[c]
+ * aliasing   dx = dy
+ * rounding   float, element by element
+ * workspace  none */
+void whet_batch_norm_dx_f32(float *dx, const float *dy, const float *w, const float *var,
+                            int32_t rows, int32_t c, float eps) {
+    const float zero[WHET_TILE] = {0.0f};
+    for (int32_t j = 0; j < c; j += WHET_TILE)
+        normalise(dx + j, dy + j, w + j, zero, zero, var + j, rows, c, whet_min(c - j, WHET_TILE),
+                  eps);
+}
+
+/* formula    dw[c] = sum_r dy[r,c] * (x[r,c] - mean[c]) / sqrt(var[c] + eps)
+ * shapes     dw[c], dy[rows,c], x[rows,c], mean[c], var[c]
+ * aliasing   none
+ * rounding   sums of WHET_CHUNK products, added with compensation
+ * workspace  none */
+void whet_batch_norm_dw_f32(float *dw, const float *dy, const float *x, const float *mean,
+                            const float *var, int32_t rows, int32_t c, float eps) {
+    for (int32_t j = 0; j < c; j += WHET_TILE) {
+        const int32_t width = whet_min(c - j, WHET_TILE);
+        const float *g = dy + j, *v = x + j, *m = mean + j;
+        float total[WHET_TILE];
+        WHET_SUM_ROWS(total, rows, width, g[r * c + l] * (v[r * c + l] - m[l]));
+        for (int32_t l = 0; l < width; l++) dw[j + l] = total[l] * whet_rsqrt(var[j + l] + eps);
+    }
+}
+
+/* formula    mean = mean_r x;  var = mean_r (x - mean)^2;  y = (x - mean) / sqrt(var + eps) * w + b
+ * shapes     y[rows,c], mean[c], var[c], x[rows,c], w[c], b[c]
+ * aliasing   none
+ * rounding   sums of WHET_CHUNK terms, added with compensation; the variance in a second pass
+ * workspace  none */
+void whet_batch_norm_train_f32(float *y, float *mean, float *var, const float *x, const float *w,
+                               const float *b, int32_t rows, int32_t c, float eps) {
+    const float count = (float)rows;
+    for (int32_t j = 0; j < c; j += WHET_TILE) {
+        const int32_t width = whet_min(c - j, WHET_TILE);
+        const float *v = x + j;
+        float m[WHET_TILE], total[WHET_TILE];
+        WHET_SUM_ROWS(total, rows, width, v[r * c + l]);
+        for (int32_t l = 0; l < width; l++) mean[j + l] = m[l] = total[l] / count;
+        WHET_SUM_ROWS(total, rows, width, (v[r * c + l] - m[l]) * (v[r * c + l] - m[l]));
+        for (int32_t l = 0; l < width; l++) var[j + l] = total[l] / count;
+        normalise(y + j, v, w + j, b + j, mean + j, var + j, rows, c, width, eps);
+    }
+}
+
+/* formula    dx = w / sqrt(var + eps) * (dy - db / rows - (x - mean) / sqrt(var + eps) * dw / rows)
+ * shapes     dx[rows,c], dy[rows,c], x[rows,c], w[c], mean[c], var[c], dw[c], db[c]
+ * aliasing   dx = dy or dx = x
+ * rounding   float, element by element
+ * workspace  none */
+void whet_batch_norm_train_dx_f32(float *dx, const float *dy, const float *x, const float *w,
+                                  const float *mean, const float *var, const float *dw,
+                                  const float *db, int32_t rows, int32_t c, float eps) {
+    const float count = (float)rows;
+    for (int32_t j = 0; j < c; j += WHET_TILE) {
+        const int32_t width = whet_min(c - j, WHET_TILE);
+        float m[WHET_TILE], gain[WHET_TILE], shift[WHET_TILE], slope[WHET_TILE];
+        for (int32_t l = 0; l < width; l++) {
+            const float scale = whet_rsqrt(var[j + l] + eps);
+            m[l] = mean[j + l];
+            gain[l] = w[j + l] * scale;
+            shift[l] = db[j + l] / count;
+            slope[l] = scale * dw[j + l] / count;
+        }
+        for (int32_t r = 0; r < rows; r++) {
+            const int32_t at = r * c + j;
+            for (int32_t l = 0; l < width; l++)
+                dx[at + l] = gain[l] * (dy[at + l] - shift[l] - (x[at + l] - m[l]) * slope[l]);
+        }
+    }
+}

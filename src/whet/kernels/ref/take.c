@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_inline.h"
+
+/* formula    y[o,j,:] = x[o,index[j],:]
+ * shapes     y[outer,count,inner], x[outer,n,inner], index[count]
+ * aliasing   none
+ * rounding   none
+ * workspace  none */
+void whet_take_f32(float *y, const float *x, const int32_t *index, int32_t outer, int32_t n,
+                   int32_t inner, int32_t count) {
+    for (int32_t o = 0; o < outer; o++)
+        for (int32_t j = 0; j < count; j++)
+            memcpy(y + (o * count + j) * inner, x + (o * n + index[j]) * inner,
+                   (size_t)inner * sizeof *y);
+}
+
+/* formula    dx = 0, then dx[o,index[j],:] += dy[o,j,:] unless index[j] = skip
+ * shapes     dx[outer,n,inner], dy[outer,count,inner], index[count]
+ * aliasing   none
+ * rounding   added in the order of j
+ * workspace  none */
+void whet_take_dx_f32(float *dx, const float *dy, const int32_t *index, int32_t outer, int32_t n,
+                      int32_t inner, int32_t count, int32_t skip) {
+    whet_fill(dx, outer * n * inner, 0.0f);
+    for (int32_t o = 0; o < outer; o++)
+        for (int32_t j = 0; j < count; j++) {
+            if (index[j] == skip) continue;
+            float *to = dx + (o * n + index[j]) * inner;
+            for (int32_t i = 0; i < inner; i++) to[i] += dy[(o * count + j) * inner + i];
+        }
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_inline.h"
+
+/* The source of target i: like PyTorch, in float and cut to the last pixel. */
+static int32_t source(int32_t i, float step, int32_t size) {
+    return whet_min((int32_t)((float)i * step), size - 1);
+}
+
+/* formula    y[n,p,q,c] = x[n, floor(p * sh), floor(q * sw), c]
+ * shapes     y[n,p,q,c], x[n,h,w,c]
+ * aliasing   none
+ * rounding   none
+ * workspace  none */
+void whet_upsample_nearest_f32(float *y, const float *x, int32_t n, int32_t h, int32_t w, int32_t c,
+                               int32_t p, int32_t q, float sh, float sw) {
+    for (int32_t i = 0; i < n * p * q; i++) {
+        const int32_t row = i / (p * q) * h + source(i / q % p, sh, h);
+        memcpy(y + i * c, x + (row * w + source(i % q, sw, w)) * c, (size_t)c * sizeof *y);
+    }
+}
+
+/* formula    dx = 0, then dx[n, floor(p * sh), floor(q * sw), c] += dy[n,p,q,c]
+ * shapes     dx[n,h,w,c], dy[n,p,q,c]
+ * aliasing   none
+ * rounding   added pixel by pixel
+ * workspace  none */
+void whet_upsample_nearest_dx_f32(float *dx, const float *dy, int32_t n, int32_t h, int32_t w,
+                                  int32_t c, int32_t p, int32_t q, float sh, float sw) {
+    whet_fill(dx, n * h * w * c, 0.0f);
+    for (int32_t i = 0; i < n * p * q; i++) {
+        const int32_t row = i / (p * q) * h + source(i / q % p, sh, h);
+        float *to = dx + (row * w + source(i % q, sw, w)) * c;
+        for (int32_t k = 0; k < c; k++) to[k] += dy[i * c + k];
+    }
+}

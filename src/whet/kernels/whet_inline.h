@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What several kernels share. Everything here is inline, so that a program needs only the kernel
+ * files it calls. */
+#ifndef WHET_INLINE_H
+#define WHET_INLINE_H
+
+#include "whet_kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Floats worked on at once. Sums run in that many independent lanes, which a compiler can map to
+ * vector registers without being allowed to reorder anything. A Cortex-M has 32 scalar registers
+ * and no vectors: a smaller tile stays in them. */
+#ifndef WHET_LANES
+#if defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M'
+#define WHET_LANES 2
+#else
+#define WHET_LANES 8
+#endif
+#endif
+#define WHET_TILE  (2 * WHET_LANES)
+#define WHET_DEPTH 64  /* products added up before they join a longer sum */
+#define WHET_CHUNK 128 /* rows added up before they join a compensated sum */
+
+static inline int32_t whet_min(int32_t a, int32_t b) { return a < b ? a : b; }
+static inline float whet_clip(float x, float low, float high) {
+    return x < low ? low : x > high ? high : x; /* NaN stays NaN */
+}
+static inline float whet_rsqrt(float x) { return 1.0f / sqrtf(x); }
+static inline float whet_sigmoid(float x) {
+    const float e = expf(-fabsf(x)); /* never overflows */
+    return (x >= 0.0f ? 1.0f : e) / (1.0f + e);
+}
+
+static inline void whet_fill(float *y, int32_t n, float value) {
+    for (int32_t i = 0; i < n; i++) y[i] = value;
+}
+
+/* Every row of y[rows,n] = b, or 0 if b is NULL. */
+static inline void whet_fill_rows(float *y, const float *b, int32_t rows, int32_t n) {
+    if (b == NULL)
+        whet_fill(y, rows * n, 0.0f);
+    else
+        for (int32_t r = 0; r < rows; r++) memcpy(y + r * n, b, (size_t)n * sizeof *b);
+}
+
+/* ---- Sums. */
+
+/* Compensated (Kahan) addition: `lost` is what rounding has dropped so far. */
+typedef struct {
+    float sum, lost;
+} whet_sum_t;
+
+static inline void whet_add(whet_sum_t *s, float x) {
+    const float term = x - s->lost, sum = s->sum + term;
+    s->lost = (sum - s->sum) - term;
+    s->sum = sum;
+}
+
+/* The sum of n = 2^k lanes, pairwise; destroys them. */
+static inline float whet_fold(float *lane, int32_t n) {
+    while (n > 1) {
+        n /= 2;
+        for (int32_t l = 0; l < n; l++) lane[l] += lane[l + n];
+    }
+    return lane[0];
+}
+
+/* total[l] = sum over r < rows of `term`, an expression in r and l, for l < width <= WHET_TILE. */
+#define WHET_SUM_ROWS(total, rows, width, term)                                  \
+    do {                                                                         \
+        whet_sum_t sums_[WHET_TILE] = {{0.0f, 0.0f}};                            \
+        for (int32_t first_ = 0; first_ < (rows); first_ += WHET_CHUNK) {        \
+            const int32_t end_ = whet_min(first_ + WHET_CHUNK, rows);            \
+            float part_[WHET_TILE] = {0.0f};                                     \
+            if ((width) == WHET_TILE) {                                          \
+                for (int32_t r = first_; r < end_; r++)                          \
+                    for (int32_t l = 0; l < WHET_TILE; l++) part_[l] += (term);  \
+            } else {                                                             \
+                for (int32_t r = first_; r < end_; r++)                          \
+                    for (int32_t l = 0; l < (width); l++) part_[l] += (term);    \
+            }                                                                    \
+            for (int32_t l = 0; l < (width); l++) whet_add(&sums_[l], part_[l]); \
+        }                                                                        \
+        for (int32_t l = 0; l < (width); l++) (total)[l] = sums_[l].sum;         \
+    } while (0)
+
+/* Adds `term`, an expression in i, to the whet_sum_t *total for every i < n. */
+#define WHET_SUM(total, n, term)                                                               \
+    do {                                                                                       \
+        int32_t first_ = 0;                                                                    \
+        while (first_ + WHET_TILE <= (n)) {                                                    \
+            const int32_t end_ = whet_min(first_ + WHET_CHUNK * WHET_TILE, n) - WHET_TILE + 1; \
+            float part_[WHET_TILE] = {0.0f};                                                   \
+            for (; first_ < end_; first_ += WHET_TILE)                                         \
+                for (int32_t l = 0; l < WHET_TILE; l++) {                                      \
+                    const int32_t i = first_ + l;                                              \
+                    part_[l] += (term);                                                        \
+                }                                                                              \
+            whet_add(total, whet_fold(part_, WHET_TILE));                                      \
+        }                                                                                      \
+        for (int32_t i = first_; i < (n); i++) whet_add(total, term);                          \
+    } while (0)
+
+/* ---- Matrix products: y += a b. Sums are short (WHET_DEPTH) before they are added to y. */
+
+/* Sum of a[i] * b[i]. */
+static inline float whet_dot(const float *a, const float *b, int32_t n) {
+    float lane[WHET_TILE] = {0.0f};
+    int32_t i = 0;
+    for (; i + WHET_TILE <= n; i += WHET_TILE)
+        for (int32_t l = 0; l < WHET_TILE; l++) lane[l] += a[i + l] * b[i + l];
+    float sum = whet_fold(lane, WHET_TILE);
+    for (; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+/* y[i] += a[i] * b[i]. Loads a whole tile before it stores one, so operands may overlap. */
+static inline void whet_muladd(float *y, const float *a, const float *b, int32_t n) {
+    int32_t i = 0;
+    for (; i + WHET_TILE <= n; i += WHET_TILE) {
+        float t[WHET_TILE];
+        for (int32_t l = 0; l < WHET_TILE; l++) t[l] = y[i + l] + a[i + l] * b[i + l];
+        for (int32_t l = 0; l < WHET_TILE; l++) y[i + l] = t[l];
+    }
+    for (; i < n; i++) y[i] += a[i] * b[i];
+}
+
+/* A block of four rows and n <= WHET_TILE columns; n is a constant after inlining. Rows of a are
+ * `am` apart and its columns `ak`. */
+static inline void whet_block4(float *y, int32_t ldy, const float *a, int32_t am, int32_t ak,
+                               const float *b, int32_t ldb, int32_t k, const int32_t n) {
+    float t0[WHET_TILE] = {0.0f}, t1[WHET_TILE] = {0.0f};
+    float t2[WHET_TILE] = {0.0f}, t3[WHET_TILE] = {0.0f};
+    for (; k > 0; k--, a += ak, b += ldb) {
+        const float a0 = a[0], a1 = a[am], a2 = a[2 * am], a3 = a[3 * am];
+        for (int32_t j = 0; j < n; j++) {
+            t0[j] += a0 * b[j];
+            t1[j] += a1 * b[j];
+            t2[j] += a2 * b[j];
+            t3[j] += a3 * b[j];
+        }
+    }
+    for (int32_t j = 0; j < n; j++) {
+        y[j] += t0[j];
+        y[ldy + j] += t1[j];
+        y[2 * ldy + j] += t2[j];
+        y[3 * ldy + j] += t3[j];
+    }
+}
+
+/* The same for one row. */
+static inline void whet_block1(float *y, const float *a, int32_t ak, const float *b, int32_t ldb,
+                               int32_t k, const int32_t n) {
+    float t[WHET_TILE] = {0.0f};
+    for (; k > 0; k--, a += ak, b += ldb)
+        for (int32_t j = 0; j < n; j++) t[j] += a[0] * b[j];
+    for (int32_t j = 0; j < n; j++) y[j] += t[j];
+}
+
+/* y[m,n] += a b with n <= WHET_TILE columns. */
+static inline void whet_panel(float *y, int32_t ldy, const float *a, int32_t am, int32_t ak,
+                              const float *b, int32_t ldb, int32_t m, int32_t n, int32_t k) {
+    for (; m >= 4; m -= 4, y += 4 * ldy, a += 4 * am) {
+        if (n == WHET_TILE)
+            whet_block4(y, ldy, a, am, ak, b, ldb, k, WHET_TILE);
+        else if (n == WHET_LANES)
+            whet_block4(y, ldy, a, am, ak, b, ldb, k, WHET_LANES);
+        else
+            whet_block4(y, ldy, a, am, ak, b, ldb, k, n);
+    }
+    for (; m > 0; m--, y += ldy, a += am) {
+        if (n == WHET_TILE)
+            whet_block1(y, a, ak, b, ldb, k, WHET_TILE);
+        else
+            whet_block1(y, a, ak, b, ldb, k, n);
+    }
+}
+
+/* The width of the next panel when n columns are left. */
+static inline int32_t whet_width(int32_t n) {
+    return n >= WHET_TILE ? WHET_TILE : n >= WHET_LANES ? WHET_LANES : n;
+}
+
+/* y[m,n] += a b, with b[k,n] in rows `ldb` apart; a[i,l] is at a[i*am + l*ak]. */
+static inline void whet_matmul(float *y, int32_t ldy, const float *a, int32_t am, int32_t ak,
+                               const float *b, int32_t ldb, int32_t m, int32_t n, int32_t k) {
+    for (int32_t l = 0; l < k; l += WHET_DEPTH) {
+        const int32_t depth = whet_min(k - l, WHET_DEPTH);
+        for (int32_t j = 0, width; j < n; j += width) {
+            width = whet_width(n - j);
+            whet_panel(y + j, ldy, a + l * ak, am, ak, b + l * ldb + j, ldb, m, width, depth);
+        }
+    }
+}
+
+/* panel[k,n] = the transpose of b[n,k], whose rows are `ldb` apart. */
+static inline void whet_pack(float *panel, const float *b, int32_t ldb, int32_t n, int32_t k) {
+    for (int32_t l = 0; l < k; l++)
+        for (int32_t j = 0; j < n; j++) panel[l * n + j] = b[j * ldb + l];
+}
+
+/* y[m,n] += a[m,k] b[n,k]', rows of b `k` apart. Many rows pay for transposing b piece by piece. */
+static inline void whet_matmul_nt(float *y, const float *a, const float *b, int32_t m, int32_t n,
+                                  int32_t k) {
+    if (m < 4) {
+        for (int32_t i = 0; i < m; i++)
+            for (int32_t j = 0; j < n; j++) y[i * n + j] += whet_dot(a + i * k, b + j * k, k);
+        return;
+    }
+    for (int32_t l = 0; l < k; l += WHET_DEPTH) {
+        const int32_t depth = whet_min(k - l, WHET_DEPTH);
+        for (int32_t j = 0, width; j < n; j += width) {
+            float panel[WHET_DEPTH * WHET_TILE];
+            width = whet_width(n - j);
+            whet_pack(panel, b + j * k + l, k, width, depth);
+            whet_panel(y + j, n, a + l, k, 1, panel, width, m, width, depth);
+        }
+    }
+}
+
+/* ---- Windows. */
+
+/* The part of [0, outputs) whose tap, at output * stride + offset, is inside an axis of `size`. */
+typedef struct {
+    int32_t first, end;
+} whet_range_t;
+
+static inline whet_range_t whet_outputs(int32_t offset, int32_t size, int32_t stride,
+                                        int32_t outputs) {
+    whet_range_t v = {0, 0};
+    if (offset < 0) v.first = (stride - 1 - offset) / stride;
+    if (offset < size) v.end = whet_min((size - 1 - offset) / stride + 1, outputs);
+    return v;
+}
+
+/* A tap of a convolution's window: the output pixels that have it inside the image. */
+typedef struct {
+    int32_t top, left; /* where output (0,0) reads */
+    whet_range_t rows, cols;
+    int32_t width; /* of cols */
+} whet_tap_t;
+
+static inline whet_tap_t whet_tap(const whet_conv2d_t *d, int32_t tap) {
+    whet_tap_t t;
+    t.top = tap / d->kw * d->dh - d->ph;
+    t.left = tap % d->kw * d->dw - d->pw;
+    t.rows = whet_outputs(t.top, d->h, d->sh, d->p);
+    t.cols = whet_outputs(t.left, d->w, d->sw, d->q);
+    t.width = t.cols.end - t.cols.first;
+    return t;
+}
+
+/* Where the first of the tap's pixels in row p of image n is: in y, and in x. */
+static inline int32_t whet_tap_y(const whet_conv2d_t *d, const whet_tap_t *t, int32_t n,
+                                 int32_t p) {
+    return ((n * d->p + p) * d->q + t->cols.first) * d->o;
+}
+
+static inline int32_t whet_tap_x(const whet_conv2d_t *d, const whet_tap_t *t, int32_t n,
+                                 int32_t p) {
+    const int32_t row = n * d->h + p * d->sh + t->top;
+    return (row * d->w + t->cols.first * d->sw + t->left) * d->c;
+}
+
+/* The part of a window inside an axis: its first position, how many taps follow, `step` apart, and
+ * how many were cut off before. */
+typedef struct {
+    int32_t first, taps, step, cut;
+} whet_span_t;
+
+static inline whet_span_t whet_span(int32_t i, int32_t size, int32_t kernel, int32_t stride,
+                                    int32_t pad, int32_t dilation) {
+    const int32_t start = i * stride - pad;
+    const int32_t cut = start < 0 ? (dilation - 1 - start) / dilation : 0;
+    const int32_t end = start < size ? whet_min((size - 1 - start) / dilation + 1, kernel) : 0;
+    const whet_span_t v = {start + cut * dilation, end > cut ? end - cut : 0, dilation, cut};
+    return v;
+}
+
+/* Window i of `out` that divide the axis evenly. */
+static inline whet_span_t whet_share(int32_t i, int32_t size, int32_t out) {
+    const int32_t first = i * size / out, end = ((i + 1) * size + out - 1) / out;
+    const whet_span_t v = {first, end - first, 1, 0};
+    return v;
+}
+
+static inline whet_span_t whet_pool_rows(const whet_pool2d_t *d, int32_t p) {
+    return d->adaptive ? whet_share(p, d->h, d->p) : whet_span(p, d->h, d->kh, d->sh, d->ph, d->dh);
+}
+
+static inline whet_span_t whet_pool_cols(const whet_pool2d_t *d, int32_t q) {
+    return d->adaptive ? whet_share(q, d->w, d->q) : whet_span(q, d->w, d->kw, d->sw, d->pw, d->dw);
+}
+
+/* ---- Walks. An index counts through the first `axes` axes; the rest is a row. */
+
+static inline int32_t whet_offset(const int32_t *index, const int32_t *step, int32_t axes) {
+    int32_t offset = 0;
+    for (int32_t i = 0; i < axes; i++) offset += index[i] * step[i];
+    return offset;
+}
+
+/* Advances the index; 0 after the last one. */
+static inline int32_t whet_next(int32_t *index, const int32_t *dims, int32_t axes) {
+    for (int32_t i = axes - 1; i >= 0; i--) {
+        if (++index[i] < dims[i]) return 1;
+        index[i] = 0;
+    }
+    return 0;
+}
+
+/* y = `expr`, an expression in u (of the first operand) and v (of the second). Along the last axis
+ * an operand either follows the result or stands still. */
+#define WHET_BINARY(y, first, second, d, expr)                               \
+    do {                                                                     \
+        const int32_t axes_ = (d)->rank - 1, n_ = (d)->dims[axes_];          \
+        int32_t index_[WHET_MAX_RANK] = {0};                                 \
+        do {                                                                 \
+            const float *a_ = (first) + whet_offset(index_, (d)->a, axes_);  \
+            const float *b_ = (second) + whet_offset(index_, (d)->b, axes_); \
+            if ((d)->a[axes_] == 0) {                                        \
+                const float u = *a_;                                         \
+                for (int32_t i = 0; i < n_; i++) {                           \
+                    const float v = b_[i];                                   \
+                    (y)[i] = (expr);                                         \
+                }                                                            \
+            } else if ((d)->b[axes_] == 0) {                                 \
+                const float v = *b_;                                         \
+                for (int32_t i = 0; i < n_; i++) {                           \
+                    const float u = a_[i];                                   \
+                    (y)[i] = (expr);                                         \
+                }                                                            \
+            } else {                                                         \
+                for (int32_t i = 0; i < n_; i++) {                           \
+                    const float u = a_[i], v = b_[i];                        \
+                    (y)[i] = (expr);                                         \
+                }                                                            \
+            }                                                                \
+            (y) += n_;                                                       \
+        } while (whet_next(index_, (d)->dims, axes_));                       \
+    } while (0)
+
+/* y = `expr`, an expression in s (of the first operand, of type T), u (second) and v (third). */
+#define WHET_TERNARY(y, T, first, second, third, d, expr)                            \
+    do {                                                                             \
+        const int32_t axes_ = (d)->rank - 1, n_ = (d)->dims[axes_];                  \
+        const int32_t sa_ = (d)->a[axes_], sb_ = (d)->b[axes_], sc_ = (d)->c[axes_]; \
+        int32_t index_[WHET_MAX_RANK] = {0};                                         \
+        do {                                                                         \
+            const T *a_ = (first) + whet_offset(index_, (d)->a, axes_);              \
+            const float *b_ = (second) + whet_offset(index_, (d)->b, axes_);         \
+            const float *c_ = (third) + whet_offset(index_, (d)->c, axes_);          \
+            for (int32_t i = 0; i < n_; i++) {                                       \
+                const T s = a_[i * sa_];                                             \
+                const float u = b_[i * sb_], v = c_[i * sc_];                        \
+                (y)[i] = (expr);                                                     \
+            }                                                                        \
+            (y) += n_;                                                               \
+        } while (whet_next(index_, (d)->dims, axes_));                               \
+    } while (0)
+
+/* y = sums of x, or of its squares, over the axes where d->step is 0. */
+static inline void whet_reduce(float *y, const float *x, int32_t outputs, const whet_reduce_t *d,
+                               const int32_t square) {
+    const int32_t last = d->rank - 1, columns = d->step[last] != 0;
+    const int32_t n = d->dims[last], rows = columns && last > 0 ? d->dims[last - 1] : 1;
+    const int32_t axes = columns && last > 0 ? last - 1 : last;
+    int32_t index[WHET_MAX_RANK] = {0};
+    whet_fill(y, outputs, 0.0f);
+    do {
+        float *out = y + whet_offset(index, d->step, axes);
+        if (columns) {
+            for (int32_t j = 0; j < n; j += WHET_TILE) {
+                const int32_t width = whet_min(n - j, WHET_TILE);
+                const float *v = x + j;
+                float total[WHET_TILE];
+                WHET_SUM_ROWS(total, rows, width,
+                              square ? v[r * n + l] * v[r * n + l] : v[r * n + l]);
+                for (int32_t l = 0; l < width; l++) out[j + l] += total[l];
+            }
+        } else {
+            whet_sum_t total = {0.0f, 0.0f};
+            WHET_SUM(&total, n, square ? x[i] * x[i] : x[i]);
+            *out += total.sum;
+        }
+        x += rows * n;
+    } while (whet_next(index, d->dims, axes));
+}
+
+/* ---- Lines of classes. */
+
+/* The largest of n numbers `step` apart. */
+static inline float whet_top(const float *x, int32_t n, int32_t step) {
+    float top = x[0];
+    for (int32_t i = 1; i < n; i++) top = x[i * step] > top ? x[i * step] : top;
+    return top;
+}
+
+/* The sum of exp(x - top). */
+static inline float whet_exp_sum(const float *x, int32_t n, int32_t step, float top) {
+    whet_sum_t sum = {0.0f, 0.0f};
+    for (int32_t i = 0; i < n; i++) whet_add(&sum, expf(x[i * step] - top));
+    return sum.sum;
+}
+
+/* The weight of a row with this label: 0 if it is ignored. */
+static inline float whet_label_weight(int32_t label, const float *weight, int32_t ignore) {
+    if (label == ignore) return 0.0f;
+    return weight == NULL ? 1.0f : weight[label];
+}
+
+/* 1, or the total weight of the rows if `mean`: what the loss is divided by. */
+static inline float whet_loss_divisor(const int32_t *labels, const float *weight, int32_t rows,
+                                      int32_t ignore, int32_t mean) {
+    if (!mean) return 1.0f;
+    whet_sum_t total = {0.0f, 0.0f};
+    for (int32_t r = 0; r < rows; r++)
+        whet_add(&total, whet_label_weight(labels[r], weight, ignore));
+    return total.sum;
+}
+
+#endif

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every kernel whet calls, with its contract.
+ *
+ * Results come first, then operands, then sizes, then numbers. Arrays are dense and row-major;
+ * images are [n,h,w,c]. A kernel writes every element of its results, reads nothing else, keeps no
+ * state, allocates nothing and cannot fail. Results must not overlap operands unless the comment
+ * says so ("in place": the result may be exactly that operand, or be disjoint from it). Names:
+ * f32, i32, u8 are the element types; x32 and x8 move words of that many bits whatever they mean.
+ * Do not build with -ffast-math: sums are compensated and NaN is meaningful.
+ */
+#ifndef WHET_KERNELS_H
+#define WHET_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WHET_MAX_RANK 8
+
+/* A window that moves over x[n,h,w,c] and gives y[n,p,q,o]: kernel kh x kw, strides sh and sw,
+ * zeros above (ph) and to the left (pw), dilations dh and dw. */
+typedef struct {
+    int32_t n, h, w, c, p, q, o;
+    int32_t kh, kw, groups, sh, sw, ph, pw, dh, dw;
+} whet_conv2d_t;
+
+/* A pooling window over x[n,h,w,c] that gives y[n,p,q,c]. An adaptive pool divides the input into
+ * p x q windows and ignores kernel, stride, padding and dilation. */
+typedef struct {
+    int32_t n, h, w, c, p, q;
+    int32_t kh, kw, sh, sw, ph, pw, dh, dw;
+    int32_t adaptive, count_pad, divisor;
+} whet_pool2d_t;
+
+/* How up to three operands a, b, c are walked while a result of shape dims is written in order:
+ * elements to move per step along each axis, 0 where the operand is repeated. */
+typedef struct {
+    int32_t rank;
+    int32_t dims[WHET_MAX_RANK];
+    int32_t a[WHET_MAX_RANK], b[WHET_MAX_RANK], c[WHET_MAX_RANK];
+} whet_broadcast_t;
+
+/* How a second array moves while one of shape dims is walked in order. */
+typedef struct {
+    int32_t rank;
+    int32_t dims[WHET_MAX_RANK];
+    int32_t step[WHET_MAX_RANK];
+} whet_walk_t;
+
+/* The same for a reduction: dims is the large array, step moves the small one and is 0 along the
+ * axes that are summed. Neighbouring axes of a kind are merged, so kinds alternate. */
+typedef whet_walk_t whet_reduce_t;
+
+/* ---- Convolutions. Weights are w[o,kh,kw,c/groups], or w[kh,kw,c] if depthwise. b may be NULL. */
+
+/* y = conv(x, w) + b */
+void whet_conv2d_f32(float *y, const float *x, const float *w, const float *b,
+                     const whet_conv2d_t *d);
+/* dx[n,h,w,c] = the transpose of conv in x, applied to dy[n,p,q,o] */
+void whet_conv2d_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d);
+/* dw = the gradient of w */
+void whet_conv2d_dw_f32(float *dw, const float *dy, const float *x, const whet_conv2d_t *d);
+
+/* y = depthwise conv(x, w) + b; groups = o = c */
+void whet_depthwise_f32(float *y, const float *x, const float *w, const float *b,
+                        const whet_conv2d_t *d);
+void whet_depthwise_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d);
+void whet_depthwise_dw_f32(float *dw, const float *dy, const float *x, const whet_conv2d_t *d);
+
+/* ---- Matrix products. */
+
+/* y[rows,o] = x[rows,i] w[o,i]' + b[o]; b may be NULL */
+void whet_linear_f32(float *y, const float *x, const float *w, const float *b, int32_t rows,
+                     int32_t i, int32_t o);
+/* dx[rows,i] = dy[rows,o] w[o,i] */
+void whet_linear_dx_f32(float *dx, const float *dy, const float *w, int32_t rows, int32_t i,
+                        int32_t o);
+/* dw[o,i] = dy[rows,o]' x[rows,i] */
+void whet_linear_dw_f32(float *dw, const float *dy, const float *x, int32_t rows, int32_t i,
+                        int32_t o);
+/* y[stacks,m,n] = a b, where a is [stacks,m,k], or [stacks,k,m] if ta; b likewise with tb */
+void whet_bmm_f32(float *y, const float *a, const float *b, int32_t stacks, int32_t m, int32_t k,
+                  int32_t n, int32_t ta, int32_t tb);
+
+/* ---- Element-wise functions of one array of n elements. dx = dy * slope, from x or from y.
+ * In place: any operand. */
+
+void whet_relu_f32(float *y, const float *x, int32_t n);
+void whet_relu_dx_f32(float *dx, const float *dy, const float *y, int32_t n);
+void whet_leaky_relu_f32(float *y, const float *x, int32_t n, float slope);
+void whet_leaky_relu_dx_f32(float *dx, const float *dy, const float *x, int32_t n, float slope);
+void whet_hardtanh_f32(float *y, const float *x, int32_t n, float low, float high);
+void whet_hardtanh_dx_f32(float *dx, const float *dy, const float *y, int32_t n, float low,
+                          float high);
+void whet_clamp_f32(float *y, const float *x, int32_t n, float low, float high);
+void whet_clamp_dx_f32(float *dx, const float *dy, const float *x, int32_t n, float low,
+                       float high);
+void whet_hardsigmoid_f32(float *y, const float *x, int32_t n);
+void whet_hardsigmoid_dx_f32(float *dx, const float *dy, const float *y, int32_t n);
+void whet_hardswish_f32(float *y, const float *x, int32_t n);
+void whet_hardswish_dx_f32(float *dx, const float *dy, const float *x, int32_t n);
+void whet_sigmoid_f32(float *y, const float *x, int32_t n);
+void whet_sigmoid_dx_f32(float *dx, const float *dy, const float *y, int32_t n);
+void whet_tanh_f32(float *y, const float *x, int32_t n);
+void whet_tanh_dx_f32(float *dx, const float *dy, const float *y, int32_t n);
+void whet_silu_f32(float *y, const float *x, int32_t n);
+void whet_silu_dx_f32(float *dx, const float *dy, const float *x, int32_t n);
+void whet_gelu_f32(float *y, const float *x, int32_t n);
+void whet_gelu_dx_f32(float *dx, const float *dy, const float *x, int32_t n);
+void whet_gelu_tanh_f32(float *y, const float *x, int32_t n);
+void whet_gelu_tanh_dx_f32(float *dx, const float *dy, const float *x, int32_t n);
+void whet_elu_f32(float *y, const float *x, int32_t n, float alpha, float scale, float input_scale);
+void whet_elu_dx_f32(float *dx, const float *dy, const float *x, int32_t n, float alpha,
+                     float scale, float input_scale);
+void whet_softplus_f32(float *y, const float *x, int32_t n, float beta, float threshold);
+void whet_softplus_dx_f32(float *dx, const float *dy, const float *x, int32_t n, float beta,
+                          float threshold);
+void whet_huber_f32(float *y, const float *x, int32_t n, float delta);
+void whet_huber_dx_f32(float *dx, const float *dy, const float *x, int32_t n, float delta);
+void whet_exp_f32(float *y, const float *x, int32_t n);
+void whet_exp_dx_f32(float *dx, const float *dy, const float *y, int32_t n);
+void whet_log_f32(float *y, const float *x, int32_t n);
+void whet_log_dx_f32(float *dx, const float *dy, const float *x, int32_t n);
+void whet_sqrt_f32(float *y, const float *x, int32_t n);
+void whet_sqrt_dx_f32(float *dx, const float *dy, const float *y, int32_t n);
+void whet_rsqrt_f32(float *y, const float *x, int32_t n);
+void whet_rsqrt_dx_f32(float *dx, const float *dy, const float *y, int32_t n);
+void whet_abs_f32(float *y, const float *x, int32_t n);
+void whet_abs_dx_f32(float *dx, const float *dy, const float *x, int32_t n);
+void whet_sin_f32(float *y, const float *x, int32_t n);
+void whet_sin_dx_f32(float *dx, const float *dy, const float *x, int32_t n);
+void whet_cos_f32(float *y, const float *x, int32_t n);
+void whet_cos_dx_f32(float *dx, const float *dy, const float *x, int32_t n);
+void whet_erf_f32(float *y, const float *x, int32_t n);
+void whet_erf_dx_f32(float *dx, const float *dy, const float *x, int32_t n);
+void whet_pow_f32(float *y, const float *x, int32_t n, float exponent);
+void whet_pow_dx_f32(float *dx, const float *dy, const float *x, int32_t n, float exponent);
+void whet_neg_f32(float *y, const float *x, int32_t n);
+
+/* ---- Element-wise functions of two or three arrays, with broadcasting.
+ * In place: any operand that has the type and shape of the result. */
+
+void whet_add_f32(float *y, const float *a, const float *b, const whet_broadcast_t *d);
+void whet_sub_f32(float *y, const float *a, const float *b, const whet_broadcast_t *d);
+void whet_mul_f32(float *y, const float *a, const float *b, const whet_broadcast_t *d);
+void whet_div_f32(float *y, const float *a, const float *b, const whet_broadcast_t *d);
+void whet_maximum_f32(float *y, const float *a, const float *b, const whet_broadcast_t *d);
+/* da = a > b ? dy : a == b ? dy / 2 : 0; the struct's a, b, c walk dy, a, b */
+void whet_maximum_da_f32(float *da, const float *dy, const float *a, const float *b,
+                         const whet_broadcast_t *d);
+/* y = 1 where the comparison holds, else 0 */
+void whet_gt_f32(uint8_t *y, const float *a, const float *b, const whet_broadcast_t *d);
+void whet_ge_f32(uint8_t *y, const float *a, const float *b, const whet_broadcast_t *d);
+void whet_eq_f32(uint8_t *y, const float *a, const float *b, const whet_broadcast_t *d);
+void whet_ne_f32(uint8_t *y, const float *a, const float *b, const whet_broadcast_t *d);
+/* y = c ? a : b; the struct's a, b, c walk c, a, b */
+void whet_where_f32(float *y, const uint8_t *c, const float *a, const float *b,
+                    const whet_broadcast_t *d);
+
+/* ---- Reductions: y has `outputs` elements, each made of `count` elements of x. */
+
+void whet_sum_f32(float *y, const float *x, int32_t outputs, int32_t count, const whet_reduce_t *d);
+void whet_mean_f32(float *y, const float *x, int32_t outputs, int32_t count,
+                   const whet_reduce_t *d);
+void whet_amax_f32(float *y, const float *x, int32_t outputs, int32_t count,
+                   const whet_reduce_t *d);
+/* y = sqrt(sum of squares) */
+void whet_norm_f32(float *y, const float *x, int32_t outputs, int32_t count,
+                   const whet_reduce_t *d);
+/* dx = y > 0 ? dy * x / y : 0; dx and x are large, dy and y small */
+void whet_norm_dx_f32(float *dx, const float *dy, const float *x, const float *y,
+                      const whet_reduce_t *d);
+/* y = scale * x, repeated; y is large, x small */
+void whet_expand_f32(float *y, const float *x, float scale, const whet_reduce_t *d);
+
+/* ---- Softmax along the middle axis of [outer,n,inner]. In place: the first operand. */
+
+void whet_softmax_f32(float *y, const float *x, int32_t outer, int32_t n, int32_t inner);
+void whet_softmax_dx_f32(float *dx, const float *dy, const float *y, int32_t outer, int32_t n,
+                         int32_t inner);
+void whet_log_softmax_f32(float *y, const float *x, int32_t outer, int32_t n, int32_t inner);
+void whet_log_softmax_dx_f32(float *dx, const float *dy, const float *y, int32_t outer, int32_t n,
+                             int32_t inner);
+
+/* ---- Losses of x[rows,classes] and labels[rows]. Rows whose label is `ignore` do not count; other
+ * labels must be in range. weight[classes] may be NULL. With `mean` the loss is divided by the
+ * total weight of the labels that count. */
+
+void whet_nll_loss_f32(float *loss, const float *x, const int32_t *labels, const float *weight,
+                       int32_t rows, int32_t classes, int32_t ignore, int32_t mean);
+void whet_nll_loss_dx_f32(float *dx, const float *dloss, const int32_t *labels, const float *weight,
+                          int32_t rows, int32_t classes, int32_t ignore, int32_t mean);
+void whet_cross_entropy_f32(float *loss, const float *x, const int32_t *labels, const float *weight,
+                            int32_t rows, int32_t classes, int32_t ignore, int32_t mean,
+                            float smoothing);
+/* In place: x. */
+void whet_cross_entropy_dx_f32(float *dx, const float *dloss, const float *x, const int32_t *labels,
+                               const float *weight, int32_t rows, int32_t classes, int32_t ignore,
+                               int32_t mean, float smoothing);
+
+/* ---- Normalisations of x[rows,c], or of x[n,pixels,c] by image and group of channels. */
+
+/* y = (x - mean) / sqrt(var + eps) * w + b. In place: x. */
+void whet_batch_norm_f32(float *y, const float *x, const float *w, const float *b,
+                         const float *mean, const float *var, int32_t rows, int32_t c, float eps);
+/* dx = dy * w / sqrt(var + eps). In place: dy. */
+void whet_batch_norm_dx_f32(float *dx, const float *dy, const float *w, const float *var,
+                            int32_t rows, int32_t c, float eps);
+/* dw[c] = sum of dy * (x - mean) / sqrt(var + eps) */
+void whet_batch_norm_dw_f32(float *dw, const float *dy, const float *x, const float *mean,
+                            const float *var, int32_t rows, int32_t c, float eps);
+/* batch_norm with the mean[c] and biased var[c] of x, which are results too */
+void whet_batch_norm_train_f32(float *y, float *mean, float *var, const float *x, const float *w,
+                               const float *b, int32_t rows, int32_t c, float eps);
+/* its gradient, given those of w and b. In place: dy or x. */
+void whet_batch_norm_train_dx_f32(float *dx, const float *dy, const float *x, const float *w,
+                                  const float *mean, const float *var, const float *dw,
+                                  const float *db, int32_t rows, int32_t c, float eps);
+/* mean and var are [n,groups] */
+void whet_group_norm_f32(float *y, float *mean, float *var, const float *x, const float *w,
+                         const float *b, int32_t n, int32_t pixels, int32_t c, int32_t groups,
+                         float eps);
+/* In place: dy or x. */
+void whet_group_norm_dx_f32(float *dx, const float *dy, const float *x, const float *w,
+                            const float *mean, const float *var, int32_t n, int32_t pixels,
+                            int32_t c, int32_t groups, float eps);
+void whet_group_norm_dw_f32(float *dw, const float *dy, const float *x, const float *mean,
+                            const float *var, int32_t n, int32_t pixels, int32_t c, int32_t groups,
+                            float eps);
+
+/* ---- Pooling. No window may be all padding. */
+
+/* index = the place of the first maximum in its window, row by row, padding included */
+void whet_max_pool2d_f32_u8(float *y, uint8_t *index, const float *x, const whet_pool2d_t *d);
+void whet_max_pool2d_f32_i32(float *y, int32_t *index, const float *x, const whet_pool2d_t *d);
+void whet_max_pool2d_dx_f32_u8(float *dx, const float *dy, const uint8_t *index,
+                               const whet_pool2d_t *d);
+void whet_max_pool2d_dx_f32_i32(float *dx, const float *dy, const int32_t *index,
+                                const whet_pool2d_t *d);
+/* Divides by `divisor` if it is not 0, else by the window's size, with the padding if count_pad. */
+void whet_avg_pool2d_f32(float *y, const float *x, const whet_pool2d_t *d);
+void whet_avg_pool2d_dx_f32(float *dx, const float *dy, const whet_pool2d_t *d);
+
+/* ---- Resampling between [n,h,w,c] and [n,p,q,c]; sh and sw are source pixels per target pixel. */
+
+void whet_upsample_nearest_f32(float *y, const float *x, int32_t n, int32_t h, int32_t w, int32_t c,
+                               int32_t p, int32_t q, float sh, float sw);
+void whet_upsample_nearest_dx_f32(float *dx, const float *dy, int32_t n, int32_t h, int32_t w,
+                                  int32_t c, int32_t p, int32_t q, float sh, float sw);
+void whet_upsample_bilinear_f32(float *y, const float *x, int32_t n, int32_t h, int32_t w,
+                                int32_t c, int32_t p, int32_t q, float sh, float sw,
+                                int32_t align_corners);
+void whet_upsample_bilinear_dx_f32(float *dx, const float *dy, int32_t n, int32_t h, int32_t w,
+                                   int32_t c, int32_t p, int32_t q, float sh, float sw,
+                                   int32_t align_corners);
+
+/* ---- Movers. */
+
+/* y in order = x[start + steps]: transposition and slicing */
+void whet_gather_x32(void *y, const void *x, int32_t start, const whet_walk_t *walk);
+void whet_gather_x8(void *y, const void *x, int32_t start, const whet_walk_t *walk);
+/* dx[outer,size,inner] = 0, except dx[:, start + step * i] = dy[:, i], i < n */
+void whet_slice_dx_f32(float *dx, const float *dy, int32_t outer, int32_t n, int32_t inner,
+                       int32_t size, int32_t start, int32_t step);
+/* `rows` times bytes[0] bytes of parts[0], then bytes[1] of parts[1], ... */
+void whet_concat(void *y, const void *const *parts, const int32_t *bytes, int32_t count,
+                 int32_t rows);
+/* y[n] = value, except y[start + steps] = x in order */
+void whet_pad_f32(float *y, const float *x, int32_t n, int32_t start, float value,
+                  const whet_walk_t *walk);
+/* y[outer,count,inner] = x[outer,n,inner] at index[count], all in [0, n) */
+void whet_take_f32(float *y, const float *x, const int32_t *index, int32_t outer, int32_t n,
+                   int32_t inner, int32_t count);
+/* dx[outer,n,inner] = 0, then dx[:, index[j]] += dy[:, j] unless index[j] = skip */
+void whet_take_dx_f32(float *dx, const float *dy, const int32_t *index, int32_t outer, int32_t n,
+                      int32_t inner, int32_t count, int32_t skip);
+void whet_fill_f32(float *y, int32_t n, float value);
+
+/* ---- Random numbers: Philox 4x32-10. rng = (seed, step) selects the bits, site the dropout. */
+
+/* y = word < threshold ? 0 : x * scale; threshold is an unsigned bit pattern. In place: x. */
+void whet_dropout_f32(float *y, const float *x, const int32_t *rng, int32_t n, int32_t site,
+                      int32_t threshold, float scale);
+/* next = (seed, step + 1). In place. */
+void whet_rng_next(int32_t *next, const int32_t *rng);
+
+/* ---- Updates: every result may be in place of the operand it is the next value of. */
+
+/* w' = w - lr * lr_scale * (g + weight_decay * w) */
+void whet_sgd_f32(float *next, const float *w, const float *g, const float *lr, int32_t n,
+                  float lr_scale, float weight_decay);
+/* m' = momentum * m + g;  w' = w - lr * (nesterov ? g + momentum * m' : m') */
+void whet_sgd_momentum_f32(float *next, float *m_next, const float *w, const float *g,
+                           const float *m, const float *lr, int32_t n, float lr_scale,
+                           float weight_decay, float momentum, int32_t nesterov);
+/* t counts steps from 1; fresh1 and fresh2 are 1 - beta1 and 1 - beta2, the shares of the new */
+void whet_adam_f32(float *next, float *m_next, float *v_next, const float *w, const float *g,
+                   const float *m, const float *v, const float *t, const float *lr, int32_t n,
+                   float lr_scale, float weight_decay, float fresh1, float fresh2, float eps,
+                   int32_t decoupled);
+/* t' = t + 1 */
+void whet_count_step_f32(float *next, const float *t, int32_t n);
+/* s' = (1 - momentum) * s + momentum * correction * x */
+void whet_ema_f32(float *next, const float *s, const float *x, int32_t n, float momentum,
+                  float correction);
+/* y[0] = sum of x[i]^2 */
+void whet_sum_squares_f32(float *y, const float *x, int32_t n);
+/* y = min(1, limit / (sqrt(x) + 1e-6)) */
+void whet_clip_scale_f32(float *y, const float *x, int32_t n, float limit);
+
+/* ---- Checks. */
+
+/* CRC-32 (IEEE 802.3) of n bytes, continued from `crc`; start with 0 */
+uint32_t whet_crc32(const void *data, size_t n, uint32_t crc);
+
+/* A stretch of memory that a checkpoint holds. */
+typedef struct {
+    void *data;
+    size_t bytes;
+} whet_bytes_t;
+
+typedef struct {
+    const void *data;
+    size_t bytes;
+} whet_const_bytes_t;
+
+typedef enum {
+    WHET_CHECKPOINT_OK,
+    WHET_CHECKPOINT_TRUNCATED,
+    WHET_CHECKPOINT_CORRUPT,
+    WHET_CHECKPOINT_FOREIGN
+} whet_checkpoint_t;
+
+/* Header (magic, version, model, length, CRC-32), then the spans. save writes nothing if the
+ * buffer is NULL or too small, and returns the bytes needed; load changes nothing unless OK.
+ * `model` is a fingerprint of the names and shapes, so that another model's blob is refused. */
+size_t whet_checkpoint_save(void *buffer, size_t size, uint32_t model,
+                            const whet_const_bytes_t *spans, int32_t count);
+whet_checkpoint_t whet_checkpoint_load(const void *buffer, size_t size, uint32_t model,
+                                       const whet_bytes_t *spans, int32_t count);
+/* 1 if every id is in [0, limit) or equals exempt, else 0 */
+int32_t whet_ids_in_range(const int32_t *ids, int32_t n, int32_t limit, int32_t exempt);
+/* 1 if x is neither infinite nor NaN, else 0 */
+int32_t whet_is_finite(float x);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,89 @@
+"""Find a C compiler and build a program into a shared library, reusing compiled kernels."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from ..emit.program import Program
+from ..errors import BuildError
+
+STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic")
+FAST = ("-O3", "-march=native", "-ffp-contract=off")
+
+
+def find_compiler() -> list[str]:
+    """$CC, or the first of cc, gcc and clang that is installed."""
+    wanted = os.environ.get("CC")
+    if wanted:
+        command = shlex.split(wanted)
+        if shutil.which(command[0]):
+            return command
+        raise BuildError(f"the C compiler CC={wanted} is not there", try_="unset CC")
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name):
+            return [name]
+    raise BuildError(
+        "no C compiler found",
+        why="looked for $CC, cc, gcc and clang",
+        try_=("apt install gcc  (Debian, Ubuntu)", "xcode-select --install  (macOS)"),
+    )
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept between runs; a private temporary folder if need be."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    folder = Path(base) / "whet"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="whet-"))
+
+
+def run(command: Sequence[str], cwd: Path) -> None:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise BuildError(
+            f"{command[0]} failed with status {done.returncode}",
+            at=shlex.join(command),
+            why=done.stderr.strip().splitlines()[:20],
+        )
+
+
+def build(program: Program, folder: Path, flags: Sequence[str] = FAST) -> Path:
+    """Write the program to `folder` and build a shared library there."""
+    program.write(folder)
+    compiler = [*find_compiler(), *STRICT, *flags, "-fPIC", "-Ikernels", "-I."]
+    kernels = sorted((folder / "kernels").glob("*.c"))
+    headers = b"".join(p.read_bytes() for p in sorted((folder / "kernels").glob("*.h")))
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        own = [pool.submit(run, [*compiler, "-c", f"{n}.c", "-o", f"{n}.o"], folder)
+               for n in ("model", "weights")]  # fmt: skip
+        objects = list(pool.map(lambda p: _kernel_object(p, headers, compiler, folder), kernels))
+        for job in own:
+            job.result()
+    library = folder / f"lib{program.name}.so"
+    parts = ["model.o", "weights.o", *map(str, objects)]
+    run([*find_compiler(), "-shared", *flags, *parts, "-lm", "-o", str(library)], folder)
+    return library
+
+
+def _kernel_object(source: Path, headers: bytes, compiler: Sequence[str], cwd: Path) -> Path:
+    key = hashlib.sha256(headers + source.read_bytes() + "\0".join(compiler).encode())
+    target = cache_folder() / f"{source.stem}-{key.hexdigest()[:24]}.o"
+    if not target.exists():
+        handle, partial = tempfile.mkstemp(dir=target.parent, suffix=".o")
+        os.close(handle)
+        run([*compiler, "-c", str(source), "-o", partial], cwd)
+        os.replace(partial, target)
+    return target

@@ -1,0 +1,255 @@
+"""Trainer: a built program, driven from Python with PyTorch's shapes and names."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..emit.c import STATUSES, Signature
+from ..emit.program import Program, TensorInfo
+from ..errors import CheckpointError, DataError, InternalError, NotFinite
+from ..ir import Array, DType, Role, Type, Value
+from .build import FAST, build
+
+C_TYPES: dict[DType, Any] = {
+    DType.F32: ctypes.c_float,
+    DType.I32: ctypes.c_int32,
+    DType.U8: ctypes.c_uint8,
+}
+STATUS = [name for name, _ in STATUSES]
+
+
+class Trainer:
+    """One network in memory: its own parameters, optimizer state and arena."""
+
+    def __init__(self, program: Program, flags: Sequence[str] = FAST) -> None:
+        self.program = program
+        self._folder = tempfile.TemporaryDirectory(prefix="whet-")
+        library = build(program, Path(self._folder.name), flags)
+        self._library = ctypes.CDLL(str(library))
+        self._net = self._allocate()
+        self._function("init", None)(self._pointer)
+
+    # Training ----------------------------------------------------------------------------------
+
+    def step(self, x: Any, y: Any, lr: float | None = None) -> float:
+        """One training step on a batch; returns its loss. `x` is a tuple for several inputs.
+
+        Raises NotFinite, having changed nothing, if the loss is NaN or infinite.
+        """
+        return self._loss("train_step", x, y, {"lr": lr})
+
+    def gradients(self, x: Any, y: Any) -> float:
+        """Add this batch's gradients to those collected so far; returns its loss."""
+        return self._loss("gradients", x, y, {})
+
+    def apply(self, lr: float | None = None, scale: float = 1.0) -> None:
+        """Update from the collected gradients, times `scale`, and clear them."""
+        self._run("apply", {}, {"lr": lr, "scale": scale})
+
+    def predict(self, x: Any) -> Any:
+        """The model's output in eval mode, as a NumPy array (a tuple if there are several)."""
+        results = self._run("predict", self._inputs("predict", x), {})
+        return results[0] if len(results) == 1 else tuple(results)
+
+    # Parameters and state ----------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, Array]:
+        """Trained parameters and running statistics as NumPy arrays, by PyTorch's names."""
+        names = [*self.program.storage.params, *self.program.storage.state]
+        return {n: self._get(n) for n in names if n in self.program.tensors}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `model.load_state_dict(..., strict=False)` takes."""
+        import torch
+
+        return {n: torch.from_numpy(a.copy()) for n, a in self.arrays().items() if n != "rng"}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Set trained parameters and running statistics by name; other names are passed over."""
+        for name in self.arrays():
+            if name in state:
+                self._set(name, to_numpy(state[name]))
+
+    def collected(self) -> dict[str, Array]:
+        """The gradients collected by `gradients`, by parameter name."""
+        found = {}
+        for name in self.program.storage.params:
+            if f"{name}.grad" in self.program.storage.state:
+                found[name] = self._get(f"{name}.grad", self.program.tensors[name])
+        return found
+
+    def seed(self, seed: int) -> None:
+        """Restart the random numbers of dropout; equal seeds give equal training."""
+        if "rng" in self.program.storage.state:
+            self._view("rng")[:] = np.array([seed & 0xFFFFFFFF, 0], np.uint32).view(np.int32)
+
+    def save(self, path: str | Path | None = None) -> bytes:
+        """Trained parameters and state as a checkpoint, also written to `path` if given."""
+        function = self._function("save", ctypes.c_size_t)
+        size = function(self._pointer, None, ctypes.c_size_t(0))
+        buffer = ctypes.create_string_buffer(size)
+        if function(self._pointer, buffer, ctypes.c_size_t(size)) != size:
+            raise InternalError("the program could not save itself")
+        if path is not None:
+            Path(path).write_bytes(buffer.raw)
+        return buffer.raw
+
+    def load(self, checkpoint: bytes | str | Path) -> None:
+        """Restore a checkpoint; CheckpointError, with nothing changed, if it does not fit."""
+        path = None if isinstance(checkpoint, bytes) else Path(checkpoint)
+        blob = checkpoint if isinstance(checkpoint, bytes) else Path(checkpoint).read_bytes()
+        status = self._function("load")(self._pointer, blob, ctypes.c_size_t(len(blob)))
+        self._raise(status, f"{path or 'checkpoint'}, {len(blob)} bytes")
+
+    # Below: the C side --------------------------------------------------------------------------
+
+    def _allocate(self) -> Any:
+        store = self.program.storage
+        fields: list[tuple[str, Any]] = []
+        for part, table in (("params", store.params), ("state", store.state)):
+            if table:
+                members = [(store.ids[n], C_TYPES[t.dtype] * t.elements) for n, t in table.items()]
+                fields.append((part, type(part, (ctypes.Structure,), {"_fields_": members})))
+        net: Any = type("net_t", (ctypes.Structure,), {"_fields_": fields})
+        size = self._function("sizeof", ctypes.c_size_t)()
+        self._memory = np.zeros(size + 64, np.uint8)
+        start = -self._memory.ctypes.data % 64
+        self._pointer = ctypes.c_void_p(self._memory.ctypes.data + start)
+        return net.from_buffer(self._memory, start)
+
+    def _function(self, name: str, result: Any = ctypes.c_int) -> Any:
+        function = getattr(self._library, f"{self.program.name}_{name}")
+        function.restype = result
+        return function
+
+    def _view(self, name: str) -> Array:
+        store = self.program.storage
+        part = self._net.params if name in store.params else self._net.state
+        return np.ctypeslib.as_array(getattr(part, store.ids[name]))
+
+    def _get(self, name: str, info: TensorInfo | None = None) -> Array:
+        info = info or self.program.tensors[name]
+        return from_stored(self._view(name), info)
+
+    def _set(self, name: str, array: Array) -> None:
+        info = self.program.tensors[name]
+        if tuple(array.shape) != info.shape:
+            raise DataError(f"{name} has shape {tuple(array.shape)}, not {info.shape}")
+        self._view(name)[:] = to_stored(array, info).ravel()
+
+    def _inputs(self, entry: str, x: Any) -> dict[str, Array]:
+        wanted = self.program.entries[entry].leaves_of(Role.INPUT)
+        given = x if isinstance(x, (tuple, list)) else (x,)
+        if len(given) != len(wanted):
+            raise DataError(f"the model takes {len(wanted)} inputs, got {len(given)}")
+        return {
+            leaf.name: accept(array, self.program.tensors[leaf.name], leaf.name)
+            for leaf, array in zip(wanted, given, strict=True)
+        }
+
+    def _loss(self, entry: str, x: Any, y: Any, scalars: dict[str, float | None]) -> float:
+        feed = self._inputs(entry, x)
+        (label,) = self.program.entries[entry].leaves_of(Role.LABEL)
+        feed[label.name] = accept(y, self.program.tensors[label.name], label.name)
+        return float(self._run(entry, feed, scalars)[0])
+
+    def _run(
+        self, entry: str, feed: dict[str, Array], scalars: dict[str, float | None]
+    ) -> list[Array]:
+        if entry not in self.program.entries:
+            raise DataError(
+                f"the program has no entry point {entry!r}",
+                try_="compile(..., accumulate=True) adds gradients and apply",
+            )
+        signature = Signature.of(self.program.entries[entry])
+        args: list[Any] = [self._pointer]
+        for leaf in signature.leaves:
+            args.append(self._scalar(leaf, scalars) if leaf.role is Role.SCALAR
+                        else feed[leaf.name].ctypes.data_as(ctypes.c_void_p))  # fmt: skip
+        outs = [np.zeros(v.shape, v.type.dtype.numpy) for _, v in signature.outputs]
+        args += [out.ctypes.data_as(ctypes.c_void_p) for out in outs]
+        status = self._function(entry)(*args)
+        self._raise(status, entry, feed, outs)
+        infos = self.program.tensors
+        named = zip(signature.outputs, outs, strict=True)
+        return [from_stored(o, infos[n]) if n in infos else o for (n, _), o in named]
+
+    def _scalar(self, leaf: Value, scalars: dict[str, float | None]) -> ctypes.c_float:
+        value = scalars[leaf.name]
+        return ctypes.c_float(self.program.lr if value is None else float(value))
+
+    def _raise(
+        self,
+        status: int,
+        where: str,
+        feed: Mapping[str, Array] | None = None,
+        outs: Sequence[Array] = (),
+    ) -> None:
+        name = STATUS[status]
+        if name == "OK":
+            return
+        if name == "BAD_INDEX":
+            raise DataError("a label or id is out of range", at=where, why=ranges(feed or {}))
+        if name == "NOT_FINITE":
+            raise NotFinite(
+                f"the loss is {float(outs[0])}",
+                at=where,
+                why="the input, the parameters or the learning rate let it overflow",
+                try_="a smaller learning rate, clip_norm=..., or a look at the input",
+            )
+        raise CheckpointError(f"the checkpoint is refused: {dict(STATUSES)[name]}", at=where)
+
+
+def ranges(feed: Mapping[str, Array]) -> list[str]:
+    return [
+        f"{name} holds {int(a.min())} to {int(a.max())}"
+        for name, a in feed.items()
+        if a.dtype == np.int32
+    ]
+
+
+def to_numpy(x: Any) -> Array:
+    if hasattr(x, "detach"):
+        x = x.detach().cpu().numpy()
+    return np.asarray(x)
+
+
+def to_stored(array: Array, info: TensorInfo) -> Array:
+    moved = array.transpose(info.order) if info.order else array
+    return np.ascontiguousarray(moved, dtype=info.type.dtype.numpy)
+
+
+def from_stored(array: Array, info: TensorInfo) -> Array:
+    shaped = array.reshape(info.type.shape)
+    return np.asarray(shaped.transpose(np.argsort(info.order)) if info.order else shaped).copy()
+
+
+def accept(x: Any, info: TensorInfo, name: str) -> Array:
+    """An array from the caller, checked and laid out as the program wants it."""
+    array = to_numpy(x)
+    if tuple(array.shape) != info.shape:
+        raise DataError(
+            f"{name} has shape {tuple(array.shape)}, the program was compiled for {info.shape}",
+            try_="compile with an example of the shape you train on",
+        )
+    kinds = {DType.F32: "f", DType.I32: "iu", DType.U8: "bu"}[info.type.dtype]
+    if array.dtype.kind not in kinds:
+        raise DataError(f"{name} has dtype {array.dtype}, the program takes {describe(info.type)}")
+    if info.type.dtype is DType.I32 and array.size and not fits_int32(array):
+        raise DataError(f"{name} holds {array.max()}, which is no 32-bit index")
+    return to_stored(array, info)
+
+
+def fits_int32(array: Array) -> bool:
+    limits = np.iinfo(np.int32)
+    return bool(array.min() >= limits.min and array.max() <= limits.max)
+
+
+def describe(t: Type) -> str:
+    return {DType.F32: "float32", DType.I32: "integers", DType.U8: "booleans"}[t.dtype]

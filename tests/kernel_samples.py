@@ -1,0 +1,370 @@
+"""Inputs for every kernel: odd sizes, every attribute, corners, and a few long sums.
+
+A sample is a node to build. Gradient operators are reached through the `vjp` of a sample, so only
+operators that no gradient emits are listed. Sizes that are not multiples of a vector's width, one
+that is, and one larger than a tile appear in every family.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from whet import ops
+from whet.ir import Array, Builder, DType, Node, Op, Role, Type, Value
+
+DTYPES = {d.numpy: d for d in DType}
+
+
+@dataclass(frozen=True)
+class Sample:
+    op: type[Op]
+    ins: tuple[Array, ...]
+    attrs: dict[str, Any]
+    name: str
+
+    def nodes(self) -> list[tuple[Node, list[Array]]]:
+        """The node, then those of its gradient, each with its operands."""
+        b = Builder(self.name)
+        values = [
+            b.leaf(f"x{i}", Type(DTYPES[a.dtype.type], a.shape), Role.INPUT)
+            for i, a in enumerate(self.ins)
+        ]
+        env: dict[Value, Array] = dict(zip(values, self.ins, strict=True))
+        outs = b.emit_all(self.op, *values, **self.attrs)
+        if self.op.vjp is not Op.vjp and outs[0].type.dtype is DType.F32:
+            dy = b.leaf("dy", outs[0].type, Role.INPUT)
+            env[dy] = Numbers(self.name + ".dy").normal(*dy.shape)
+            wants = tuple(v.type.dtype is DType.F32 for v in values)
+            self.op.vjp(b, b.nodes[0], (dy, *(None for _ in outs[1:])), wants)
+        env |= {v: b.data[v.name] for v in b.leaves if v.name in b.data}
+        found = []
+        for node in b.nodes:
+            arrays = [env[v] for v in node.ins]
+            found.append((node, arrays))
+            for value, array in zip(node.outs, reference(node, arrays), strict=True):
+                env[value] = np.asarray(array, value.type.dtype.numpy, order="C")
+        return found
+
+
+def reference(node: Node, arrays: list[Array], real: type = np.float64) -> tuple[Array, ...]:
+    """The operator's meaning, in double precision."""
+    exact = [a.astype(real) if a.dtype == np.float32 else a for a in arrays]
+    outs = node.op.ref(node.attrs, *exact)
+    return outs if isinstance(outs, tuple) else (outs,)
+
+
+class Numbers:
+    """Arrays that depend on a name only."""
+
+    def __init__(self, name: str) -> None:
+        self.rng = np.random.default_rng(zlib.crc32(name.encode()))
+
+    def normal(self, *shape: int, scale: float = 1.0, shift: float = 0.0) -> Array:
+        return (self.rng.standard_normal(shape) * scale + shift).astype(np.float32)
+
+    def positive(self, *shape: int) -> Array:
+        return self.rng.uniform(0.1, 3, shape).astype(np.float32)
+
+    def halves(self, *shape: int) -> Array:
+        """Multiples of 1/2 in [-4, 4]: many are equal, and many are corners."""
+        return (self.rng.integers(-8, 9, shape) / 2).astype(np.float32)
+
+    def ids(self, n: int, *shape: int) -> Array:
+        return self.rng.integers(0, n, shape).astype(np.int32)
+
+    def bits(self, *shape: int) -> Array:
+        return self.rng.integers(0, 2, shape).astype(np.uint8)
+
+
+class Collector:
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self.counts: dict[str, int] = {}
+
+    def numbers(self, op: str) -> Numbers:
+        return Numbers(f"{op}-{self.counts.get(op, 0)}")
+
+    def add(self, op: str, *ins: Array, **attrs: Any) -> None:
+        count = self.counts[op] = self.counts.get(op, 0) + 1
+        self.samples.append(Sample(ops.by_name(op), ins, attrs, f"{op}-{count}"))
+
+
+def all_samples() -> list[Sample]:
+    s = Collector()
+    for family in (unary, binary, reduce, linear, conv, pool, resize, norm, softmax, loss):
+        family(s)
+    for family in (shape, random, update):
+        family(s)
+    return s.samples
+
+
+def unary(s: Collector) -> None:
+    attrs: dict[str, list[dict[str, float]]] = {
+        "leaky_relu": [{"negative_slope": 0.2}],
+        "hardtanh": [{"low": 0.0, "high": 6.0}, {"low": -1.5, "high": 0.5}],
+        "clamp": [{"low": -1.0, "high": 2.5}, {"low": 0.0}, {"high": 1.0}],
+        "elu": [{}, {"alpha": 1.67, "scale": 1.05}, {"alpha": 0.5, "input_scale": 2.0}],
+        "softplus": [{}, {"beta": 2.0, "threshold": 3.0}],
+        "huber": [{"delta": 1.5}],
+        "pow": [{"exponent": e} for e in (2.0, 3.0, 0.0, -1.0)],
+    }
+    names = [n for n, op in Op.registry.items() if issubclass(op, ops.unary.Unary)]
+    for name in names:
+        for a in attrs.get(name, [{}]):
+            g = s.numbers(name)
+            if name in ("log", "sqrt", "rsqrt") or a.get("exponent", 0) < 0:
+                s.add(name, g.positive(5, 31), **a)
+            else:
+                s.add(name, g.halves(7, 11), **a)
+                s.add(name, g.normal(3, 97, scale=4), **a)
+    s.add("pow", Numbers("pow").positive(33), exponent=0.5)
+
+
+def binary(s: Collector) -> None:
+    shapes: list[tuple[tuple[int, ...], ...]] = [
+        ((4, 37), (4, 37)),
+        ((2, 3, 5, 17), (17,)),
+        ((2, 3, 5, 16), (2, 1, 1, 16)),
+        ((6, 1), (1, 35)),
+        ((3, 1, 5), (2, 1)),
+        ((), (3, 4)),
+        ((1, 1), ()),
+        ((2, 3, 2, 3, 2, 3, 2, 3), (2, 1, 2, 1, 2, 1, 2, 1)),
+    ]
+    for name in ("add", "sub", "mul", "div", "maximum", "gt", "ge", "eq", "ne"):
+        for a, b in shapes:
+            g = s.numbers(name)
+            second = g.positive(*b) if name == "div" else g.halves(*b)
+            s.add(name, g.halves(*a), second)
+    for c, a, b in [
+        ((4, 37), (4, 37), (4, 37)),
+        ((3, 1), (3, 19), ()),
+        ((5,), (2, 1, 5), (3, 1)),
+        ((), (7,), (7,)),
+    ]:
+        g = s.numbers("where")
+        s.add("where", g.bits(*c), g.normal(*a), g.normal(*b))
+
+
+def reduce(s: Collector) -> None:
+    cases: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+        ((3, 5, 7, 19), (0, 1, 2)),
+        ((3, 5, 7, 16), (1, 2)),
+        ((3, 5, 7, 21), (3,)),
+        ((3, 5, 7, 4), (0, 3)),
+        ((3, 5, 7, 4), (1, 3)),
+        ((3, 5, 7, 4), (0, 2)),
+        ((3, 5, 7, 4), (0, 1, 2, 3)),
+        ((6, 1, 9), (1,)),
+        ((6, 9), ()),
+        ((1, 1), (0,)),
+        ((13,), (0,)),
+        ((300, 33), (0,)),
+        ((2, 3, 2, 3, 2, 3, 2, 3), (0, 2, 4, 6)),
+    ]
+    for name in ("sum", "mean", "amax", "norm"):
+        for size, axes in cases:
+            g = s.numbers(name)
+            s.add(name, g.halves(*size) if name == "amax" else g.normal(*size), axes=axes)
+    for size, axes in [((100_003,), (0,)), ((50_001, 3), (0,)), ((3, 50_001), (1,))]:
+        for name in ("sum", "mean", "norm"):
+            s.add(name, s.numbers(name).positive(*size), axes=axes)
+    s.add("sum", np.ones(2**24 + 2**18, np.float32), axes=(0,))
+    s.add("norm", np.zeros((4, 3), np.float32), axes=(1,))
+    for small, large in [((1, 5), (4, 5)), ((4, 1), (4, 33)), ((1,), (2, 3)), ((2, 1, 3), (2, 4, 3))]:
+        s.add("expand", s.numbers("expand").normal(*small), shape=large, scale=0.25)
+
+
+def linear(s: Collector) -> None:
+    for rows, i, o in [(1, 130, 33), (3, 7, 5), (4, 16, 16), (9, 65, 24), (150, 12, 37), (2, 1, 1)]:
+        g = s.numbers("linear")
+        s.add("linear", g.normal(rows, i), g.normal(o, i), g.normal(o))
+    g = s.numbers("linear")
+    s.add("linear", g.normal(2, 3, 5), g.normal(4, 5))
+    s.add("linear", g.normal(5), g.normal(4, 5))
+    s.add("linear", g.positive(50_001, 3), g.normal(2, 3), g.normal(2))
+    for ta in (False, True):
+        for tb in (False, True):
+            for m, k, n in [(5, 70, 18), (1, 3, 2)]:
+                g = s.numbers("bmm")
+                a = g.normal(3, k, m) if ta else g.normal(3, m, k)
+                b = g.normal(3, n, k) if tb else g.normal(3, k, n)
+                s.add("bmm", a, b, ta=ta, tb=tb)
+
+
+# n, h, w, c, o, kernel, then the window
+WINDOWS: list[tuple[int, int, int, int, int, tuple[int, int], dict[str, Any]]] = [
+    (2, 5, 6, 3, 8, (3, 3), {"pad": (1, 1, 1, 1)}),
+    (1, 7, 7, 16, 24, (1, 1), {}),
+    (2, 7, 9, 5, 7, (1, 1), {"stride": (2, 2)}),
+    (1, 4, 5, 2, 3, (1, 1), {"pad": (1, 0, 0, 1)}),
+    (1, 9, 8, 17, 19, (3, 2), {"stride": (2, 3), "pad": (0, 1, 2, 0)}),
+    (2, 9, 9, 4, 6, (3, 3), {"dilation": (2, 3), "pad": (2, 3, 2, 3)}),
+    (1, 2, 3, 3, 4, (5, 5), {"pad": (3, 4, 3, 4)}),
+    (1, 1, 11, 70, 33, (1, 4), {"stride": (1, 2)}),
+    (1, 3, 3, 2, 2, (2, 2), {"stride": (3, 3), "pad": (2, 2, 2, 2), "dilation": (3, 3)}),
+]
+
+
+def conv(s: Collector) -> None:
+    for n, h, w, c, o, kernel, window in WINDOWS:
+        g = s.numbers("conv2d")
+        s.add("conv2d", g.normal(n, h, w, c), g.normal(o, *kernel, c), g.normal(o), **window)
+        g = s.numbers("depthwise")
+        s.add("depthwise", g.normal(n, h, w, c), g.normal(*kernel, c), g.normal(c), **window)
+        s.add("conv2d_dx", *_transposed(n, h, w, c, o, kernel, window), size=(h, w), **window)
+    for groups, c, o in [(2, 6, 4), (3, 3, 51), (4, 4, 4)]:
+        g = s.numbers("conv2d")
+        window = {"pad": (1, 1, 1, 1), "stride": (1, 2), "groups": groups}
+        s.add("conv2d", g.normal(1, 5, 6, c), g.normal(o, 3, 3, c // groups), **window)
+    s.add("depthwise", g.normal(1, 4, 4, 32), g.normal(3, 3, 32), pad=(1, 1, 1, 1))
+
+
+def _transposed(
+    n: int, h: int, w: int, c: int, o: int, kernel: tuple[int, int], window: dict[str, Any]
+) -> tuple[Array, Array]:
+    """Operands of conv2d_dx used on its own, as a transposed convolution."""
+    out = ops.conv.Window(**window).output((h, w), kernel)
+    g = Numbers(f"transposed-{n}{h}{w}{c}{o}")
+    return g.normal(n, *out, o), g.normal(o, *kernel, c)
+
+
+def pool(s: Collector) -> None:
+    windows: list[tuple[tuple[int, ...], dict[str, Any]]] = [
+        ((2, 6, 7, 5), dict(out=(3, 3), kernel=(2, 2), stride=(2, 2))),
+        ((1, 7, 7, 17), dict(out=(4, 4), kernel=(3, 3), stride=(2, 2), pad=(1, 1))),
+        # the last windows hang over the far edge: ceil_mode
+        ((1, 6, 7, 3), dict(out=(3, 4), kernel=(3, 3), stride=(2, 2), pad=(0, 1))),
+        ((1, 8, 8, 16), dict(out=(4, 4), kernel=(5, 3), stride=(2, 2), pad=(1, 1))),
+        ((2, 7, 5, 3), dict(out=(3, 2), adaptive=True)),
+        ((1, 3, 4, 2), dict(out=(5, 6), adaptive=True)),
+        ((1, 20, 21, 3), dict(out=(1, 1), adaptive=True)),
+        ((1, 18, 19, 2), dict(out=(2, 2), kernel=(17, 17), stride=(1, 2))),
+    ]
+    for size, window in windows:
+        g = s.numbers("max_pool2d")
+        s.add("max_pool2d", g.halves(*size), **window)
+        for more in ({}, {"count_pad": False}, {"divisor": 3}):
+            g = s.numbers("avg_pool2d")
+            s.add("avg_pool2d", g.normal(*size), **window, **more)
+    dilated = dict(out=(2, 3), kernel=(3, 2), stride=(2, 2), pad=(1, 1), dilation=(2, 3))
+    s.add("max_pool2d", s.numbers("max_pool2d").halves(2, 7, 8, 5), **dilated)
+
+
+def resize(s: Collector) -> None:
+    for (h, w), (p, q) in [((3, 4), (6, 8)), ((5, 3), (7, 7)), ((6, 7), (4, 3)), ((1, 2), (5, 1))]:
+        g = s.numbers("upsample_nearest")
+        s.add("upsample_nearest", g.normal(2, h, w, 5), out=(p, q), step=(h / p, w / q))
+        corners = tuple((i - 1) / (k - 1) if k > 1 else 0.0 for i, k in ((h, p), (w, q)))
+        for align, step in ((False, (h / p, w / q)), (True, corners)):
+            g = s.numbers("upsample_bilinear")
+            attrs = dict(out=(p, q), step=step, align_corners=align)
+            s.add("upsample_bilinear", g.normal(2, h, w, 5), **attrs)
+
+
+def norm(s: Collector) -> None:
+    for size in [(2, 3, 5, 16), (4, 5), (1, 7, 35), (500, 3)]:
+        c = size[-1]
+        g = s.numbers("batch_norm")
+        x, w, b = g.normal(*size, shift=3), g.normal(c), g.normal(c)
+        s.add("batch_norm", x, w, b, g.normal(c), g.positive(c), eps=1e-3)
+        s.add("batch_norm_train", x, w, b)
+        for groups in {1, c} | ({5} if c % 5 == 0 else set()) | ({2} if c % 2 == 0 else set()):
+            s.add("group_norm", x, w, b, groups=groups)
+    g = s.numbers("batch_norm_train")
+    s.add("batch_norm_train", g.normal(100_003, 2, shift=5), g.normal(2), g.normal(2))
+    s.add("group_norm", g.normal(1, 25_001, 4, shift=5), g.normal(4), g.normal(4), groups=2)
+    s.add("group_norm", g.normal(3, 770, shift=5), g.normal(770), g.normal(770))
+
+
+def softmax(s: Collector) -> None:
+    for name in ("softmax", "log_softmax"):
+        for size, axis in [((3, 7), 1), ((2, 5, 6), 1), ((4, 3), 0), ((2, 1), 1), ((2, 20_001), 1)]:
+            s.add(name, s.numbers(name).normal(*size, scale=3), axis=axis)
+        s.add(name, np.array([[1e4, -1e4, 1e4], [-3e38, -3e38, -2e38]], np.float32), axis=1)
+
+
+def loss(s: Collector) -> None:
+    for size in [(5, 7), (2, 3, 11), (1, 2), (4099, 3)]:
+        for weighted in (False, True):
+            for mean in (False, True):
+                g = Numbers(f"loss{size}{weighted}{mean}")
+                x, labels = g.normal(*size, scale=3), g.ids(size[-1], *size[:-1])
+                labels[g.rng.random(labels.shape) < 0.2] = -7
+                weight = (g.positive(size[-1]),) if weighted else ()
+                attrs = dict(ignore_index=-7, mean=mean)
+                s.add("nll_loss", x, labels, *weight, **attrs)
+                s.add("cross_entropy", x, labels, *weight, **attrs)
+                s.add("cross_entropy", x, labels, *weight, **attrs, smoothing=0.1)
+    g = Numbers("nobody counts")
+    ignored = np.full(3, -100, np.int32)
+    s.add("nll_loss", g.normal(3, 4), ignored)
+    s.add("cross_entropy", g.normal(3, 4), ignored, smoothing=0.1)
+
+
+def shape(s: Collector) -> None:
+    g = Numbers("shape")
+    s.add("reshape", g.normal(2, 3, 4), shape=(6, 4))
+    s.add("detach", g.normal(2, 3))
+    for perm in [(0, 2, 3, 1), (0, 3, 1, 2), (3, 2, 1, 0), (0, 1, 2, 3), (1, 0, 2, 3)]:
+        s.add("transpose", g.normal(2, 3, 5, 4), perm=perm)
+    s.add("transpose", g.normal(1, 6, 1, 5), perm=(3, 0, 1, 2))
+    s.add("transpose", g.ids(9, 4, 5), perm=(1, 0))
+    s.add("transpose", g.bits(4, 5), perm=(1, 0))
+    for axis, start, stop, step in [(0, 1, 3, 1), (1, 0, 5, 2), (2, 3, 19, 5), (2, 0, 19, 1)]:
+        s.add("slice", g.normal(4, 6, 19), axis=axis, start=start, stop=stop, step=step)
+    s.add("slice", g.bits(3, 8), axis=1, start=2, stop=7, step=2)
+    for axis in (0, 1, 2):
+        parts = [tuple(n if i == axis else k for i, k in enumerate((2, 3, 5))) for n in (1, 4, 2)]
+        s.add("concat", *(g.normal(*p) for p in parts), axis=axis)
+    s.add("concat", g.bits(3, 2), g.bits(3, 5), axis=1)
+    s.add("pad", g.normal(2, 3, 4), low=(0, 1, 2), high=(1, 0, 3), value=-1.5)
+    s.add("pad", g.normal(2, 3, 1), low=(0, 0, 1), high=(0, 0, 2))
+    s.add("pad", g.normal(4), low=(0,), high=(0,))
+    for axis, index in [(0, (4,)), (1, (2, 3)), (2, ()), (0, (30,))]:
+        size = (5, 6, 7)
+        s.add("take", g.normal(*size), g.ids(size[axis], *index), axis=axis, skip=1)
+
+
+def random(s: Collector) -> None:
+    for size, p, site, rng in [
+        ((3, 7), 0.5, 0, (1, 0)),
+        ((1001,), 0.1, 5, (-3, 2**31 - 1)),
+        ((16,), 0.0, 1, (7, 8)),
+        ((9,), 1.0, 2, (7, 8)),
+    ]:
+        state = np.array(rng, np.int32)
+        s.add("dropout", s.numbers("dropout").normal(*size), state, p=p, site=site)
+    s.add("rng_next", np.array([-5, 41], np.int32))
+
+
+def update(s: Collector) -> None:
+    lr = np.float32(0.05).reshape(())
+    for size in ((3, 7), (64,), ()):
+        g = Numbers(f"update{size}")
+        w, grad, m, v = g.normal(*size), g.normal(*size), g.normal(*size), g.positive(*size)
+        some = dict(lr_scale=0.5, weight_decay=0.01)
+        for attrs in ({}, some):
+            s.add("sgd", w, grad, lr, **attrs)
+            for nesterov in (False, True):
+                s.add("sgd_momentum", w, grad, m, lr, **attrs, momentum=0.8, nesterov=nesterov)
+            for decoupled in (False, True):
+                for t in (1, 7, 10_000):
+                    step = np.float32(t).reshape(())
+                    s.add("adam", w, grad, m, v, step, lr, **attrs, decoupled=decoupled)
+        s.add("ema", v, grad, momentum=0.1, correction=1.25)
+        s.add("sum_squares", w)
+        s.add("clip_scale", np.asarray(g.positive()), limit=0.7)
+        s.add("clip_scale", np.float32(0).reshape(()), limit=0.7)
+    s.add("count_step", np.float32(3).reshape(()))
+    s.add("sum_squares", Numbers("long").normal(100_003))
+    s.add("fill", shape=(3, 5), value=-0.75)
+    s.add("fill", shape=(), value=2.0)
+
+
+def attribute_names(op: type[Op]) -> list[str]:
+    return [f.name for f in fields(op.Attrs)]

@@ -1,0 +1,149 @@
+"""Every C kernel against the meaning of its operator, on every sample."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import re
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import c_kernels
+import numpy as np
+import pytest
+from kernel_samples import Sample, all_samples, reference
+
+from whet.interp import interpret
+from whet.ir import Array, Builder, Node, Op, Role, f32
+
+SAMPLES = all_samples()
+EXACT = {"dropout", "reshape", "transpose", "slice", "slice_dx", "concat", "pad", "take", "fill"}
+
+
+def assert_close(node: Node, given: Array, right: Array) -> None:
+    """Equal, if nothing is rounded; else within 1e-5 of the size of the whole array."""
+    if given.dtype != np.float32 or node.op.name in EXACT:
+        np.testing.assert_array_equal(given, right)
+        return
+    number = np.isfinite(right)
+    np.testing.assert_array_equal(given[~number], right.astype(np.float32)[~number])
+    error = np.linalg.norm(given[number] - right[number])
+    assert error <= 1e-5 * np.linalg.norm(right[number]), f"off by {error} of {right}"
+
+
+def sharings(node: Node) -> list[tuple[tuple[int, int], ...]]:
+    """What the operator says may be in place: every pair alone, and one of each output at once."""
+    pairs = node.op.inplace(node)
+    alone = [(pair,) for pair in pairs]
+    by_output = [[p for p in pairs if p[0] == i] for i in range(len(node.outs))]
+    together = itertools.product(*(group for group in by_output if group))
+    return [*alone, *(t for t in together if len(t) > 1)]
+
+
+def check(sample: Sample) -> None:
+    for node, arrays in sample.nodes():
+        given = c_kernels.execute(node, arrays)
+        exact = np.float32 if node.op.name in EXACT else np.float64
+        for got, right in zip(given, reference(node, arrays, exact), strict=True):
+            assert_close(node, got, right)
+        for share in sharings(node):
+            again = c_kernels.execute(node, arrays, share)
+            for got, right in zip(again, given, strict=True):
+                np.testing.assert_array_equal(got, right, err_msg=f"{node.op.name} in place {share}")
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
+def test_kernel_computes_its_operator(sample: Sample) -> None:
+    check(sample)
+
+
+def test_every_operator_has_a_sample() -> None:
+    seen = {node.op.name for s in SAMPLES if s.ins and s.ins[0].size < 10_000 for node, _ in s.nodes()}
+    seen |= {s.op.name for s in SAMPLES}
+    assert seen == set(Op.registry)
+
+
+def test_every_prototype_is_defined_where_the_call_says() -> None:
+    text = {p.stem: p.read_text() for p in c_kernels.SOURCES}
+    for sample in SAMPLES:
+        if sample.ins and sample.ins[0].size > 10_000:
+            continue
+        for node, _ in sample.nodes():
+            call = node.op.call(node)
+            assert call is None or f"void {call.kernel}(" in text[call.source]
+    everything = "".join(text.values())
+    missing = [n for n in c_kernels.prototypes() if not re.search(rf"^\w+ {n}\(", everything, re.M)]
+    assert not missing
+
+
+def test_sources_keep_to_the_rules() -> None:
+    for path in (*c_kernels.SOURCES, *c_kernels.HEADERS):
+        text = path.read_text()
+        assert text.startswith("/* SPDX-License-Identifier: Apache-2.0 */\n"), path
+        assert max(map(len, text.splitlines())) <= 100, path
+        allowed = {"math.h", "stddef.h", "stdint.h", "string.h", "whet_inline.h", "whet_kernels.h"}
+        assert set(re.findall(r'#include [<"](\S+)[>"]', text)) <= allowed, path
+        kernels = re.findall(r"^\w+ whet_\w+\(", text, re.M)
+        comments = re.findall(r"/\* formula .*?\* shapes .*?\* aliasing .*?\* rounding .*?\* workspace ",
+                              text, re.S)  # fmt: skip
+        same = len(re.findall(r"^/\* The same ", text, re.M))
+        assert path.suffix == ".h" or len(kernels) == len(comments) + same, path
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_kernels_compile_without_warnings(compiler: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    c_kernels.compile_kernels(compiler, "-O1", "-c")
+
+
+def test_samples_pass_under_the_sanitizers() -> None:
+    """In another process, because the address sanitizer must be there from its start."""
+    program = "import test_kernels as t; [t.check(s) for s in t.SAMPLES]"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=Path(__file__).parent,
+        env=c_kernels.sanitized_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_interpret_runs_on_the_kernels() -> None:
+    b = Builder("net")
+    x = b.leaf("x", f32(2, 6), Role.INPUT)
+    w = b.leaf("w", f32(3, 6), Role.PARAM, np.linspace(-1, 1, 18).reshape(3, 6))
+    y = b.emit(Op.registry["relu"], b.emit(Op.registry["linear"], x, w))
+    feed = {"x": np.linspace(0, 2, 12).reshape(2, 6)}
+    graph = b.finish([y])
+    (right,), _ = interpret(graph, feed)
+    (given,), _ = interpret(graph, feed, execute=c_kernels.execute)
+    np.testing.assert_allclose(given, right, rtol=1e-6)
+
+
+def test_crc32_is_the_usual_one() -> None:
+    crc32 = c_kernels.library().whet_crc32
+    crc32.argtypes, crc32.restype = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint32], ctypes.c_uint32
+    data = bytes(range(256)) * 3
+    assert crc32(data, len(data), 0) == zlib.crc32(data)
+    assert crc32(data[10:], len(data) - 10, crc32(data, 10, 0)) == zlib.crc32(data)
+    assert crc32(b"", 0, 0) == 0
+
+
+def test_ids_in_range() -> None:
+    def ok(*ids: int) -> bool:
+        array = (ctypes.c_int32 * len(ids))(*ids)
+        return bool(c_kernels.library().whet_ids_in_range(array, len(ids), 5, -100))
+
+    assert ok(0, 4, 2) and ok(-100, 3) and ok()
+    assert not ok(0, 5) and not ok(-1) and not ok(1, 2, 2**31 - 1)
+
+
+def test_is_finite() -> None:
+    finite = c_kernels.library().whet_is_finite
+    finite.argtypes = [ctypes.c_float]
+    assert finite(-3.0e38) and finite(0.0)
+    assert not any(map(finite, (float("inf"), float("-inf"), float("nan"))))
