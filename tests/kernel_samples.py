@@ -26,6 +26,10 @@ class Sample:
     attrs: dict[str, Any]
     name: str
 
+    @property
+    def long(self) -> bool:
+        return any(a.size > 10_000 for a in self.ins)
+
     def nodes(self) -> list[tuple[Node, list[Array]]]:
         """The node, then those of its gradient, each with its operands."""
         b = Builder(self.name)

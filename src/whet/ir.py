@@ -270,10 +270,10 @@ class Builder:
         return value
 
     def const(self, data: npt.ArrayLike, name: str = "const", dtype: DType = DType.F32) -> Value:
-        """A compile-time array; equal small arrays are shared."""
+        """A compile-time array; equal small arrays without a name of their own are shared."""
         array = stored(np.asarray(data), dtype)
         key = (dtype.label, array.shape, array.tobytes())
-        if array.size <= 16 and key in self._consts:
+        if name == "const" and array.size <= 16 and key in self._consts:
             return self._consts[key]
         value = self.leaf(name, Type(dtype, array.shape), Role.CONST, array)
         self._consts[key] = value
@@ -368,7 +368,10 @@ class _Verifier:
             self.node(node)
         for value in self.graph.outputs:
             self.require(value in self.defined, f"output {value} is not defined")
+        updated: set[Value] = set()
         for leaf, nxt in self.graph.state:
+            self.require(leaf not in updated, f"{leaf} is updated twice")
+            updated.add(leaf)
             known = leaf in self.defined and leaf.role in (Role.PARAM, Role.STATE)
             self.require(known, f"{leaf} is updated but is neither parameter nor state")
             fits = nxt in self.defined and nxt.type == leaf.type

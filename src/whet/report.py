@@ -85,10 +85,15 @@ def peak_lines(entry: str, plan: Plan) -> list[str]:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """How far the C program is from PyTorch: relative errors, norm-wise, by tensor."""
+    """Relative errors against PyTorch in float64, norm-wise, by tensor.
+
+    Beside the C program's errors stand those of PyTorch's own float32.
+    """
 
     gradients: dict[str, float]
+    torch_gradients: dict[str, float]
     parameters: dict[str, float]
+    torch_parameters: dict[str, float]
     losses: list[tuple[float, float]]  # (PyTorch, C) of every step
     notes: tuple[str, ...] = ()
 
@@ -105,9 +110,11 @@ class CheckReport:
         steps = len(self.losses)
         lines = [
             f"{len(self.gradients)} gradients agree with torch.autograd; "
-            f"worst {grad_error:.1e} ({grad})",
+            f"worst {grad_error:.1e} ({grad}), "
+            f"PyTorch's float32 {max(self.torch_gradients.values()):.1e}",
             f"{len(self.parameters)} tensors agree after {steps} steps; "
-            f"worst {param_error:.1e} ({param})",
+            f"worst {param_error:.1e} ({param}), "
+            f"PyTorch's float32 {max(self.torch_parameters.values()):.1e}",
             f"loss {self.losses[0][1]:.6f} -> {self.losses[-1][1]:.6f}, "
             f"PyTorch {self.losses[0][0]:.6f} -> {self.losses[-1][0]:.6f}",
         ]

@@ -21,11 +21,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from .errors import InternalError
+from .errors import InternalError, WhetError
 from .ir import Array, Attributes, Builder, DType, Graph, Loc, Node, Role, Type, Value
 
 INLINE = 16
-NAME = r"%[\w.]+"
+NAME = r"%[^\s,]+"
 LEAF = re.compile(rf"({NAME}) : (\S+) (\w+)(?: = (\[.*\]))?$")
 NODE = re.compile(rf"((?:{NAME}, )*{NAME}) = (\w+)((?: {NAME},)* {NAME})?(?: \{{(.*)\}})? : (.+)$")
 TYPE = re.compile(r"(\w+)\[([\d,]*)\]$")
@@ -76,12 +76,13 @@ def parse_type(text: str) -> Type:
 def parse_graph(text: str, data: Mapping[str, Array] | None = None) -> Graph:
     """The Graph that `text` describes; InternalError names the first line that is wrong."""
     lines = [line.strip() for line in text.strip().splitlines()]
-    parser = _Parser(lines[0], data or {})
+    parser = _Parser(lines[0] if lines else "", data or {})
     for number, line in enumerate(lines[1:], start=2):
         try:
             parser.line(line)
-        except (ValueError, KeyError, SyntaxError) as error:
-            raise InternalError(f"IR text, line {number}: {error}", at=line) from error
+        except (ValueError, TypeError, SyntaxError, WhetError) as error:
+            what = error.what if isinstance(error, WhetError) else error
+            raise InternalError(f"IR text, line {number}: {what}", at=line) from error
     return parser.graph()
 
 
@@ -100,10 +101,10 @@ class _Parser:
             return
         if line.startswith("return"):
             names = line.removeprefix("return").split(",")
-            self.outputs = [self.values[n.strip()] for n in names if n.strip()]
+            self.outputs = [self.value(n) for n in names if n.strip()]
         elif line.startswith("state "):
             leaf, nxt = line.removeprefix("state ").split(" <- ")
-            self.builder.update(self.values[leaf], self.values[nxt])
+            self.builder.update(self.value(leaf), self.value(nxt))
         elif match := LEAF.match(line):
             self.leaf(*match.groups())
         elif match := NODE.match(line):
@@ -111,24 +112,35 @@ class _Parser:
         else:
             raise ValueError("neither a leaf, a node, an update nor a return")
 
+    def value(self, name: str) -> Value:
+        if name.strip() not in self.values:
+            raise ValueError(f"{name.strip()} is not defined")
+        return self.values[name.strip()]
+
+    def define(self, name: str, value: Value) -> None:
+        if name in self.values:
+            raise ValueError(f"{name} is defined twice")
+        self.values[name] = value
+
     def leaf(self, name: str, type_: str, role: str, inline: str | None) -> None:
         kind = parse_type(type_)
         data = self.data.get(name[1:])
         if inline is not None:
             words = [w for w in inline[1:-1].split(",") if w.strip()]
             data = np.array([float(w) for w in words]).reshape(kind.shape)
-        self.values[name] = self.builder.leaf(name[1:], kind, Role(role), data)
+        self.define(name, self.builder.leaf(name[1:], kind, Role(role), data))
 
     def node(self, outs: str, op: str, ins: str | None, attrs: str | None, types: str) -> None:
         from .ops import by_name
 
-        operands = [self.values[n.strip()] for n in (ins or "").split(",") if n.strip()]
-        call = ast.parse(f"f({attrs or ''})", mode="eval").body
+        operands = [self.value(n) for n in (ins or "").split(",") if n.strip()]
+        literals = re.sub(r"\binf\b", "1e999", attrs or "")
+        call = ast.parse(f"f({literals})", mode="eval").body
         assert isinstance(call, ast.Call)
         keywords = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
         self.builder.loc = Loc()
-        results = self.builder.emit_all(by_name(op), *operands, **keywords)
         names = [n.strip() for n in outs.split(",")]
+        results = self.builder.emit_all(by_name(op), *operands, name=names[0][1:], **keywords)
         expected = [parse_type(t) for t in re.findall(r"\w+\[[\d,]*\]", types)]
         if [r.type for r in results] != expected:
             raise ValueError(f"{op} gives {', '.join(str(r.type) for r in results)}")
@@ -136,7 +148,8 @@ class _Parser:
             dataclasses.replace(r, name=n[1:]) for r, n in zip(results, names, strict=True)
         )
         self.builder.nodes[-1] = dataclasses.replace(self.builder.nodes[-1], outs=renamed)
-        self.values.update(zip(names, renamed, strict=True))
+        for name, value in zip(names, renamed, strict=True):
+            self.define(name, value)
 
     def graph(self) -> Graph:
         from .ir import verify

@@ -76,8 +76,7 @@ def float_text(x: float) -> str:
         return "NAN"
     if np.isinf(value):
         return "INFINITY" if value > 0 else "-INFINITY"
-    word = f"{value:.9g}"
-    return f"{word}f" if any(c in word for c in ".e") else f"{word}.0f"
+    return f"{value!s}f"
 
 
 @dataclass
@@ -95,7 +94,7 @@ class Tensors:
     def of(cls, entries: Mapping[str, Graph]) -> Tensors:
         self = cls()
         updated = {leaf.name for g in entries.values() for leaf, _ in g.state}
-        contents: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        contents: dict[tuple[str, str, tuple[int, ...], bytes], str] = {}
         for entry, graph in entries.items():
             for leaf in graph.leaves_of(Role.PARAM, Role.STATE):
                 if leaf.role is Role.STATE:
@@ -106,7 +105,8 @@ class Tensors:
                 self.data[leaf.name] = graph.data[leaf.name]
             for leaf in graph.leaves_of(Role.CONST):
                 array = graph.data[leaf.name].astype(leaf.type.dtype.numpy)
-                key = (leaf.type.dtype.label, array.shape, array.tobytes())
+                family = leaf.name.rstrip("_0123456789")  # const_3 may serve for const_7
+                key = (family, leaf.type.dtype.label, array.shape, array.tobytes())
                 name = contents.setdefault(key, self.unused(leaf.name))
                 self.const[entry, leaf.name] = name
                 self.frozen[name] = leaf.type
@@ -206,23 +206,27 @@ class EntryWriter:
     def body(self) -> list[str]:
         lines = self.bound_checks()
         losses = {v for n, v in self.signature.outputs if n == "loss"}
-        used_net = False
         for node in self.graph.nodes:
-            for lines_of_check in self.late_checks(node):
-                lines.append(lines_of_check)
+            lines += self.late_checks(node)
             call = node.op.call(node)
             if call is not None:
                 lines += ["", *comment(print_node(node))]
                 lines += call_text(call.kernel, [self.argument(a) for a in call.args])
             for value in losses.intersection(node.outs):
-                lines += ["", f"    *loss = *{self.pointer(value)};"]
-                lines.append("    if (!whet_is_finite(*loss))")
-                lines.append(f"        return {self.prefix.upper()}_NOT_FINITE;")
+                lines += ["", *self.loss_guard(value)]
         lines += self.copies()
-        used_net = any("net->" in line or "AT(" in line for line in lines)
-        if not used_net:
+        if not any("net->" in line or "AT(" in line for line in lines):
             lines.insert(0, "    (void)net;")
         return [*lines, f"    return {self.prefix.upper()}_OK;"]
+
+    def loss_guard(self, loss: Value) -> list[str]:
+        """Hand out the loss, and stop before anything is updated if it is not finite."""
+        return [
+            f"    *loss = *{self.pointer(loss)};",
+            f"    if (!whet_is_finite(*loss)) return {self.prefix.upper()}_NOT_FINITE;",
+            "",
+            "    /* Backward. From here on parameters and state change. */",
+        ]
 
     def copies(self) -> list[str]:
         lines: list[str] = []
@@ -238,7 +242,7 @@ class EntryWriter:
     def check(self, value: Value, limit: int, exempt: int) -> str:
         args = f"{self.pointer(value)}, {value.type.elements}, {limit}, {exempt}"
         status = f"{self.prefix.upper()}_BAD_INDEX"
-        return f"    if (!whet_ids_in_range({args}))\n        return {status};"
+        return f"    if (!whet_ids_in_range({args})) return {status};"
 
     def bounds(self, node: Node) -> list[tuple[Value, int, int]]:
         return [(node.ins[k], *limits) for k, limits in node.op.bounds(node).items()]
@@ -258,13 +262,8 @@ class EntryWriter:
         return [self.check(*b) for b in found]
 
     def function(self) -> list[str]:
-        head = self.signature.text(self.prefix, self.graph.name)
-        if len(head) + 2 > WIDTH:
-            name, _, rest = head.partition("(")
-            body = textwrap.wrap(rest, WIDTH - len(name) - 2, break_long_words=False)
-            head = ("\n" + " " * (len(name) + 1)).join(body)
-            head = f"{name}({head}"
-        return [f"{head} {{", *self.body(), "}"]
+        head = wrap_prototype(self.signature.text(self.prefix, self.graph.name))
+        return [*head[:-1], f"{head[-1]} {{", *self.body(), "}"]
 
 
 def struct_text(name: str, struct: Struct) -> list[str]:
@@ -391,7 +390,8 @@ def model_h(prefix: str, plans: Mapping[str, Plan], tensors: Tensors, arena: int
     ]
     for entry, plan in plans.items():
         lines += [f"/* {ENTRY_DOCS[entry]} */"]
-        lines += [*wrap_prototype(Signature.of(plan.graph).text(prefix, entry)), ""]
+        head = wrap_prototype(Signature.of(plan.graph).text(prefix, entry))
+        lines += [*head[:-1], f"{head[-1]};", ""]
     lines += [
         "/* Trained parameters and state as bytes. save returns the bytes written, or the bytes",
         " * needed if the buffer is NULL or too small. */",
@@ -414,12 +414,9 @@ ENTRY_DOCS = {
 
 
 def wrap_prototype(text: str) -> list[str]:
-    if len(text) + 1 <= WIDTH:
-        return [text + ";"]
+    """A function's head in as many lines as it needs, broken between parameters."""
     name, _, rest = text.partition("(")
-    body = textwrap.wrap(rest, WIDTH - len(name) - 2, break_long_words=False)
-    hang = " " * (len(name) + 1)
-    return [f"{name}({body[0]}", *(hang + b for b in body[1:-1]), f"{hang}{body[-1]};"]
+    return [line.removesuffix(";") for line in call_text(name, rest[:-1].split(", "), "")]
 
 
 def declaration(t: Type, word: str) -> str:
@@ -436,8 +433,8 @@ def sizes(upper: str, plans: Mapping[str, Plan]) -> list[str]:
         found.update((n, v) for n, v in signature.outputs if n != "loss")
     lines = []
     for name, v in found.items():
-        note = " x ".join(map(str, v.shape)) or "1"
-        lines.append(f"#define {upper}_{name.upper()}_ELEMENTS {v.type.elements} /* {note} */")
+        note = f" /* {' x '.join(map(str, v.shape))} */" if v.type.rank > 1 else ""
+        lines.append(f"#define {upper}_{name.upper()}_ELEMENTS {v.type.elements}{note}")
     return lines
 
 

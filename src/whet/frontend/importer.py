@@ -145,10 +145,11 @@ class Importer:
             target = str(spec.target)
             data = self.lookup(target)
             changes = spec.kind is InputKind.PARAMETER or spec.target in mutated
+            name = self.names.get(target, target)
             if not changes or data.numel() == 0 or not data.is_floating_point():
                 self.env[node] = data.detach()
+                self.arranger.names[id(self.env[node])] = name
                 continue
-            name = self.names.get(target, target)
             if name not in made:
                 order = weights.get(node, plain_order(data.ndim))
                 role = Role.PARAM if spec.kind is InputKind.PARAMETER else Role.STATE
@@ -300,14 +301,12 @@ def module_path(node: FxNode) -> str:
 
 
 def value_name(node: FxNode) -> str:
-    """The module's path, with the operator's name behind it where the module is a composite."""
+    """The path of a built-in layer, or a user module's path and the operator's name behind it."""
     path = module_path(node).replace("[", ".").replace("]", "")
     word = str(node.target).removeprefix("aten.").split(".")[0].strip("_")
     stack = list((node.meta.get("nn_module_stack") or {}).values())
-    kind = str(stack[-1][1]).rsplit(".", 1)[-1].lower() if stack else ""
-    plain = word.replace("_", "")
-    same = kind.startswith(plain) or plain.startswith(kind) if kind else False
-    if path and (same or "batchnorm" in kind):
+    kind = str(stack[-1][1]) if stack else ""
+    if path and kind.startswith("torch.nn.modules.") and "container" not in kind:
         return path
     return f"{path}.{word}" if path else word
 

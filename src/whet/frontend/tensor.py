@@ -78,6 +78,7 @@ class Arranger:
 
     def __init__(self, b: Builder) -> None:
         self.b = b
+        self.names: dict[int, str] = {}  # of constants that have one, by id
         self._done: dict[tuple[Value, Order], Value] = {}
 
     def constant(self, tensor: torch.Tensor, order: Order | None = None) -> Tensor:
@@ -86,7 +87,8 @@ class Arranger:
         array = np.ascontiguousarray(array.transpose(order)) if array.ndim else array
         dtype = ir_dtype(tensor.dtype)
         assert dtype is not None
-        return Tensor(self.b.const(array, dtype=dtype), order)
+        name = self.names.get(id(tensor), "const")
+        return Tensor(self.b.const(array, name=name, dtype=dtype), order)
 
     def arrange(self, t: Tensor, order: Order) -> Value:
         """The value with its axes stored in `order`; a view if only axes of size 1 move."""
