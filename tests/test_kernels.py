@@ -10,11 +10,11 @@ import sys
 import zlib
 from pathlib import Path
 
-import c_kernels
 import numpy as np
 import pytest
-from kernel_samples import Sample, all_samples, reference
 
+import c_kernels
+from kernel_samples import Sample, all_samples, reference
 from whet.interp import interpret
 from whet.ir import Array, Builder, Node, Op, Role, f32
 

@@ -9,20 +9,17 @@ with the same numbers to 1e-5. Both are relative errors of a whole tensor, |a - 
 
 from __future__ import annotations
 
-import copy
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import c_kernels
 import numpy as np
 import torch
 from torch import nn
 
+import c_kernels
 from whet.autodiff import backward
-from whet.errors import UnsupportedOps
-from whet.frontend import importer
 from whet.frontend.importer import Imported, Importer
 from whet.frontend.tensor import Tensor
 from whet.frontend.torch import export

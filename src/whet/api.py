@@ -46,8 +46,7 @@ def compile(
     if accumulate:
         entries["gradients"] = training.gradients(forward, imported.rules)
         entries["apply"] = training.apply(forward, imported.rules)
-    predicted = imported.prediction.graph
-    entries["predict"] = training.predict(predicted, predicted.outputs)
+    entries["predict"] = training.predict(imported.prediction.graph)
     return Program(
         name=name,
         entries=entries,

@@ -37,7 +37,8 @@ class Plan:
     """Where each value of one entry point lives.
 
     `home` maps a value to the leaf whose storage it uses, or to its buffer in the arena.
-    `copies` are the updates that could not be proven safe in place: they are copied at the end.
+    `copies` (to, from) are the updates that could not be proven safe in place, made at the end in
+    this order.
     `lower_bound` is the largest sum of bytes alive at one time; no placement can need less.
     """
 
@@ -66,7 +67,10 @@ class _Storage:
             if node.op.view:
                 self.parent[node.out] = node.ins[0]
         for value in graph.outputs:
-            self.reads.setdefault(value, []).append(len(graph.nodes))
+            self.read_at_end(value)
+
+    def read_at_end(self, value: Value) -> None:
+        self.reads.setdefault(value, []).append(len(self.graph.nodes))
 
     def root(self, value: Value) -> Value:
         while value in self.parent:
@@ -83,38 +87,67 @@ class _Storage:
         return max((r for v in values for r in self.reads.get(v, ())), default=-1)
 
     def join_updates(self) -> list[tuple[Value, Value]]:
-        """Let a next value be computed in the storage of its leaf where that is safe."""
-        groups, copies = self.members(), []
-        for leaf, nxt in self.graph.state:
+        """Let a next value be computed in the storage of its leaf where that is safe.
+
+        It is when nothing reads the old value any more and all outputs are there: a step that ends
+        early, because its loss is not finite, must have changed nothing.
+        """
+        done = max((self.made[v] for v in self.graph.outputs), default=-1)
+        updates = [(leaf, nxt) for leaf, nxt in self.graph.state if self.root(nxt) is not leaf]
+        computed = [u for u in updates if self.made[self.root(u[1])] > done]
+        copies = [u for u in updates if u not in computed]
+        for _, nxt in copies:
+            self.read_at_end(nxt)
+        groups = self.members()
+        for leaf, nxt in computed:
             root = self.root(nxt)
-            i = self.made[root]
-            later = self.last_read(groups[leaf])
-            safe = root.role is Role.TEMP and i >= 0 and later <= i
-            if safe and later == i:
-                node = self.graph.nodes[i]
-                places = [k for k, v in enumerate(node.ins) if self.root(v) is leaf]
-                pairs = node.op.inplace(node)
-                safe = all((node.outs.index(root), k) in pairs for k in places)
-            if safe:
+            if root.role is Role.TEMP and self.replaces(root, leaf, self.last_read(groups[leaf])):
                 self.parent[root] = leaf
             else:
+                self.read_at_end(nxt)
                 copies.append((leaf, nxt))
-        return copies
+        return self.sequence(copies)
+
+    def replaces(self, out: Value, old: Value, last: int) -> bool:
+        """Whether `out` may be written over `old`, which is read for the last time at `last`."""
+        i = self.made[out]
+        if last != i:
+            return last < i
+        node = self.graph.nodes[i]
+        places = [k for k, v in enumerate(node.ins) if self.root(v) is old]
+        pairs = node.op.inplace(node)
+        return all((node.outs.index(out), k) in pairs for k in places)
+
+    def sequence(self, copies: list[tuple[Value, Value]]) -> list[tuple[Value, Value]]:
+        """An order in which nothing is overwritten that is read later; a ring takes a detour."""
+        ordered: list[tuple[Value, Value]] = []
+        while copies:
+            read = {self.root(source) for _, source in copies}
+            free = [c for c in copies if c[0] not in read]
+            if not free:
+                leaf, source = copies[0]
+                spare = Value(f"{source.name}.old", source.type)
+                self.made[spare] = len(self.graph.nodes)
+                ordered.append((spare, source))
+                copies[0] = (leaf, spare)
+            ordered += free
+            copies = [c for c in copies if c not in free]
+        return ordered
 
     def join_temporaries(self) -> None:
         """Let a result overwrite an operand that nothing reads afterwards."""
         groups = self.members()
         last = {root: self.last_read(values) for root, values in groups.items()}
-        for i, node in enumerate(self.graph.nodes):
+        for node in self.graph.nodes:
             for out_index, in_index in node.op.inplace(node):
                 out, operand = node.outs[out_index], self.root(node.ins[in_index])
                 if out in self.parent or operand.role is not Role.TEMP:
                     continue
-                if last[operand] > i or operand.type.bytes != out.type.bytes:
-                    continue
-                self.parent[out] = operand
-                last[operand] = max(last[operand], last[out])
-                break
+                fits = operand.type.bytes == out.type.bytes
+                if fits and self.replaces(out, operand, last[operand]):
+                    self.parent[out] = operand
+                    last[operand] = max(last[operand], last[out])
+                    break
 
 
 def plan(graph: Graph) -> Plan:
@@ -122,15 +155,12 @@ def plan(graph: Graph) -> Plan:
     copies = storage.join_updates()
     storage.join_temporaries()
     end = len(graph.nodes)
-    copied = {nxt for _, nxt in copies}
 
     buffers: list[Buffer] = []
     for root, values in storage.members().items():
         if root.role is Role.TEMP:
             first = min(storage.made[v] for v in values)
             last = max(first, storage.last_read(values))
-            if copied.intersection(values):
-                last = end
             size = -(-root.type.bytes // ALIGN) * ALIGN
             buffers.append(Buffer(tuple(values), size, first, last))
     placed, arena = place(buffers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -159,9 +159,8 @@ def apply(forward: Graph, training: Training) -> Graph:
     return b.finish(())
 
 
-def predict(forward: Graph, outputs: tuple[Value, ...]) -> Graph:
-    """Only what the model's own outputs need: no label, no loss, no state."""
-    leaves = tuple(v for v in forward.leaves if v.role is not Role.LABEL)
-    graph = prune(Graph("predict", leaves, forward.nodes, outputs, (), forward.data))
+def predict(forward: Graph) -> Graph:
+    """The model alone: no label, no loss, no state."""
+    graph = prune(replace(forward, name="predict", state=()))
     verify(graph)
     return graph

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,8 +65,15 @@ class Imported:
 class Importer:
     """State of one import: the builder, and what each node of the exported graph became."""
 
-    def __init__(self, exported: ExportedProgram, names: dict[str, str], labels: int = 0) -> None:
+    def __init__(
+        self,
+        exported: ExportedProgram,
+        names: dict[str, str],
+        labels: int = 0,
+        changing: Collection[str] = (),
+    ) -> None:
         self.exported = exported
+        self.changing = changing  # buffers that another entry point updates
         self.names = names  # exported name -> canonical name of a parameter or buffer
         self.labels = labels  # how many of the last user inputs are labels
         self.b = Builder("forward")
@@ -144,8 +151,8 @@ class Importer:
                 continue
             target = str(spec.target)
             data = self.lookup(target)
-            changes = spec.kind is InputKind.PARAMETER or spec.target in mutated
             name = self.names.get(target, target)
+            changes = spec.kind is InputKind.PARAMETER or target in mutated or name in self.changing
             if not changes or data.numel() == 0 or not data.is_floating_point():
                 self.env[node] = data.detach()
                 self.arranger.names[id(self.env[node])] = name

@@ -14,6 +14,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from ..errors import FrontendError
+from ..ir import Graph, Role, prune
 from ..training import Training
 from . import aten as _register_handlers  # noqa: F401
 from .importer import Imported, Importer
@@ -24,7 +25,10 @@ Loss = Callable[[Any, Any], torch.Tensor]
 
 @dataclass(frozen=True)
 class Model:
-    """A model as imported twice: with its loss, as it is set now, and alone, in eval mode."""
+    """A model as imported: with its loss, as it is set now, and alone, in eval mode.
+
+    The first output of `training` is the loss; the outputs of `prediction` are the model's.
+    """
 
     training: Imported
     prediction: Imported
@@ -39,7 +43,8 @@ class WithLoss(nn.Module):
         self.loss = loss
 
     def forward(self, inputs: tuple[torch.Tensor, ...], target: torch.Tensor) -> Any:
-        return self.loss(main_output(self.model(*inputs)), target)
+        output = main_output(self.model(*inputs))
+        return self.loss(output, target), output
 
 
 class Alone(nn.Module):
@@ -153,18 +158,30 @@ def import_model(
 ) -> Model:
     check_inputs(model, inputs)
     names = canonical_names(model)
-    with evaluating(model):
-        alone = export(Alone(model), (inputs,))
-    prediction = Importer(alone, names).run()
     if target is None:
-        node = next(n for n in alone.graph.nodes if n.op == "output")
-        target = example_target(loss, node.args[0][0].meta["val"])
+        with evaluating(model), torch.no_grad():
+            target = example_target(loss, main_output(model(*inputs)))
     wrapper = WithLoss(model, loss)
     wrapper.training = model.training
     training = Importer(export(wrapper, (inputs, target)), names, labels=1).run()
+    if any(module.training for module in model.modules()):
+        with evaluating(model):
+            alone = export(Alone(model), (inputs,))
+        changing = {leaf.name for leaf, _ in training.graph.state}
+        prediction = Importer(alone, names, changing=changing).run()
+    else:
+        prediction = without_loss(training)
     by_id = {id(p): names[f"model.{name}"] for name, p in model.named_parameters()}
     rules, lr = training_of(optimizer, by_id, training.orders, clip_norm)
     return Model(training, prediction, rules, lr)
+
+
+def without_loss(training: Imported) -> Imported:
+    """In eval mode the model with its loss contains the model alone."""
+    graph, outputs = training.graph, training.outputs[1:]
+    leaves = tuple(v for v in graph.leaves if v.role is not Role.LABEL)
+    alone = Graph(graph.name, leaves, graph.nodes, tuple(t.value for t in outputs), (), graph.data)
+    return Imported(prune(alone), training.orders, outputs)
 
 
 def check_inputs(model: nn.Module, inputs: Any) -> None:

@@ -67,25 +67,6 @@ static inline float whet_fold(float *lane, int32_t n) {
     return lane[0];
 }
 
-/* total[l] = sum over r < rows of `term`, an expression in r and l, for l < width <= WHET_TILE. */
-#define WHET_SUM_ROWS(total, rows, width, term)                                  \
-    do {                                                                         \
-        whet_sum_t sums_[WHET_TILE] = {{0.0f, 0.0f}};                            \
-        for (int32_t first_ = 0; first_ < (rows); first_ += WHET_CHUNK) {        \
-            const int32_t end_ = whet_min(first_ + WHET_CHUNK, rows);            \
-            float part_[WHET_TILE] = {0.0f};                                     \
-            if ((width) == WHET_TILE) {                                          \
-                for (int32_t r = first_; r < end_; r++)                          \
-                    for (int32_t l = 0; l < WHET_TILE; l++) part_[l] += (term);  \
-            } else {                                                             \
-                for (int32_t r = first_; r < end_; r++)                          \
-                    for (int32_t l = 0; l < (width); l++) part_[l] += (term);    \
-            }                                                                    \
-            for (int32_t l = 0; l < (width); l++) whet_add(&sums_[l], part_[l]); \
-        }                                                                        \
-        for (int32_t l = 0; l < (width); l++) (total)[l] = sums_[l].sum;         \
-    } while (0)
-
 /* Adds `term`, an expression in i, to the whet_sum_t *total for every i < n. */
 #define WHET_SUM(total, n, term)                                                               \
     do {                                                                                       \
@@ -94,13 +75,55 @@ static inline float whet_fold(float *lane, int32_t n) {
             const int32_t end_ = whet_min(first_ + WHET_CHUNK * WHET_TILE, n) - WHET_TILE + 1; \
             float part_[WHET_TILE] = {0.0f};                                                   \
             for (; first_ < end_; first_ += WHET_TILE)                                         \
-                for (int32_t l = 0; l < WHET_TILE; l++) {                                      \
-                    const int32_t i = first_ + l;                                              \
-                    part_[l] += (term);                                                        \
+                for (int32_t l_ = 0; l_ < WHET_TILE; l_++) {                                   \
+                    const int32_t i = first_ + l_;                                             \
+                    part_[l_] += (term);                                                       \
                 }                                                                              \
             whet_add(total, whet_fold(part_, WHET_TILE));                                      \
         }                                                                                      \
         for (int32_t i = first_; i < (n); i++) whet_add(total, term);                          \
+    } while (0)
+
+/* total[l] = sum of `term`, an expression in r and i, over r < rows, where i = column + l and
+ * l < width <= WHET_TILE. */
+#define WHET_SUM_ROWS(total, rows, column, width, term)                               \
+    do {                                                                              \
+        whet_sum_t sums_[WHET_TILE] = {{0.0f, 0.0f}};                                 \
+        for (int32_t first_ = 0; first_ < (rows); first_ += WHET_CHUNK) {             \
+            const int32_t end_ = whet_min(first_ + WHET_CHUNK, rows);                 \
+            float part_[WHET_TILE] = {0.0f};                                          \
+            if ((width) == WHET_TILE) {                                               \
+                for (int32_t r = first_; r < end_; r++)                               \
+                    for (int32_t l_ = 0; l_ < WHET_TILE; l_++) {                      \
+                        const int32_t i = (column) + l_;                              \
+                        part_[l_] += (term);                                          \
+                    }                                                                 \
+            } else {                                                                  \
+                for (int32_t r = first_; r < end_; r++)                               \
+                    for (int32_t l_ = 0; l_ < (width); l_++) {                        \
+                        const int32_t i = (column) + l_;                              \
+                        part_[l_] += (term);                                          \
+                    }                                                                 \
+            }                                                                         \
+            for (int32_t l_ = 0; l_ < (width); l_++) whet_add(&sums_[l_], part_[l_]); \
+        }                                                                             \
+        for (int32_t l_ = 0; l_ < (width); l_++) (total)[l_] = sums_[l_].sum;         \
+    } while (0)
+
+/* Adds `term`, an expression in r and i, to the whet_sum_t *total for all r < rows, i < width. */
+#define WHET_SUM_BLOCK(total, rows, width, term)                                 \
+    do {                                                                         \
+        if ((rows) == 1) {                                                       \
+            const int32_t r = 0;                                                 \
+            WHET_SUM(total, width, term);                                        \
+        } else {                                                                 \
+            for (int32_t column_ = 0; column_ < (width); column_ += WHET_TILE) { \
+                const int32_t n_ = whet_min((width) - column_, WHET_TILE);       \
+                float sum_[WHET_TILE];                                           \
+                WHET_SUM_ROWS(sum_, rows, column_, n_, term);                    \
+                for (int32_t l_ = 0; l_ < n_; l_++) whet_add(total, sum_[l_]);   \
+            }                                                                    \
+        }                                                                        \
     } while (0)
 
 /* ---- Matrix products: y += a b. Sums are short (WHET_DEPTH) before they are added to y. */
@@ -116,71 +139,57 @@ static inline float whet_dot(const float *a, const float *b, int32_t n) {
     return sum;
 }
 
-/* y[i] += a[i] * b[i]. Loads a whole tile before it stores one, so operands may overlap. */
-static inline void whet_muladd(float *y, const float *a, const float *b, int32_t n) {
-    int32_t i = 0;
-    for (; i + WHET_TILE <= n; i += WHET_TILE) {
-        float t[WHET_TILE];
-        for (int32_t l = 0; l < WHET_TILE; l++) t[l] = y[i + l] + a[i + l] * b[i + l];
-        for (int32_t l = 0; l < WHET_TILE; l++) y[i + l] = t[l];
-    }
-    for (; i < n; i++) y[i] += a[i] * b[i];
-}
-
-/* A block of four rows and n <= WHET_TILE columns; n is a constant after inlining. Rows of a are
- * `am` apart and its columns `ak`. */
+/* A block of 2 to 4 rows and n <= WHET_TILE columns; rows that are not there repeat one that is.
+ * a[i,l] is at a[i*am + l*ak]. */
 static inline void whet_block4(float *y, int32_t ldy, const float *a, int32_t am, int32_t ak,
-                               const float *b, int32_t ldb, int32_t k, const int32_t n) {
+                               const float *b, int32_t ldb, int32_t rows, int32_t k,
+                               const int32_t n) {
+    const int32_t am2 = rows > 2 ? 2 * am : am, am3 = rows > 3 ? 3 * am : am2;
     float t0[WHET_TILE] = {0.0f}, t1[WHET_TILE] = {0.0f};
     float t2[WHET_TILE] = {0.0f}, t3[WHET_TILE] = {0.0f};
-    for (; k > 0; k--, a += ak, b += ldb) {
-        const float a0 = a[0], a1 = a[am], a2 = a[2 * am], a3 = a[3 * am];
+    for (int32_t l = 0; l < k; l++) {
+        const float a0 = a[l * ak], a1 = a[am + l * ak];
+        const float a2 = a[am2 + l * ak], a3 = a[am3 + l * ak];
         for (int32_t j = 0; j < n; j++) {
-            t0[j] += a0 * b[j];
-            t1[j] += a1 * b[j];
-            t2[j] += a2 * b[j];
-            t3[j] += a3 * b[j];
+            const float v = b[l * ldb + j];
+            t0[j] += a0 * v;
+            t1[j] += a1 * v;
+            t2[j] += a2 * v;
+            t3[j] += a3 * v;
         }
     }
-    for (int32_t j = 0; j < n; j++) {
-        y[j] += t0[j];
-        y[ldy + j] += t1[j];
-        y[2 * ldy + j] += t2[j];
-        y[3 * ldy + j] += t3[j];
-    }
+    for (int32_t j = 0; j < n; j++) y[j] += t0[j];
+    for (int32_t j = 0; j < n; j++) y[ldy + j] += t1[j];
+    for (int32_t j = 0; j < n && rows > 2; j++) y[2 * ldy + j] += t2[j];
+    for (int32_t j = 0; j < n && rows > 3; j++) y[3 * ldy + j] += t3[j];
 }
 
 /* The same for one row. */
 static inline void whet_block1(float *y, const float *a, int32_t ak, const float *b, int32_t ldb,
                                int32_t k, const int32_t n) {
     float t[WHET_TILE] = {0.0f};
-    for (; k > 0; k--, a += ak, b += ldb)
-        for (int32_t j = 0; j < n; j++) t[j] += a[0] * b[j];
+    for (int32_t l = 0; l < k; l++)
+        for (int32_t j = 0; j < n; j++) t[j] += a[l * ak] * b[l * ldb + j];
     for (int32_t j = 0; j < n; j++) y[j] += t[j];
 }
 
-/* y[m,n] += a b with n <= WHET_TILE columns. */
+/* y[m,n] += a b with n <= WHET_TILE columns. A full width is a constant to the compiler. */
 static inline void whet_panel(float *y, int32_t ldy, const float *a, int32_t am, int32_t ak,
                               const float *b, int32_t ldb, int32_t m, int32_t n, int32_t k) {
-    for (; m >= 4; m -= 4, y += 4 * ldy, a += 4 * am) {
+    int32_t i = 0;
+    for (; i + 1 < m; i += 4) {
+        const int32_t rows = whet_min(m - i, 4);
         if (n == WHET_TILE)
-            whet_block4(y, ldy, a, am, ak, b, ldb, k, WHET_TILE);
-        else if (n == WHET_LANES)
-            whet_block4(y, ldy, a, am, ak, b, ldb, k, WHET_LANES);
+            whet_block4(y + i * ldy, ldy, a + i * am, am, ak, b, ldb, rows, k, WHET_TILE);
         else
-            whet_block4(y, ldy, a, am, ak, b, ldb, k, n);
+            whet_block4(y + i * ldy, ldy, a + i * am, am, ak, b, ldb, rows, k, n);
     }
-    for (; m > 0; m--, y += ldy, a += am) {
+    if (i + 1 == m) {
         if (n == WHET_TILE)
-            whet_block1(y, a, ak, b, ldb, k, WHET_TILE);
+            whet_block1(y + i * ldy, a + i * am, ak, b, ldb, k, WHET_TILE);
         else
-            whet_block1(y, a, ak, b, ldb, k, n);
+            whet_block1(y + i * ldy, a + i * am, ak, b, ldb, k, n);
     }
-}
-
-/* The width of the next panel when n columns are left. */
-static inline int32_t whet_width(int32_t n) {
-    return n >= WHET_TILE ? WHET_TILE : n >= WHET_LANES ? WHET_LANES : n;
 }
 
 /* y[m,n] += a b, with b[k,n] in rows `ldb` apart; a[i,l] is at a[i*am + l*ak]. */
@@ -188,8 +197,8 @@ static inline void whet_matmul(float *y, int32_t ldy, const float *a, int32_t am
                                const float *b, int32_t ldb, int32_t m, int32_t n, int32_t k) {
     for (int32_t l = 0; l < k; l += WHET_DEPTH) {
         const int32_t depth = whet_min(k - l, WHET_DEPTH);
-        for (int32_t j = 0, width; j < n; j += width) {
-            width = whet_width(n - j);
+        for (int32_t j = 0; j < n; j += WHET_TILE) {
+            const int32_t width = whet_min(n - j, WHET_TILE);
             whet_panel(y + j, ldy, a + l * ak, am, ak, b + l * ldb + j, ldb, m, width, depth);
         }
     }
@@ -211,9 +220,9 @@ static inline void whet_matmul_nt(float *y, const float *a, const float *b, int3
     }
     for (int32_t l = 0; l < k; l += WHET_DEPTH) {
         const int32_t depth = whet_min(k - l, WHET_DEPTH);
-        for (int32_t j = 0, width; j < n; j += width) {
+        for (int32_t j = 0; j < n; j += WHET_TILE) {
+            const int32_t width = whet_min(n - j, WHET_TILE);
             float panel[WHET_DEPTH * WHET_TILE];
-            width = whet_width(n - j);
             whet_pack(panel, b + j * k + l, k, width, depth);
             whet_panel(y + j, n, a + l, k, 1, panel, width, m, width, depth);
         }
@@ -374,10 +383,9 @@ static inline void whet_reduce(float *y, const float *x, int32_t outputs, const 
         if (columns) {
             for (int32_t j = 0; j < n; j += WHET_TILE) {
                 const int32_t width = whet_min(n - j, WHET_TILE);
-                const float *v = x + j;
                 float total[WHET_TILE];
-                WHET_SUM_ROWS(total, rows, width,
-                              square ? v[r * n + l] * v[r * n + l] : v[r * n + l]);
+                WHET_SUM_ROWS(total, rows, j, width,
+                              square ? x[r * n + i] * x[r * n + i] : x[r * n + i]);
                 for (int32_t l = 0; l < width; l++) out[j + l] += total[l];
             }
         } else {
@@ -401,7 +409,7 @@ static inline float whet_top(const float *x, int32_t n, int32_t step) {
 /* The sum of exp(x - top). */
 static inline float whet_exp_sum(const float *x, int32_t n, int32_t step, float top) {
     whet_sum_t sum = {0.0f, 0.0f};
-    for (int32_t i = 0; i < n; i++) whet_add(&sum, expf(x[i * step] - top));
+    WHET_SUM(&sum, n, expf(x[i * step] - top));
     return sum.sum;
 }
 

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -60,6 +61,21 @@ def run(command: Sequence[str], cwd: Path) -> None:
         )
 
 
+def library(program: Program, flags: Sequence[str]) -> Path:
+    """The program's shared library, built once and kept for as long as the program lives."""
+    built = _built.setdefault(program, {})
+    if tuple(flags) not in built:
+        folder = tempfile.TemporaryDirectory(prefix="whet-")
+        build(program, Path(folder.name), flags)
+        built[tuple(flags)] = folder
+    return Path(built[tuple(flags)].name) / f"lib{program.name}.so"
+
+
+_built: weakref.WeakKeyDictionary[
+    Program, dict[tuple[str, ...], tempfile.TemporaryDirectory[str]]
+] = weakref.WeakKeyDictionary()
+
+
 def build(program: Program, folder: Path, flags: Sequence[str] = FAST) -> Path:
     """Write the program to `folder` and build a shared library there."""
     program.write(folder)
@@ -72,10 +88,10 @@ def build(program: Program, folder: Path, flags: Sequence[str] = FAST) -> Path:
         objects = list(pool.map(lambda p: _kernel_object(p, headers, compiler, folder), kernels))
         for job in own:
             job.result()
-    library = folder / f"lib{program.name}.so"
+    result = folder / f"lib{program.name}.so"
     parts = ["model.o", "weights.o", *map(str, objects)]
-    run([*find_compiler(), "-shared", *flags, *parts, "-lm", "-o", str(library)], folder)
-    return library
+    run([*find_compiler(), "-shared", *flags, *parts, "-lm", "-o", str(result)], folder)
+    return result
 
 
 def _kernel_object(source: Path, headers: bytes, compiler: Sequence[str], cwd: Path) -> Path:

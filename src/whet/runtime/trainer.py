@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from ..emit.c import STATUSES, Signature
 from ..emit.program import Program, TensorInfo
 from ..errors import CheckpointError, DataError, InternalError, NotFinite
 from ..ir import Array, DType, Role, Type, Value
-from .build import FAST, build
+from .build import FAST, library
 
 C_TYPES: dict[DType, Any] = {
     DType.F32: ctypes.c_float,
@@ -29,9 +28,7 @@ class Trainer:
 
     def __init__(self, program: Program, flags: Sequence[str] = FAST) -> None:
         self.program = program
-        self._folder = tempfile.TemporaryDirectory(prefix="whet-")
-        library = build(program, Path(self._folder.name), flags)
-        self._library = ctypes.CDLL(str(library))
+        self._library = ctypes.CDLL(str(library(program, flags)))
         self._net = self._allocate()
         self._function("init", None)(self._pointer)
 

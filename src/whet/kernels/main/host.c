@@ -55,6 +55,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "cannot open %s\n", argv[1]);
         return 1;
     }
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
     net_init(&net);
     make_batch();
     printf("%zu bytes of memory for the network\n", sizeof net);

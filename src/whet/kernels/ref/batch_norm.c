@@ -63,9 +63,9 @@ void whet_batch_norm_dw_f32(float *dw, const float *dy, const float *x, const fl
                             const float *var, int32_t rows, int32_t c, float eps) {
     for (int32_t j = 0; j < c; j += WHET_TILE) {
         const int32_t width = whet_min(c - j, WHET_TILE);
-        const float *g = dy + j, *v = x + j, *m = mean + j;
+        const float *u = dy + j, *v = x + j, *m = mean + j;
         float total[WHET_TILE];
-        WHET_SUM_ROWS(total, rows, width, g[r * c + l] * (v[r * c + l] - m[l]));
+        WHET_SUM_ROWS(total, rows, 0, width, u[r * c + i] * (v[r * c + i] - m[i]));
         for (int32_t l = 0; l < width; l++) dw[j + l] = total[l] * whet_rsqrt(var[j + l] + eps);
     }
 }
@@ -82,11 +82,23 @@ void whet_batch_norm_train_f32(float *y, float *mean, float *var, const float *x
         const int32_t width = whet_min(c - j, WHET_TILE);
         const float *v = x + j;
         float m[WHET_TILE], total[WHET_TILE];
-        WHET_SUM_ROWS(total, rows, width, v[r * c + l]);
+        WHET_SUM_ROWS(total, rows, 0, width, v[r * c + i]);
         for (int32_t l = 0; l < width; l++) mean[j + l] = m[l] = total[l] / count;
-        WHET_SUM_ROWS(total, rows, width, (v[r * c + l] - m[l]) * (v[r * c + l] - m[l]));
+        WHET_SUM_ROWS(total, rows, 0, width, (v[r * c + i] - m[i]) * (v[r * c + i] - m[i]));
         for (int32_t l = 0; l < width; l++) var[j + l] = total[l] / count;
-        normalise(y + j, v, w + j, b + j, mean + j, var + j, rows, c, width, eps);
+        normalise(y + j, v, w + j, b + j, m, var + j, rows, c, width, eps);
+    }
+}
+
+/* dx = gain * (dy - shift - (x - mean) * slope) for one tile. */
+static inline void project(float *dx, const float *dy, const float *x, const float *mean,
+                           const float *gain, const float *shift, const float *slope, int32_t rows,
+                           int32_t c, const int32_t width) {
+    for (; rows > 0; rows--, dx += c, dy += c, x += c) {
+        float t[WHET_TILE];
+        for (int32_t l = 0; l < width; l++)
+            t[l] = gain[l] * (dy[l] - shift[l] - (x[l] - mean[l]) * slope[l]);
+        for (int32_t l = 0; l < width; l++) dx[l] = t[l];
     }
 }
 
@@ -109,10 +121,9 @@ void whet_batch_norm_train_dx_f32(float *dx, const float *dy, const float *x, co
             shift[l] = db[j + l] / count;
             slope[l] = scale * dw[j + l] / count;
         }
-        for (int32_t r = 0; r < rows; r++) {
-            const int32_t at = r * c + j;
-            for (int32_t l = 0; l < width; l++)
-                dx[at + l] = gain[l] * (dy[at + l] - shift[l] - (x[at + l] - m[l]) * slope[l]);
-        }
+        if (width == WHET_TILE)
+            project(dx + j, dy + j, x + j, m, gain, shift, slope, rows, c, WHET_TILE);
+        else
+            project(dx + j, dy + j, x + j, m, gain, shift, slope, rows, c, width);
     }
 }

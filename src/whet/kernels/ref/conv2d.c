@@ -26,7 +26,7 @@ void whet_conv2d_f32(float *y, const float *x, const float *w, const float *b,
         const whet_tap_t t = whet_tap(d, k);
         for (int32_t o = 0, width; o < d->o; o += width) {
             const int32_t g = o / co;
-            width = whet_width((g + 1) * co - o);
+            width = whet_min((g + 1) * co - o, WHET_TILE);
             for (int32_t i = 0; i < ci; i += WHET_DEPTH) {
                 const int32_t depth = whet_min(ci - i, WHET_DEPTH);
                 float panel[WHET_DEPTH * WHET_TILE];

@@ -53,8 +53,10 @@ void whet_depthwise_dx_f32(float *dx, const float *dy, const float *w, const whe
         for (int32_t r = 0; r < rows.taps; r++)
             for (int32_t s = 0; s < cols.taps; s++) {
                 const int32_t at = (rows.first + r * rows.step) * d->w + cols.first + s * cols.step;
+                const float *u = dy + i * d->c;
                 const float *v = w + ((rows.cut + r) * d->kw + cols.cut + s) * d->c;
-                whet_muladd(image + at * d->c, dy + i * d->c, v, d->c);
+                float *to = image + at * d->c;
+                for (int32_t c = 0; c < d->c; c++) to[c] += u[c] * v[c];
             }
     }
 }

@@ -1,16 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
-/* One group of one image is `pixels` rows of c / groups channels, c apart; it is dense if there is
- * only one group. */
-typedef struct {
-    int32_t rows, width;
-} block_t;
-
-static block_t block_of(int32_t pixels, int32_t c, int32_t groups) {
-    const block_t dense = {1, pixels * c}, rows = {pixels, c / groups};
-    return groups == 1 ? dense : rows;
-}
+/* One group of one image is `pixels` rows of c / groups channels, c apart. */
 
 /* formula    mean, var of each image and group;  y = (x - mean) / sqrt(var + eps) * w + b
  * shapes     y[n,pixels,c], mean[n,groups], var[n,groups], x[n,pixels,c], w[c], b[c]
@@ -21,29 +12,23 @@ static block_t block_of(int32_t pixels, int32_t c, int32_t groups) {
 void whet_group_norm_f32(float *y, float *mean, float *var, const float *x, const float *w,
                          const float *b, int32_t n, int32_t pixels, int32_t c, int32_t groups,
                          float eps) {
-    const block_t block = block_of(pixels, c, groups);
-    const int32_t width = c / groups;
-    const float count = (float)(pixels * width);
+    const int32_t size = c / groups;
+    const float count = (float)(pixels * size);
     for (int32_t k = 0; k < n * groups; k++) {
-        const int32_t first = k % groups * width, start = k / groups * pixels * c + first;
+        const int32_t first = k % groups * size, start = k / groups * pixels * c + first;
+        const float *u = x + start, *gain = w + first, *shift = b + first;
         whet_sum_t sum = {0.0f, 0.0f}, squares = {0.0f, 0.0f};
-        for (int32_t r = 0; r < block.rows; r++) {
-            const float *u = x + start + r * c;
-            WHET_SUM(&sum, block.width, u[i]);
-        }
+        WHET_SUM_BLOCK(&sum, pixels, size, u[r * c + i]);
         const float m = sum.sum / count;
-        for (int32_t r = 0; r < block.rows; r++) {
-            const float *u = x + start + r * c;
-            WHET_SUM(&squares, block.width, (u[i] - m) * (u[i] - m));
-        }
+        WHET_SUM_BLOCK(&squares, pixels, size, (u[r * c + i] - m) * (u[r * c + i] - m));
         mean[k] = m;
         var[k] = squares.sum / count;
         const float scale = whet_rsqrt(var[k] + eps);
-        for (int32_t r = 0; r < pixels; r++)
-            for (int32_t i = 0; i < width; i++) {
-                const int32_t at = start + r * c + i;
-                y[at] = (x[at] - m) * scale * w[first + i] + b[first + i];
-            }
+        for (int32_t r = 0; r < pixels; r++) {
+            float *out = y + start + r * c;
+            for (int32_t i = 0; i < size; i++)
+                out[i] = (u[r * c + i] - m) * scale * gain[i] + shift[i];
+        }
     }
 }
 
@@ -55,23 +40,21 @@ void whet_group_norm_f32(float *y, float *mean, float *var, const float *x, cons
 void whet_group_norm_dx_f32(float *dx, const float *dy, const float *x, const float *w,
                             const float *mean, const float *var, int32_t n, int32_t pixels,
                             int32_t c, int32_t groups, float eps) {
-    const int32_t width = c / groups;
-    const float count = (float)(pixels * width);
+    const int32_t size = c / groups;
+    const float count = (float)(pixels * size);
     for (int32_t k = 0; k < n * groups; k++) {
-        const int32_t first = k % groups * width, start = k / groups * pixels * c + first;
-        const float m = mean[k], scale = whet_rsqrt(var[k] + eps), *wg = w + first;
+        const int32_t first = k % groups * size, start = k / groups * pixels * c + first;
+        const float m = mean[k], scale = whet_rsqrt(var[k] + eps);
+        const float *u = dy + start, *v = x + start, *gain = w + first;
         whet_sum_t sum = {0.0f, 0.0f}, dot = {0.0f, 0.0f};
-        for (int32_t r = 0; r < pixels; r++) {
-            const float *u = dy + start + r * c, *v = x + start + r * c;
-            WHET_SUM(&sum, width, u[i] * wg[i]);
-            WHET_SUM(&dot, width, u[i] * wg[i] * (v[i] - m));
-        }
+        WHET_SUM_BLOCK(&sum, pixels, size, u[r * c + i] * gain[i]);
+        WHET_SUM_BLOCK(&dot, pixels, size, u[r * c + i] * gain[i] * (v[r * c + i] - m));
         const float g1 = sum.sum / count, g2 = dot.sum * scale * scale / count;
-        for (int32_t r = 0; r < pixels; r++)
-            for (int32_t i = 0; i < width; i++) {
-                const int32_t at = start + r * c + i;
-                dx[at] = (dy[at] * wg[i] - g1 - (x[at] - m) * g2) * scale;
-            }
+        for (int32_t r = 0; r < pixels; r++) {
+            float *out = dx + start + r * c;
+            for (int32_t i = 0; i < size; i++)
+                out[i] = (u[r * c + i] * gain[i] - g1 - (v[r * c + i] - m) * g2) * scale;
+        }
     }
 }
 
@@ -92,7 +75,7 @@ void whet_group_norm_dw_f32(float *dw, const float *dy, const float *x, const fl
             const float m = mean[k * groups + g], scale = whet_rsqrt(var[k * groups + g] + eps);
             const float *u = dy + k * pixels * c + j, *v = x + k * pixels * c + j;
             float part[WHET_TILE];
-            WHET_SUM_ROWS(part, pixels, width, u[r * c + l] * (v[r * c + l] - m));
+            WHET_SUM_ROWS(part, pixels, 0, width, u[r * c + i] * (v[r * c + i] - m));
             for (int32_t l = 0; l < width; l++) whet_add(&total[l], part[l] * scale);
         }
         for (int32_t l = 0; l < width; l++) dw[j + l] = total[l].sum;

@@ -28,7 +28,7 @@ void whet_log_softmax_dx_f32(float *dx, const float *dy, const float *y, int32_t
         const float *u = dy + start, *v = y + start;
         float *out = dx + start;
         whet_sum_t total = {0.0f, 0.0f};
-        for (int32_t i = 0; i < n; i++) whet_add(&total, u[i * inner]);
+        WHET_SUM(&total, n, u[i * inner]);
         for (int32_t i = 0; i < n; i++)
             out[i * inner] = u[i * inner] - expf(v[i * inner]) * total.sum;
     }

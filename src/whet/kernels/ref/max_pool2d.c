@@ -14,23 +14,43 @@ static inline int32_t get(const void *index, int32_t i, const int32_t wide) {
     return wide ? ((const int32_t *)index)[i] : ((const uint8_t *)index)[i];
 }
 
+/* The maxima of n <= WHET_TILE channels of a window `width` places wide; x is its image. */
+static void window(float *best, int32_t *place, const float *x, const whet_pool2d_t *d,
+                   whet_span_t rows, whet_span_t cols, int32_t width, int32_t n) {
+    const float *first = x + (rows.first * d->w + cols.first) * d->c;
+    for (int32_t l = 0; l < n; l++) {
+        best[l] = first[l];
+        place[l] = rows.cut * width + cols.cut;
+    }
+    for (int32_t r = 0; r < rows.taps; r++)
+        for (int32_t s = 0; s < cols.taps; s++) {
+            const int32_t at = (rows.first + r * rows.step) * d->w + cols.first + s * cols.step;
+            const int32_t here = (rows.cut + r) * width + cols.cut + s;
+            const float *u = x + at * d->c;
+            for (int32_t l = 0; l < n; l++) {
+                const int32_t better = (u[l] > best[l]) | (u[l] != u[l]); /* NaN wins */
+                best[l] = better ? u[l] : best[l];
+                place[l] = better ? here : place[l];
+            }
+        }
+}
+
 static inline void max_pool2d(float *y, void *index, const float *x, const whet_pool2d_t *d,
                               const int32_t wide) {
     for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
         const whet_span_t rows = whet_pool_rows(d, i / d->q % d->p);
         const whet_span_t cols = whet_pool_cols(d, i % d->q);
-        const int32_t width = d->adaptive ? cols.taps : d->kw, to = i * d->c;
-        const int32_t image = i / (d->p * d->q) * d->h;
-        for (int32_t k = 0; k < rows.taps * cols.taps; k++) {
-            const int32_t r = k / cols.taps, s = k % cols.taps;
-            const int32_t place = (rows.cut + r) * width + cols.cut + s;
-            const int32_t row = image + rows.first + r * rows.step;
-            const float *from = x + (row * d->w + cols.first + s * cols.step) * d->c;
-            for (int32_t c = 0; c < d->c; c++)
-                if (k == 0 || from[c] > y[to + c] || from[c] != from[c]) {
-                    y[to + c] = from[c];
-                    put(index, to + c, place, wide);
-                }
+        const int32_t width = d->adaptive ? cols.taps : d->kw;
+        const float *image = x + i / (d->p * d->q) * d->h * d->w * d->c;
+        for (int32_t c = 0; c < d->c; c += WHET_TILE) {
+            const int32_t n = whet_min(d->c - c, WHET_TILE), to = i * d->c + c;
+            float best[WHET_TILE];
+            int32_t place[WHET_TILE];
+            window(best, place, image + c, d, rows, cols, width, n);
+            for (int32_t l = 0; l < n; l++) {
+                y[to + l] = best[l];
+                put(index, to + l, place[l], wide);
+            }
         }
     }
 }

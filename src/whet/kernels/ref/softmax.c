@@ -13,10 +13,8 @@ void whet_softmax_f32(float *y, const float *x, int32_t outer, int32_t n, int32_
         const float top = whet_top(u, n, inner);
         float *v = y + start;
         whet_sum_t sum = {0.0f, 0.0f};
-        for (int32_t i = 0; i < n; i++) {
-            v[i * inner] = expf(u[i * inner] - top);
-            whet_add(&sum, v[i * inner]);
-        }
+        for (int32_t i = 0; i < n; i++) v[i * inner] = expf(u[i * inner] - top);
+        WHET_SUM(&sum, n, v[i * inner]);
         const float scale = 1.0f / sum.sum;
         for (int32_t i = 0; i < n; i++) v[i * inner] *= scale;
     }
@@ -34,7 +32,7 @@ void whet_softmax_dx_f32(float *dx, const float *dy, const float *y, int32_t out
         const float *u = dy + start, *v = y + start;
         float *out = dx + start;
         whet_sum_t dot = {0.0f, 0.0f};
-        for (int32_t i = 0; i < n; i++) whet_add(&dot, u[i * inner] * v[i * inner]);
+        WHET_SUM(&dot, n, u[i * inner] * v[i * inner]);
         for (int32_t i = 0; i < n; i++) out[i * inner] = v[i * inner] * (u[i * inner] - dot.sum);
     }
 }

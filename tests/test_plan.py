@@ -1,0 +1,358 @@
+"""Plans are safe: proven on random graphs by running them in one poisoned buffer."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from strategies import feed, graphs, steps
+from whet.errors import InternalError
+from whet.interp import interpret, run_reference
+from whet.ir import Array, Builder, Graph, Node, Op, Role, Value, f32
+from whet.ops import by_name
+from whet.plan import ALIGN, Buffer, Plan, check_plan, place, plan
+from whet.text import parse_graph
+
+
+class Arena:
+    """Runs a plan as the C program does: leaves in place, everything else in one byte array.
+
+    Every byte starts as 0xFF, which is NaN in every float, and a kernel's result is written only
+    after all its operands were read; what a kernel tolerates is the concern of `shares_safely`.
+    """
+
+    def __init__(self, planned: Plan, values: dict[str, Array]) -> None:
+        self.plan, graph = planned, planned.graph
+        self.memory = np.full(planned.arena, 0xFF, np.uint8)
+        self.leaves = {
+            leaf: np.array(values.get(leaf.name, graph.data.get(leaf.name)), leaf.type.dtype.numpy)
+            for leaf in graph.leaves
+        }
+
+    def view(self, value: Value) -> Array:
+        """The bytes where the plan puts this value, as an array."""
+        home = self.plan.home[value]
+        if isinstance(home, Value):
+            flat = self.leaves[home].reshape(-1)
+        else:
+            span = self.memory[home.offset : home.offset + value.type.bytes]
+            flat = span.view(value.type.dtype.numpy)
+        return flat.reshape(value.shape)
+
+    def run(self) -> tuple[list[Array], dict[str, Array]]:
+        graph = self.plan.graph
+        for node in graph.nodes:
+            if not node.op.view:
+                outs = run_reference(node, [self.view(v).copy() for v in node.ins])
+                for value, array in zip(node.outs, outs, strict=True):
+                    self.view(value)[...] = np.asarray(array, value.type.dtype.numpy)
+        outputs = [self.view(v).copy() for v in graph.outputs]
+        for leaf, nxt in self.plan.copies:
+            self.view(leaf)[...] = self.view(nxt)
+        return outputs, {leaf.name: self.leaves[leaf] for leaf, _ in graph.state}
+
+
+def runs_like_the_graph(graph: Graph) -> Plan:
+    """Assert that the plan of a graph computes what the graph says; bit for bit."""
+    planned, values = plan(graph), feed(graph)
+    outputs, state = interpret(graph, values)
+    given_outputs, given_state = Arena(planned, values).run()
+    np.testing.assert_equal(given_outputs, outputs)
+    np.testing.assert_equal(given_state, state)
+    return planned
+
+
+def shares_safely(planned: Plan) -> None:
+    """Assert that a result lies on an operand only where its kernel allows that."""
+    for node in planned.graph.nodes:
+        if node.op.view:
+            assert planned.home[node.out] == planned.home[node.ins[0]]
+            continue
+        for i, out in enumerate(node.outs):
+            for k, operand in enumerate(node.ins):
+                if planned.home[out] == planned.home[operand]:
+                    assert (i, k) in node.op.inplace(node), f"{out} overwrites {operand}"
+            others = [planned.home[v] for j, v in enumerate(node.outs) if j != i]
+            assert planned.home[out] not in others, f"{out} has no place of its own"
+
+
+@settings(max_examples=150)
+@given(steps())
+def test_a_planned_step_computes_what_the_graph_says(graph: Graph) -> None:
+    shares_safely(runs_like_the_graph(graph))
+
+
+@settings(max_examples=100)
+@given(graphs())
+def test_a_planned_forward_pass_computes_what_the_graph_says(graph: Graph) -> None:
+    shares_safely(runs_like_the_graph(graph))
+
+
+@settings(max_examples=100)
+@given(steps())
+def test_buffers_are_apart_aligned_and_inside(graph: Graph) -> None:
+    planned = plan(graph)
+    for i, b in enumerate(planned.buffers):
+        assert b.offset % ALIGN == 0 and 0 <= b.offset and b.end <= planned.arena
+        assert all(v.type.bytes <= b.bytes < v.type.bytes + ALIGN for v in b.values)
+        for other in planned.buffers[:i]:
+            alive_together = b.first <= other.last and other.first <= b.last
+            assert not alive_together or b.end <= other.offset or other.end <= b.offset
+
+
+@settings(max_examples=100)
+@given(steps())
+def test_the_lower_bound_is_the_largest_sum_of_live_bytes(graph: Graph) -> None:
+    planned = plan(graph)
+    loads = [
+        sum(b.bytes for b in planned.buffers if b.first <= i <= b.last)
+        for i in range(len(graph.nodes) + 1)
+    ]
+    assert planned.lower_bound == max(loads) == loads[planned.peak]
+    assert planned.lower_bound <= planned.arena <= sum(b.bytes for b in planned.buffers)
+
+
+@settings(max_examples=50)
+@given(steps())
+def test_planning_twice_gives_the_same_plan(graph: Graph) -> None:
+    one, two = plan(graph), plan(graph)
+    assert one.buffers == two.buffers and one.home == two.home and one.copies == two.copies
+    again = plan(parse_graph(str(graph), graph.data))
+    assert [(b.offset, b.bytes, b.first, b.last) for b in one.buffers] == [
+        (b.offset, b.bytes, b.first, b.last) for b in again.buffers
+    ]
+
+
+STEP = """
+graph step {
+  %g : f32[4] input
+  %lr : f32[] scalar
+  %w : f32[4] param
+  %w.next = sgd %w, %g, %lr : f32[4]
+  state %w <- %w.next
+  return
+}"""
+W = {"w": np.arange(4.0)}
+
+
+def names(pairs: tuple[tuple[Value, Value], ...]) -> list[tuple[str, str]]:
+    return [(leaf.name, nxt.name) for leaf, nxt in pairs]
+
+
+def test_an_update_with_no_later_reader_happens_in_place() -> None:
+    planned = runs_like_the_graph(parse_graph(STEP, W))
+    w, nxt = planned.graph.state[0]
+    assert planned.home[nxt] is w and planned.copies == () and planned.arena == 0
+
+
+def test_an_old_parameter_that_is_read_after_its_update_forces_a_copy() -> None:
+    text = STEP.replace("  state", "  %sum = add %w, %w.next : f32[4]\n  state")
+    planned = runs_like_the_graph(parse_graph(text.replace("return", "return %sum"), W))
+    assert names(planned.copies) == [("w", "w.next")]
+    assert isinstance(planned.home[planned.graph.state[0][1]], Buffer)
+
+
+def test_an_old_parameter_that_is_returned_forces_a_copy() -> None:
+    planned = runs_like_the_graph(parse_graph(STEP.replace("return", "return %w"), W))
+    assert names(planned.copies) == [("w", "w.next")]
+
+
+def test_a_view_of_the_old_parameter_counts_as_a_reader() -> None:
+    text = """
+graph step {
+  %g : f32[4] input
+  %lr : f32[] scalar
+  %w : f32[4] param
+  %flat = reshape %w {shape=(2, 2)} : f32[2,2]
+  %w.next = sgd %w, %g, %lr : f32[4]
+  %late = relu %flat : f32[2,2]
+  state %w <- %w.next
+  return %late
+}"""
+    assert names(runs_like_the_graph(parse_graph(text, W)).copies) == [("w", "w.next")]
+
+
+def test_a_view_of_the_next_value_is_still_in_place() -> None:
+    text = """
+graph step {
+  %w : f32[4] param
+  %flat = reshape %w {shape=(2, 2)} : f32[2,2]
+  %y = relu %flat : f32[2,2]
+  %w.next = reshape %y {shape=(4,)} : f32[4]
+  state %w <- %w.next
+  return
+}"""
+    planned = runs_like_the_graph(parse_graph(text, W))
+    assert planned.copies == () and planned.arena == 0
+
+
+def test_a_kernel_that_cannot_work_in_place_gets_a_buffer() -> None:
+    text = """
+graph step {
+  %w : f32[2,2] param
+  %y = transpose %w {perm=(1, 0)} : f32[2,2]
+  state %w <- %y
+  return
+}"""
+    planned = runs_like_the_graph(parse_graph(text, {"w": np.arange(4.0).reshape(2, 2)}))
+    assert names(planned.copies) == [("w", "y")] and planned.arena == 16
+
+
+def test_a_copied_value_is_not_overwritten_before_it_is_copied() -> None:
+    """%w.next is last read by a relu that would like to work in its place."""
+    text = STEP.replace(
+        "  state", "  %y = relu %w.next : f32[4]\n  %z = add %y, %w : f32[4]\n  state"
+    )
+    planned = runs_like_the_graph(parse_graph(text.replace("return", "return %z"), W))
+    assert names(planned.copies) == [("w", "w.next")]
+
+
+SHIFT = """
+graph shift {
+  %x : f32[2] input
+  %new : f32[2] state
+  %old : f32[2] state
+  %next = relu %x : f32[2]
+  state %STATE
+  state %STATE
+  return
+}"""
+MEMORY = {"new": np.array([1.0, 2.0]), "old": np.array([3.0, 4.0])}
+UPDATES = ("new <- %next", "old <- %new")
+
+
+@pytest.mark.parametrize("order", [UPDATES, UPDATES[::-1]])
+def test_state_that_moves_on_is_read_before_it_is_overwritten(order: tuple[str, str]) -> None:
+    text = SHIFT
+    for update in order:
+        text = text.replace("STATE", update, 1)
+    _, state = Arena(plan(parse_graph(text, MEMORY)), {"x": np.array([5.0, 6.0])}).run()
+    assert state["old"].tolist() == [1.0, 2.0] and state["new"].tolist() == [5.0, 6.0]
+
+
+def test_state_can_change_places() -> None:
+    text = SHIFT.replace("STATE", "new <- %old", 1).replace("STATE", "old <- %new", 1)
+    _, state = Arena(plan(parse_graph(text, MEMORY)), {"x": np.zeros(2)}).run()
+    assert state["new"].tolist() == [3.0, 4.0] and state["old"].tolist() == [1.0, 2.0]
+
+
+def test_nothing_is_overwritten_before_the_outputs_are_there() -> None:
+    """A step whose loss is not finite ends with the loss, and must have changed nothing."""
+    text = """
+graph train_step {
+  %x : f32[2] input
+  %s : f32[2] state
+  %s.next = mul %s, %x : f32[2]
+  %sum = sum %s.next {axes=(0,)} : f32[1]
+  %loss = reshape %sum {shape=()} : f32[]
+  state %s <- %s.next
+  return %loss
+}"""
+    planned = runs_like_the_graph(parse_graph(text, {"s": np.ones(2)}))
+    assert names(planned.copies) == [("s", "s.next")]
+
+
+def test_a_chain_of_elementwise_operators_needs_one_buffer() -> None:
+    b = Builder("chain")
+    x = b.leaf("x", f32(5, 7), Role.INPUT)
+    for _ in range(6):
+        x = b.emit(by_name("tanh"), x)
+    planned = runs_like_the_graph(b.finish([x]))
+    assert planned.arena == planned.lower_bound == 144, "5 * 7 floats, rounded up to 16 bytes"
+
+
+class Rotate(Op):
+    """y[i] = a[i] + b[n - 1 - i]: may overwrite a, but not b."""
+
+    name = "test_rotate"
+
+    @staticmethod
+    def infer(attrs: object, a: object, b: object) -> object:
+        return a
+
+    @staticmethod
+    def ref(attrs: object, a: Array, b: Array) -> Array:
+        return a + b[::-1]
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_rotate() -> object:
+    yield
+    Op.registry.pop("test_rotate", None)
+
+
+def test_an_operand_used_twice_is_overwritten_only_if_both_uses_allow_it() -> None:
+    b = Builder("twice")
+    t = b.emit(by_name("tanh"), b.leaf("x", f32(4), Role.INPUT))
+    graph = b.finish([b.emit(Rotate, t, t)])
+    planned = plan(graph)
+    shares_safely(planned)
+    assert planned.arena == 32
+
+
+def test_an_operand_used_twice_can_be_overwritten_where_both_uses_allow_it() -> None:
+    b = Builder("twice")
+    t = b.emit(by_name("tanh"), b.leaf("x", f32(4), Role.INPUT))
+    planned = plan(b.finish([b.emit(by_name("mul"), t, t)]))
+    shares_safely(planned)
+    assert planned.arena == 16
+
+
+def buffer(size: int, first: int, last: int) -> Buffer:
+    return Buffer((Value(f"b{size}", f32(size // 4)),), size, first, last)
+
+
+PLACEMENTS = {
+    "nothing": ([], 0),
+    "one": ([buffer(32, 0, 0)], 32),
+    "one after the other": ([buffer(32, 0, 1), buffer(48, 2, 3), buffer(16, 4, 5)], 48),
+    "a staircase": ([buffer(32, i, i + 1) for i in range(6)], 64),
+    "a hole is filled": (
+        [buffer(64, 0, 9), buffer(32, 0, 3), buffer(16, 4, 6), buffer(16, 5, 9), buffer(32, 7, 9)],
+        112,
+    ),
+    "one long, many short": ([buffer(16, 0, 8), *(buffer(64, i, i) for i in range(9))], 80),
+}
+
+
+@pytest.mark.parametrize("case", PLACEMENTS)
+def test_known_optima_are_found(case: str) -> None:
+    buffers, optimum = PLACEMENTS[case]
+    placed, arena = place(buffers)
+    assert arena == optimum
+    assert len(placed) == len(buffers)
+
+
+def overlapping() -> Plan:
+    b = Builder("f")
+    x = b.leaf("x", f32(4), Role.INPUT)
+    y, z = b.emit(by_name("relu"), x), b.emit(by_name("tanh"), x)
+    return plan(b.finish([y, z]))
+
+
+def test_check_plan_refuses_an_overlap() -> None:
+    good = overlapping()
+    bad = tuple(dataclasses.replace(b, offset=0) for b in good.buffers)
+    with pytest.raises(InternalError, match="overlap in the arena"):
+        check_plan(dataclasses.replace(good, buffers=bad))
+
+
+@pytest.mark.parametrize("shift", [8, 1024])
+def test_check_plan_refuses_what_is_misaligned_or_outside(shift: int) -> None:
+    good = overlapping()
+    last = dataclasses.replace(good.buffers[-1], offset=good.buffers[-1].offset + shift)
+    with pytest.raises(InternalError, match="misaligned or outside the arena"):
+        check_plan(dataclasses.replace(good, buffers=(*good.buffers[:-1], last)))
+
+
+def test_check_plan_refuses_an_impossible_arena() -> None:
+    good = overlapping()
+    with pytest.raises(InternalError, match="below its lower bound"):
+        check_plan(dataclasses.replace(good, lower_bound=good.arena + 1))
