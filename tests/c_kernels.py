@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 import whet
-from whet.ir import Arg, Array, Call, DType, Node, Struct, Value
+from whet.ir import Arg, Array, Call, Node, Struct, Value
 
 KERNELS = Path(whet.__file__).parent / "kernels"
 SOURCES = sorted((KERNELS / "ref").glob("*.c"))
@@ -197,9 +197,7 @@ def execute(
         assert buffer.intact(), f"{call.kernel} writes outside its arrays"
     for buffer in ins:
         assert buffer in outs or buffer.unchanged(), f"{call.kernel} changes an operand"
-    return tuple(
-        out.array.reshape(v.shape) for v, out in zip(node.outs, outs, strict=True)
-    )
+    return tuple(out.array.reshape(v.shape) for v, out in zip(node.outs, outs, strict=True))
 
 
 def _convert(param: str, arg: Arg, where: dict[Value, Buffer], keep: list[object]) -> object:
@@ -222,6 +220,3 @@ def _convert(param: str, arg: Arg, where: dict[Value, Buffer], keep: list[object
     words = np.array(pointers, np.uintp) if pointers else np.array(arg, np.int32)
     keep.append(words)
     return ctypes.c_void_p(words.ctypes.data)
-
-
-__all__ = ["KERNELS", "DType", "compile_kernels", "execute", "library", "prototypes", "structs"]

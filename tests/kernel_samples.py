@@ -8,7 +8,7 @@ that is, and one larger than a tile appear in every family.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -179,7 +179,12 @@ def reduce(s: Collector) -> None:
             s.add(name, s.numbers(name).positive(*size), axes=axes)
     s.add("sum", np.ones(2**24 + 2**18, np.float32), axes=(0,))
     s.add("norm", np.zeros((4, 3), np.float32), axes=(1,))
-    for small, large in [((1, 5), (4, 5)), ((4, 1), (4, 33)), ((1,), (2, 3)), ((2, 1, 3), (2, 4, 3))]:
+    for small, large in [
+        ((1, 5), (4, 5)),
+        ((4, 1), (4, 33)),
+        ((1,), (2, 3)),
+        ((2, 1, 3), (2, 4, 3)),
+    ]:
         s.add("expand", s.numbers("expand").normal(*small), shape=large, scale=0.25)
 
 
@@ -368,7 +373,3 @@ def update(s: Collector) -> None:
     s.add("sum_squares", Numbers("long").normal(100_003))
     s.add("fill", shape=(3, 5), value=-0.75)
     s.add("fill", shape=(), value=2.0)
-
-
-def attribute_names(op: type[Op]) -> list[str]:
-    return [f.name for f in fields(op.Attrs)]

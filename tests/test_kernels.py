@@ -19,6 +19,7 @@ from whet.interp import interpret
 from whet.ir import Array, Builder, Node, Op, Role, f32
 
 SAMPLES = all_samples()
+COMMENT = r"^/\* (?:The same |formula .*?^ \* shapes .*?^ \* aliasing .*?^ \* rounding .*?^ \* workspace )"
 EXACT = {"dropout", "reshape", "transpose", "slice", "slice_dx", "concat", "pad", "take", "fill"}
 
 
@@ -51,7 +52,9 @@ def check(sample: Sample) -> None:
         for share in sharings(node):
             again = c_kernels.execute(node, arrays, share)
             for got, right in zip(again, given, strict=True):
-                np.testing.assert_array_equal(got, right, err_msg=f"{node.op.name} in place {share}")
+                np.testing.assert_array_equal(
+                    got, right, err_msg=f"{node.op.name} in place {share}"
+                )
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
@@ -82,16 +85,13 @@ def test_sources_keep_to_the_rules() -> None:
         allowed = {"math.h", "stddef.h", "stdint.h", "string.h", "whet_inline.h", "whet_kernels.h"}
         assert set(re.findall(r'#include [<"](\S+)[>"]', text)) <= allowed, path
         kernels = re.findall(r"^\w+ whet_\w+\(", text, re.M)
-        comments = re.findall(r"/\* formula .*?\* shapes .*?\* aliasing .*?\* rounding .*?\* workspace ",
-                              text, re.S)  # fmt: skip
-        same = len(re.findall(r"^/\* The same ", text, re.M))
-        assert path.suffix == ".h" or len(kernels) == len(comments) + same, path
+        comments = re.findall(COMMENT, text, re.M | re.S)
+        assert path.suffix == ".h" or len(kernels) == len(comments), path
 
 
-@pytest.mark.parametrize("compiler", ["gcc", "clang"])
-def test_kernels_compile_without_warnings(compiler: str, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    c_kernels.compile_kernels(compiler, "-O1", "-c")
+def test_kernels_compile_without_warnings() -> None:
+    c_kernels.library()  # gcc builds it, and any warning is an error
+    c_kernels.compile_kernels("clang", "-fsyntax-only")
 
 
 def test_samples_pass_under_the_sanitizers() -> None:
@@ -122,7 +122,10 @@ def test_interpret_runs_on_the_kernels() -> None:
 
 def test_crc32_is_the_usual_one() -> None:
     crc32 = c_kernels.library().whet_crc32
-    crc32.argtypes, crc32.restype = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint32], ctypes.c_uint32
+    crc32.argtypes, crc32.restype = (
+        [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint32],
+        ctypes.c_uint32,
+    )
     data = bytes(range(256)) * 3
     assert crc32(data, len(data), 0) == zlib.crc32(data)
     assert crc32(data[10:], len(data) - 10, crc32(data, 10, 0)) == zlib.crc32(data)

@@ -133,6 +133,20 @@ def canonical_names(model: nn.Module) -> dict[str, str]:
     return {f"model.{name}": first.setdefault(id(t), name) for name, t in tensors}
 
 
+def example_output(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """What the model gives for the example, computed in eval mode so that nothing changes."""
+    try:
+        with evaluating(model), torch.no_grad():
+            output = model(*inputs)
+    except Exception as error:
+        shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
+        raise FrontendError(
+            f"the model itself fails on the example input of shape {shapes}",
+            why=str(error).splitlines()[:3],
+        ) from error
+    return main_output(output)
+
+
 def example_target(loss: Loss, output: torch.Tensor) -> torch.Tensor:
     """What the usual losses compare an output of this shape with."""
     if isinstance(loss, (nn.CrossEntropyLoss, nn.NLLLoss)):
@@ -159,8 +173,7 @@ def import_model(
     check_inputs(model, inputs)
     names = canonical_names(model)
     if target is None:
-        with evaluating(model), torch.no_grad():
-            target = example_target(loss, main_output(model(*inputs)))
+        target = example_target(loss, example_output(model, inputs))
     wrapper = WithLoss(model, loss)
     wrapper.training = model.training
     training = Importer(export(wrapper, (inputs, target)), names, labels=1).run()
