@@ -11,6 +11,7 @@ address sanitizer watches.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import functools
 import hashlib
 import os
@@ -74,11 +75,12 @@ def library() -> ctypes.CDLL:
     folder = Path(tempfile.gettempdir()) / f"whet-kernels-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     built = folder / f"{digest.hexdigest()[:16]}.so"
-    if not built.exists():
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".so", delete=False) as file:
-            pass
-        compile_kernels("gcc", *flags, "-fPIC", "-shared", "-o", file.name, "-lm")
-        os.replace(file.name, built)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one worker builds, the others wait for it
+        if not built.exists():
+            new = built.with_suffix(".new")
+            compile_kernels("gcc", *flags, "-fPIC", "-shared", "-o", str(new), "-lm")
+            os.replace(new, built)
     return ctypes.CDLL(str(built))
 
 

@@ -43,8 +43,17 @@ class WithLoss(nn.Module):
         self.loss = loss
 
     def forward(self, inputs: tuple[torch.Tensor, ...], target: torch.Tensor) -> Any:
+        before = dict(self.model.named_buffers())
         output = main_output(self.model(*inputs))
+        keep_assigned(before, dict(self.model.named_buffers()))
         return self.loss(output, target), output
+
+
+def keep_assigned(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
+    """Turn `self.buffer = value` into a change in place, the only one torch.export records."""
+    assigned = [(old, after[n].clone()) for n, old in before.items() if after[n] is not old]
+    for old, new in assigned:
+        old.copy_(new)
 
 
 class Alone(nn.Module):

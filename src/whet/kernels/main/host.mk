@@ -1,7 +1,7 @@
 # make         build ./@name@, an example that trains (see main.c)
 # make lib     build lib@name@.so with the functions of model.h
 CC ?= cc
-CFLAGS ?= -O3
+CFLAGS ?= -O3 -ffp-contract=off
 WARN = -std=c11 -Wall -Wextra -Werror -pedantic
 SOURCES = model.c weights.c $(wildcard kernels/*.c)
 
