@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING
 
 from . import training
 from .emit.program import Program, TensorInfo
+from .errors import FrontendError
 from .frontend.importer import Imported
-from .frontend.torch import Loss, import_model
+from .frontend.optim import default_optimizer
+from .frontend.torch import Loss, check_inputs, import_model
 from .ir import Graph, Role
 
 if TYPE_CHECKING:
@@ -36,10 +39,10 @@ def compile(
     """
     import torch
 
+    check_name(name)
+    check_inputs(model, inputs)
     loss = loss if loss is not None else torch.nn.CrossEntropyLoss()
-    if optimizer is None:
-        trainable = [p for p in model.parameters() if p.requires_grad] or list(model.parameters())
-        optimizer = torch.optim.SGD(trainable, lr=0.01)
+    optimizer = optimizer if optimizer is not None else default_optimizer(model)
     imported = import_model(model, inputs, loss, optimizer, target, clip_norm)
     forward = imported.training.graph
     entries: dict[str, Graph] = {"train_step": training.train_step(forward, imported.rules)}
@@ -51,9 +54,18 @@ def compile(
         name=name,
         entries=entries,
         tensors=tensors(imported.training, imported.prediction),
+        outputs=tuple(TensorInfo(t.value.type, t.order) for t in imported.prediction.outputs),
         lr=imported.lr,
         source=Source(*copy.deepcopy((model, loss, optimizer)), inputs, target, clip_norm),
     )
+
+
+def check_name(name: str) -> None:
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z_]\w*", name, re.ASCII | re.IGNORECASE):
+        raise FrontendError(
+            f"the program's name {name!r} is not a C identifier",
+            try_="letters, digits and underscores, and no digit first",
+        )
 
 
 class Source:
@@ -73,17 +85,10 @@ class Source:
 
 
 def tensors(*imported: Imported) -> dict[str, TensorInfo]:
-    """How PyTorch sees every tensor that crosses the program's border."""
+    """How PyTorch sees every tensor that it shares with the program, by name."""
     found: dict[str, TensorInfo] = {}
     for part in imported:
         for leaf in part.graph.leaves:
             if leaf.name in part.orders and leaf.role is not Role.CONST:
                 found.setdefault(leaf.name, TensorInfo(leaf.type, part.orders[leaf.name]))
-    prediction: Any = imported[-1]
-    for i, t in enumerate(prediction.outputs):
-        found[output_name(i, len(prediction.outputs))] = TensorInfo(t.value.type, t.order)
     return found
-
-
-def output_name(i: int, count: int) -> str:
-    return "output" if count == 1 else f"output_{i}"

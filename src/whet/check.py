@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from .runtime import Trainer
 GRADIENT_TOLERANCE = 1e-4
 PARAMETER_TOLERANCE = 1e-3
 SLACK = 3  # where PyTorch's own float32 is less exact than that, how many times its error
+TRIES = 5
 FLOOR = 1e-4  # tensors smaller than this share of the whole are measured against the whole
 
 Batch = tuple[tuple[torch.Tensor, ...], torch.Tensor]
@@ -34,19 +36,30 @@ def check(program: Program, steps: int = 10) -> CheckReport:
 
     The truth is PyTorch in float64. A tensor may be as far from it as the tolerance says or, in a
     model that float32 cannot resolve so well, a few times as far as PyTorch's own float32 is.
+    One ReLU whose input is almost zero can fall to the other side by the last bit of a sum, and
+    gradients jump; so what disagrees is tried again on other data, and a mistake disagrees always.
     """
     source: Source = program.source
     random = "rng" in program.storage.state
-    notes = ["dropout was switched off on both sides for this comparison"] if random else []
     with without_dropout() if random else nullcontext():
-        single, double = Reference(source, torch.float32), Reference(source, torch.float64)
-        batches = Batches(source, single)
-        drawn = [batches.draw() for _ in range(steps + 1)]
-        if not double.runs(drawn[0]):
-            double = Reference(source, torch.float32)
-            notes.append("the model does not run in float64; this compares with float32")
+        batches = Batches(source)
+        exact = torch.float64 if runs(source, torch.float64, batches.draw()) else torch.float32
         trainer = _twin(program).load()
-        return _compare(trainer, single, double, drawn, tuple(notes))
+        start = trainer.save()
+        report = _attempt(trainer, source, exact, [batches.draw() for _ in range(steps + 1)])
+        for _ in range(TRIES - 1):
+            if not failures(report):
+                break
+            trainer.load(start)
+            again = _attempt(trainer, source, exact, [batches.draw() for _ in range(steps + 1)])
+            report = report.merged(again)
+    for what, bad in failures(report).items():
+        raise CheckError(f"{len(bad)} {what} differ from PyTorch's", why=bad[:10])
+    notes = {
+        "dropout was switched off on both sides for this comparison": random,
+        "the model does not run in float64; this compares with float32": exact is torch.float32,
+    }
+    return replace(report, notes=tuple(note for note, holds in notes.items() if holds))
 
 
 def _twin(program: Program) -> Program:
@@ -61,10 +74,11 @@ def _twin(program: Program) -> Program:
     )  # fmt: skip
 
 
-def _compare(
-    trainer: Trainer, single: Reference, double: Reference, batches: list[Batch],
-    notes: tuple[str, ...],
-) -> CheckReport:  # fmt: skip
+def _attempt(
+    trainer: Trainer, source: Source, exact: torch.dtype, batches: list[Batch]
+) -> CheckReport:
+    """Gradients on the first batch, then one step on each of the others."""
+    single, double = Reference(source, torch.float32), Reference(source, exact)
     first, *rest = batches
     truth = double.gradients(first)
     state = trainer.save()
@@ -79,10 +93,24 @@ def _compare(
     ours, truth = trainer.arrays(), double.arrays()
     truth = {n: truth[n] for n in ours if n in truth}
     parameters, torch_parameters = compare(ours, truth), compare(single.arrays(), truth)
-    fail_above("gradients", gradients, torch_gradients, GRADIENT_TOLERANCE)
-    what = f"tensors after {len(rest)} steps"
-    fail_above(what, parameters, torch_parameters, PARAMETER_TOLERANCE)
-    return CheckReport(gradients, torch_gradients, parameters, torch_parameters, losses, notes)
+    return CheckReport(gradients, torch_gradients, parameters, torch_parameters, losses)
+
+
+def failures(report: CheckReport) -> dict[str, list[str]]:
+    """What is beyond its limit, worst first."""
+    kinds = {
+        "gradients": (report.gradients, report.torch_gradients, GRADIENT_TOLERANCE),
+        f"tensors after {len(report.losses)} steps": (
+            report.parameters, report.torch_parameters, PARAMETER_TOLERANCE,
+        ),
+    }  # fmt: skip
+    found = {}
+    for what, (errors, own, tolerance) in kinds.items():
+        bad = [n for n, e in errors.items() if not e <= max(tolerance, SLACK * own[n])]
+        bad.sort(key=lambda n: -errors[n])
+        if bad:
+            found[what] = [f"{n}: {errors[n]:.1e}, PyTorch's float32 {own[n]:.1e}" for n in bad]
+    return found
 
 
 def copies(source: Source) -> tuple[nn.Module, Any, torch.optim.Optimizer]:
@@ -104,13 +132,9 @@ class Reference:
         if isinstance(self.loss, nn.Module):
             self.loss.to(dtype)
         self.optimizer.load_state_dict(self.optimizer.state_dict())  # moments follow their weights
-
-    def runs(self, batch: Batch) -> bool:
-        try:
-            self.forward(batch)
-        except (RuntimeError, TypeError):
-            return False
-        return True
+        for module in self.model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.register_forward_hook(dense_gradient)
 
     def forward(self, batch: Batch) -> torch.Tensor:
         x, y = ([self.cast(t) for t in part] for part in (batch[0], batch[1:]))
@@ -151,6 +175,24 @@ class Reference:
         return {n: t.detach().numpy() for n, t in self.model.state_dict().items()}
 
 
+def dense_gradient(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
+    """PyTorch's batch norm on CPUs misreads the gradient of one image if it is a transposed view.
+
+    Seen in PyTorch 2.13: `bn(x).flatten(2).transpose(1, 2)` with a batch of 1.
+    """
+    if output.requires_grad:
+        output.register_hook(torch.Tensor.contiguous)
+
+
+def runs(source: Source, dtype: torch.dtype, batch: Batch) -> bool:
+    """Whether the model, which may insist on float32 somewhere, also runs in this precision."""
+    try:
+        Reference(source, dtype).forward(batch)
+    except (RuntimeError, TypeError):
+        return False
+    return True
+
+
 @contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
     """Numbers that the model makes while it runs have this precision too."""
@@ -177,29 +219,14 @@ def compare(ours: Mapping[str, Array], truth: Mapping[str, Array]) -> dict[str, 
     return errors
 
 
-def fail_above(
-    what: str, errors: Mapping[str, float], own: Mapping[str, float], tolerance: float
-) -> None:
-    limits = {n: max(tolerance, SLACK * own.get(n, 0.0)) for n in errors}
-    bad = sorted((e, n) for n, e in errors.items() if not e <= limits[n])
-    if bad:
-        raise CheckError(
-            f"{len(bad)} of {len(errors)} {what} differ from PyTorch by more than {tolerance:g}",
-            why=[
-                f"{n}: {e:.1e}, where PyTorch's float32 has {own.get(n, 0.0):.1e}"
-                for e, n in reversed(bad[-10:])
-            ],
-        )
-
-
 class Batches:
     """Random batches shaped like the example; integers are the example's own, shuffled."""
 
-    def __init__(self, source: Source, reference: Reference) -> None:
+    def __init__(self, source: Source) -> None:
         self.source = source
         self.generator = torch.Generator().manual_seed(0)
         if source.target is None:
-            model = copy.deepcopy(reference.model).eval()
+            model = copies(source)[0].eval()
             with torch.no_grad():
                 self.output = main_output(model(*source.inputs)).shape
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .ir import Role
 from .text import print_node
@@ -104,6 +104,20 @@ class CheckReport:
     @property
     def worst_parameter(self) -> tuple[str, float]:
         return max(self.parameters.items(), key=lambda item: item[1])
+
+    def merged(self, other: CheckReport) -> CheckReport:
+        """Two attempts as one: the program's smaller errors, PyTorch's larger ones."""
+
+        def each(pick: Any, a: dict[str, float], b: dict[str, float]) -> dict[str, float]:
+            return {name: pick(error, b[name]) for name, error in a.items()}
+
+        return CheckReport(
+            each(min, self.gradients, other.gradients),
+            each(max, self.torch_gradients, other.torch_gradients),
+            each(min, self.parameters, other.parameters),
+            each(max, self.torch_parameters, other.torch_parameters),
+            other.losses,
+        )
 
     def __str__(self) -> str:
         (grad, grad_error), (param, param_error) = self.worst_gradient, self.worst_parameter

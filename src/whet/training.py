@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .autodiff import backward, loss_seed
+from .errors import FrontendError
 from .ir import Array, Builder, Graph, Op, Role, Value, f32, prune, verify
 from .ops.binary import Add, Mul
 from .ops.update import Adam, ClipScale, CountStep, Fill, Sgd, SgdMomentum, SumSquares
@@ -16,11 +17,15 @@ from .ops.update import Adam, ClipScale, CountStep, Fill, Sgd, SgdMomentum, SumS
 
 @dataclass(frozen=True)
 class Rule:
-    """How one parameter is updated: an optimizer operator, its attributes and initial state."""
+    """How one parameter is updated: an optimizer operator, its attributes and initial state.
+
+    `step` is the number of steps taken before; Adam corrects its bias by it.
+    """
 
     op: type[Op]
     attrs: Mapping[str, Any]
     state: Mapping[str, Array] = field(default_factory=dict)  # by suffix: "momentum", "mean", ...
+    step: float = 0.0
 
     @property
     def moments(self) -> tuple[str, ...]:
@@ -29,14 +34,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Training:
-    """Everything that decides a training step besides the model itself.
-
-    `step` is the number of steps the optimizer has taken before (Adam corrects its bias by it).
-    """
+    """Everything that decides a training step besides the model itself."""
 
     rules: Mapping[str, Rule]
     clip_norm: float | None = None
-    step: float = 0.0
 
 
 class _Updater:
@@ -46,6 +47,7 @@ class _Updater:
         self.b, self.training = b, training
         self.lr = b.leaf("lr", f32(), Role.SCALAR)
         self.waiting: list[tuple[Value, Value]] = []
+        self.start = 0.0
         self.count: Value | None = None
 
     def __call__(self, param: Value, grad: Value) -> None:
@@ -76,17 +78,23 @@ class _Updater:
             )
             for suffix in rule.moments
         ]
-        clock = [self.clock()] if rule.op is Adam else []
+        clock = [self.clock(rule.step)] if rule.op is Adam else []
         operands = (param, grad, *moments, *clock, self.lr)
         results = b.emit_all(rule.op, *operands, name=f"{param.name}.next", **rule.attrs)
         for leaf, nxt in zip((param, *moments), results, strict=True):
             b.update(leaf, nxt)
 
-    def clock(self) -> Value:
+    def clock(self, start: float) -> Value:
         """The number of the current step, counted once for all parameters."""
+        if self.count is not None and start != self.start:
+            raise FrontendError(
+                "parameters have taken different numbers of steps",
+                why=f"some {self.start:g}, others {start:g}; a program counts once for all",
+                try_="let the optimizer start afresh, or train the same parameters as before",
+            )
         if self.count is None:
-            start = np.asarray(self.training.step, np.float32)
-            leaf = self.b.leaf("optimizer.step", f32(), Role.STATE, start)
+            self.start = start
+            leaf = self.b.leaf("optimizer.step", f32(), Role.STATE, np.asarray(start))
             self.count = self.b.emit(CountStep, leaf, name="optimizer.step.next")
             self.b.update(leaf, self.count)
         return self.count
@@ -122,6 +130,10 @@ def train_step(forward: Graph, training: Training) -> Graph:
 
     b, updater = _differentiated(forward, "train_step", make, list(training.rules))
     updater.finish()
+    if not any(leaf.name in training.rules for leaf, _ in b.state):
+        raise FrontendError(
+            "there is nothing to train", why="the loss depends on no parameter that is trained"
+        )
     return b.finish(forward.outputs[:1])
 
 
@@ -143,18 +155,18 @@ def apply(forward: Graph, training: Training) -> Graph:
     """Update every parameter from its gradient buffer, times `scale`, and clear the buffers."""
     b = Builder("apply")
     reached = {leaf.name for leaf, _ in gradients(forward, training).state}
-    updater = _Updater(b, training)
-    scale = b.leaf("scale", f32(), Role.SCALAR)
-    totals: list[Value] = []
+    pairs: list[tuple[Value, Value]] = []
     for leaf in forward.leaves:
         if leaf.role is Role.PARAM and f"{leaf.name}.grad" in reached:
             param = b.leaf(leaf.name, leaf.type, Role.PARAM, forward.data[leaf.name])
             zero = np.zeros(leaf.shape, np.float32)
-            total = b.leaf(f"{leaf.name}.grad", leaf.type, Role.STATE, zero)
-            totals.append(total)
-            updater(param, b.emit(Mul, total, scale, name=f"d.{leaf.name}"))
+            pairs.append((param, b.leaf(f"{leaf.name}.grad", leaf.type, Role.STATE, zero)))
+    updater = _Updater(b, training)
+    scale = b.leaf("scale", f32(), Role.SCALAR)
+    for param, total in pairs:
+        updater(param, b.emit(Mul, total, scale, name=f"d.{param.name}"))
     updater.finish()
-    for total in totals:
+    for _, total in pairs:
         b.update(total, b.emit(Fill, name=f"{total.name}.next", shape=total.shape))
     return b.finish(())
 

@@ -16,15 +16,17 @@ from ..text import print_node
 WIDTH = 100
 INLINE_WEIGHTS = 1 << 20  # bytes; more than this goes to weights.bin
 KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if "
-    "inline int long register restrict return short signed sizeof static struct switch typedef "
-    "union unsigned void volatile while net input label loss lr scale output".split()
+    "asm auto bool break case char const continue default do double else enum extern false float "
+    "for goto if inline int long register restrict return short signed sizeof static struct switch "
+    "true typedef typeof union unsigned void volatile while NULL NAN INFINITY net "
+    # what model.h declares behind the program's name, as arrays of weights are named too
+    "init train_step gradients apply predict save load t status_t input_t label_t".split()
 )
 
 
 def identifier(name: str) -> str:
     """A model's name as a C identifier; distinct names may collide, see `identifiers`."""
-    word = re.sub(r"\W", "_", name)
+    word = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
     return f"_{word}" if word[:1].isdigit() or word in KEYWORDS else word
 
 
@@ -43,10 +45,10 @@ def identifiers(names: Iterable[str]) -> dict[str, str]:
 
 
 def comment(text: str, indent: str = "    ") -> list[str]:
-    room = WIDTH - len(indent) - 6
+    if len(indent) + len(text) + 6 <= WIDTH:
+        return [f"{indent}/* {text} */"]
+    room = WIDTH - len(indent) - 10
     lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
-    if len(lines) == 1:
-        return [f"{indent}/* {lines[0]} */"]
     middle = [f"{indent} *     {line}" for line in lines[1:-1]]
     return [f"{indent}/* {lines[0]}", *middle, f"{indent} *     {lines[-1]} */"]
 
@@ -95,7 +97,7 @@ class Tensors:
         self = cls()
         updated = {leaf.name for g in entries.values() for leaf, _ in g.state}
         contents: dict[tuple[str, str, tuple[int, ...], bytes], str] = {}
-        for entry, graph in entries.items():
+        for graph in entries.values():
             for leaf in graph.leaves_of(Role.PARAM, Role.STATE):
                 if leaf.role is Role.STATE:
                     table = self.state
@@ -103,6 +105,7 @@ class Tensors:
                     table = self.params if leaf.name in updated else self.frozen
                 table[leaf.name] = leaf.type
                 self.data[leaf.name] = graph.data[leaf.name]
+        for entry, graph in entries.items():
             for leaf in graph.leaves_of(Role.CONST):
                 array = graph.data[leaf.name].astype(leaf.type.dtype.numpy)
                 family = leaf.name.rstrip("_0123456789")  # const_3 may serve for const_7
@@ -133,28 +136,35 @@ class Tensors:
 
 @dataclass(frozen=True)
 class Signature:
-    """The C parameters of an entry point, in order, and the values behind them."""
+    """The C parameters of an entry point by name, in order, and the values behind them.
 
-    leaves: tuple[Value, ...]
+    They are named by what they are for: a leaf may be called otherwise, if the model has a
+    parameter of that name.
+    """
+
+    leaves: tuple[tuple[str, Value], ...]
     outputs: tuple[tuple[str, Value], ...]
 
     @classmethod
     def of(cls, graph: Graph) -> Signature:
-        leaves = graph.leaves_of(Role.INPUT, Role.LABEL) + graph.leaves_of(Role.SCALAR)
+        inputs, labels = graph.leaves_of(Role.INPUT), graph.leaves_of(Role.LABEL)
+        words = [f"input_{i}" if i else "input" for i in range(len(inputs))]
+        words += ["label"] * len(labels) + ["lr", "scale"]
+        leaves = zip(words, (*inputs, *labels, *graph.leaves_of(Role.SCALAR)), strict=False)
         if graph.name in ("train_step", "gradients"):
             names = ["loss"]
         else:
             n = len(graph.outputs)
             names = ["output"] if n == 1 else [f"output_{i}" for i in range(n)]
-        return cls(leaves, tuple(zip(names, graph.outputs, strict=True)))
+        return cls(tuple(leaves), tuple(zip(names, graph.outputs, strict=True)))
 
     def text(self, prefix: str, entry: str) -> str:
         parts = [f"{prefix}_t *net"]
-        for leaf in self.leaves:
+        for name, leaf in self.leaves:
             if leaf.role is Role.SCALAR:
-                parts.append(f"float {leaf.name}")
+                parts.append(f"float {name}")
             else:
-                parts.append(f"const {leaf.type.dtype.c} *{leaf.name}")
+                parts.append(f"const {leaf.type.dtype.c} *{name}")
         parts += [f"{value.type.dtype.c} *{name}" for name, value in self.outputs]
         return f"{prefix}_status_t {prefix}_{entry}({', '.join(parts)})"
 
@@ -166,21 +176,23 @@ class EntryWriter:
         self.prefix, self.plan, self.tensors, self.structs = prefix, plan, tensors, structs
         self.graph = plan.graph
         self.signature = Signature.of(self.graph)
+        self.names = {leaf: name for name, leaf in self.signature.leaves}
+        self.used: set[str] = set()
 
     def pointer(self, value: Value) -> str:
         home = self.plan.home[value]
+        if isinstance(home, Value) and home in self.names:
+            self.used.add(self.names[home])
+            return f"&{self.names[home]}" if home.role is Role.SCALAR else self.names[home]
         if isinstance(home, Buffer):
+            self.used.add("net")
             return f"AT({value.type.dtype.c}, {home.offset})"
-        if home.role is Role.SCALAR:
-            return f"&{home.name}"
-        if home.role in (Role.INPUT, Role.LABEL):
-            return home.name
         name = self.tensors.const.get((self.graph.name, home.name), home.name)
         word = self.tensors.ids[name]
-        if name in self.tensors.params:
-            return f"net->params.{word}"
-        if name in self.tensors.state:
-            return f"net->state.{word}"
+        for part in ("params", "state"):
+            if name in getattr(self.tensors, part):
+                self.used.add("net")
+                return f"net->{part}.{word}"
         return f"{self.prefix}_{word}"
 
     def argument(self, arg: Arg) -> str:
@@ -215,8 +227,8 @@ class EntryWriter:
             for value in losses.intersection(node.outs):
                 lines += ["", *self.loss_guard(value)]
         lines += self.copies()
-        if not any("net->" in line or "AT(" in line for line in lines):
-            lines.insert(0, "    (void)net;")
+        unused = [name for name in ("net", *self.names.values()) if name not in self.used]
+        lines = [*(f"    (void){name};" for name in unused), *lines]
         return [*lines, f"    return {self.prefix.upper()}_OK;"]
 
     def loss_guard(self, loss: Value) -> list[str]:
@@ -229,15 +241,11 @@ class EntryWriter:
         ]
 
     def copies(self) -> list[str]:
-        lines: list[str] = []
-        for leaf, nxt in self.plan.copies:
-            size = leaf.type.bytes
-            lines += call_text("memcpy", [self.pointer(leaf), self.pointer(nxt), str(size)])
-        for name, value in self.signature.outputs:
-            if name != "loss":
-                size = value.type.bytes
-                lines += call_text("memcpy", [name, self.pointer(value), str(size)])
-        return ["", *lines] if lines else []
+        """Hand out the outputs, then make the updates that are not made yet."""
+        pairs = [(n, self.pointer(v), v) for n, v in self.signature.outputs if n != "loss"]
+        pairs += [(self.pointer(to), self.pointer(v), v) for to, v in self.plan.copies]
+        lines = [call_text("memcpy", [to, source, str(v.type.bytes)]) for to, source, v in pairs]
+        return ["", *(part for line in lines for part in line)] if lines else []
 
     def check(self, value: Value, limit: int, exempt: int) -> str:
         args = f"{self.pointer(value)}, {value.type.elements}, {limit}, {exempt}"
@@ -284,10 +292,13 @@ def struct_text(name: str, struct: Struct) -> list[str]:
 def model_c(prefix: str, plans: Mapping[str, Plan], tensors: Tensors, fingerprint: int) -> str:
     structs: dict[Struct, str] = {}
     functions = [EntryWriter(prefix, p, tensors, structs).function() for p in plans.values()]
+    constants = [line for s, name in structs.items() for line in struct_text(name, s)]
+    code = "\n".join(line for part in (constants, *functions) for line in part)
     lines = [
         f"/* {prefix}: the training program, one kernel call per line of its graph. */",
         '#include "model.h"',
         "",
+        *(["#include <math.h>"] if re.search(r"\b(INFINITY|NAN)\b", code) else []),
         "#include <string.h>",
         "",
         '#include "weights.h"',
@@ -296,7 +307,7 @@ def model_c(prefix: str, plans: Mapping[str, Plan], tensors: Tensors, fingerprin
         "/* A place in the arena; model.h says how large the arena is. */",
         "#define AT(type, offset) ((type *)(void *)(net->arena + (offset)))",
         "",
-        *(line for s, name in structs.items() for line in struct_text(name, s)),
+        *constants,
         "",
         *init_function(prefix, tensors),
     ]
@@ -321,17 +332,18 @@ def checkpoint_functions(prefix: str, tensors: Tensors, fingerprint: int) -> lis
     """Save and load: header, then trained parameters and state as they lie in RAM."""
     parts = [p for p, table in (("params", tensors.params), ("state", tensors.state)) if table]
     upper = prefix.upper()
-    spans = ", ".join(f"{{&net->{p}, sizeof net->{p}}}" for p in parts)
-    const_spans = f"const whet_bytes_t spans[] = {{{spans}}};"
+    spans = [f"        {{&net->{p}, sizeof net->{p}}}," for p in parts] + ["    };"]
     count = len(parts)
     return [
         f"size_t {prefix}_save(const {prefix}_t *net, void *buffer, size_t size) {{",
-        f"    const whet_const_bytes_t spans[] = {{{spans}}};",
+        "    const whet_const_bytes_t spans[] = {",
+        *spans,
         f"    return whet_checkpoint_save(buffer, size, 0x{fingerprint:08x}u, spans, {count});",
         "}",
         "",
         f"{prefix}_status_t {prefix}_load({prefix}_t *net, const void *buffer, size_t size) {{",
-        f"    {const_spans}",
+        "    const whet_bytes_t spans[] = {",
+        *spans,
         f"    switch (whet_checkpoint_load(buffer, size, 0x{fingerprint:08x}u, spans, {count})) {{",
         f"    case WHET_CHECKPOINT_OK: return {upper}_OK;",
         f"    case WHET_CHECKPOINT_TRUNCATED: return {upper}_TRUNCATED;",
@@ -429,7 +441,7 @@ def sizes(upper: str, plans: Mapping[str, Plan]) -> list[str]:
     found: dict[str, Value] = {}
     for plan in plans.values():
         signature = Signature.of(plan.graph)
-        found.update((v.name, v) for v in signature.leaves if v.role is not Role.SCALAR)
+        found.update((n, v) for n, v in signature.leaves if v.role is not Role.SCALAR)
         found.update((n, v) for n, v in signature.outputs if n != "loss")
     lines = []
     for name, v in found.items():
@@ -440,8 +452,9 @@ def sizes(upper: str, plans: Mapping[str, Plan]) -> list[str]:
 
 def caller_types(prefix: str, plans: Mapping[str, Plan]) -> list[str]:
     """Element types of the arrays a training step takes, by their names in its prototype."""
-    leaves = plans["train_step"].graph.leaves_of(Role.INPUT, Role.LABEL)
-    return [f"typedef {v.type.dtype.c} {prefix}_{v.name}_t;" for v in leaves]
+    leaves = Signature.of(plans["train_step"].graph).leaves
+    arrays = [(name, v) for name, v in leaves if v.role is not Role.SCALAR]
+    return [f"typedef {v.type.dtype.c} {prefix}_{name}_t;" for name, v in arrays]
 
 
 def weights_h(prefix: str, tensors: Tensors) -> str:

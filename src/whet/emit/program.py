@@ -42,7 +42,8 @@ class Program:
 
     name: str
     entries: Mapping[str, Graph]
-    tensors: Mapping[str, TensorInfo]
+    tensors: Mapping[str, TensorInfo]  # inputs, labels, parameters and state of the model
+    outputs: tuple[TensorInfo, ...]
     lr: float
     source: Any = None
 

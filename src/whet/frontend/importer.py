@@ -212,6 +212,8 @@ class Importer:
         key = str(node.target).removeprefix("aten.")
         handler = HANDLERS.get(key)
         try:
+            if any(not isinstance(n, int) for n in getattr(node.meta.get("val"), "shape", ())):
+                raise Unsupported("the shape of its result depends on values")
             if handler is None:
                 raise Unsupported("whet has no operator for it")
             return handler(self, *args, **kwargs)
@@ -323,6 +325,8 @@ def problem(node: FxNode, key: str, error: Exception) -> str:
         value = x.meta.get("val") if isinstance(x, FxNode) else x
         if isinstance(value, torch.Tensor):
             return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+        if isinstance(value, (list, tuple)):
+            return f"[{', '.join(map(describe, value))}]"
         return repr(value)
 
     operands = ", ".join(describe(x) for x in node.args)

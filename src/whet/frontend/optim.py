@@ -20,6 +20,21 @@ REFUSED = {
 }
 
 
+def nothing_to_train() -> FrontendError:
+    return FrontendError(
+        "there is nothing to train",
+        why="no parameter of the model that requires a gradient is in the optimizer",
+        try_="build the optimizer from model.parameters(), or set requires_grad",
+    )
+
+
+def default_optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    if not trainable:
+        raise nothing_to_train()
+    return torch.optim.SGD(trainable, lr=0.01)
+
+
 def training_of(
     optimizer: torch.optim.Optimizer,
     names: dict[int, str],
@@ -28,12 +43,12 @@ def training_of(
 ) -> tuple[Training, float]:
     """Rules by parameter name, and the learning rate that a step uses unless it is given one.
 
-    `names` maps id(parameter) to its name. A group whose rate differs from the first group's
-    keeps that ratio whatever rate is passed at run time.
+    `names` maps id(parameter) to its name. A group whose rate differs from that of the first group
+    that has one keeps that ratio whatever rate is passed at run time.
     """
-    base = float(optimizer.param_groups[0]["lr"])
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    base = next((rate for rate in rates if rate), 0.0)
     rules: dict[str, Rule] = {}
-    steps: set[float] = set()
     for group in optimizer.param_groups:
         op, attrs = _rule(optimizer, group)
         scale = float(group["lr"]) / base if base else 1.0
@@ -42,18 +57,11 @@ def training_of(
             if name is None or not param.requires_grad:
                 continue
             state = optimizer.state.get(param, {})
-            if "step" in state:
-                steps.add(float(state["step"]))
-            rules[name] = Rule(op, {**attrs, "lr_scale": scale}, _moments(state, orders[name]))
+            moments, step = _moments(state, orders[name]), float(state.get("step", 0.0))
+            rules[name] = Rule(op, {**attrs, "lr_scale": scale}, moments, step)
     if not rules:
-        raise FrontendError(
-            "there is nothing to train",
-            why="no parameter of the model that requires a gradient is in the optimizer",
-            try_="build the optimizer from model.parameters(), or set requires_grad",
-        )
-    if len(steps) > 1:
-        raise FrontendError(f"parameters have taken different numbers of steps: {sorted(steps)}")
-    return Training(rules, clip_norm, steps.pop() if steps else 0.0), base
+        raise nothing_to_train()
+    return Training(rules, clip_norm), base
 
 
 def _rule(

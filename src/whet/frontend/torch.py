@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,8 +51,8 @@ class WithLoss(nn.Module):
 
 def keep_assigned(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
     """Turn `self.buffer = value` into a change in place, the only one torch.export records."""
-    assigned = [(old, after[n].clone()) for n, old in before.items() if after[n] is not old]
-    for old, new in assigned:
+    pairs = [(old, after.get(name, old)) for name, old in before.items()]
+    for old, new in [(old, new.clone()) for old, new in pairs if new is not old]:
         old.copy_(new)
 
 
@@ -79,18 +79,6 @@ def main_output(output: Any) -> torch.Tensor:
             try_="wrap it in a module that returns the one tensor the loss is for",
         )
     return output
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Every submodule in eval mode; afterwards each is as it was."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def export(module: nn.Module, args: tuple[Any, ...]) -> ExportedProgram:
@@ -143,10 +131,10 @@ def canonical_names(model: nn.Module) -> dict[str, str]:
 
 
 def example_output(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """What the model gives for the example, computed in eval mode so that nothing changes."""
+    """What the model gives for the example in eval mode."""
     try:
-        with evaluating(model), torch.no_grad():
-            output = model(*inputs)
+        with torch.no_grad():
+            output = model.eval()(*inputs)
     except Exception as error:
         shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
         raise FrontendError(
@@ -179,16 +167,15 @@ def import_model(
     target: torch.Tensor | None,
     clip_norm: float | None,
 ) -> Model:
-    check_inputs(model, inputs)
+    """Import `model`; every look at it is at a copy, as some models remember what they computed."""
     names = canonical_names(model)
-    if target is None:
-        target = example_target(loss, example_output(model, inputs))
-    wrapper = WithLoss(model, loss)
+    output = example_output(copy.deepcopy(model), inputs)
+    target = target if target is not None else example_target(loss, output)
+    wrapper = WithLoss(copy.deepcopy(model), loss)
     wrapper.training = model.training
     training = Importer(export(wrapper, (inputs, target)), names, labels=1).run()
     if any(module.training for module in model.modules()):
-        with evaluating(model):
-            alone = export(Alone(model), (inputs,))
+        alone = export(Alone(copy.deepcopy(model).eval()), (inputs,))
         changing = {leaf.name for leaf, _ in training.graph.state}
         prediction = Importer(alone, names, changing=changing).run()
     else:

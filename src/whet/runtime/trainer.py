@@ -12,7 +12,7 @@ import numpy as np
 from ..emit.c import STATUSES, Signature
 from ..emit.program import Program, TensorInfo
 from ..errors import CheckpointError, DataError, InternalError, NotFinite
-from ..ir import Array, DType, Role, Type, Value
+from ..ir import Array, DType, Graph, Role, Type
 from .build import FAST, library
 
 C_TYPES: dict[DType, Any] = {
@@ -51,7 +51,8 @@ class Trainer:
 
     def predict(self, x: Any) -> Any:
         """The model's output in eval mode, as a NumPy array (a tuple if there are several)."""
-        results = self._run("predict", self._inputs("predict", x), {})
+        stored = self._run("predict", self._inputs("predict", x), {})
+        results = [from_stored(*pair) for pair in zip(stored, self.program.outputs, strict=True)]
         return results[0] if len(results) == 1 else tuple(results)
 
     # Parameters and state ----------------------------------------------------------------------
@@ -69,9 +70,12 @@ class Trainer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Set trained parameters and running statistics by name; other names are passed over."""
-        for name in self.arrays():
-            if name in state:
-                self._set(name, to_numpy(state[name]))
+        given = {n: to_numpy(state[n]) for n in self.arrays() if n in state}
+        for name, array in given.items():
+            if tuple(array.shape) != (shape := self.program.tensors[name].shape):
+                raise DataError(f"{name} has shape {tuple(array.shape)}, not {shape}")
+        for name, array in given.items():
+            self._view(name)[:] = to_stored(array, self.program.tensors[name]).ravel()
 
     def collected(self) -> dict[str, Array]:
         """The gradients collected by `gradients`, by parameter name."""
@@ -94,15 +98,23 @@ class Trainer:
         if function(self._pointer, buffer, ctypes.c_size_t(size)) != size:
             raise InternalError("the program could not save itself")
         if path is not None:
-            Path(path).write_bytes(buffer.raw)
+            try:
+                Path(path).write_bytes(buffer.raw)
+            except OSError as error:
+                raise CheckpointError(f"cannot write {path}", why=str(error.strerror)) from error
         return buffer.raw
 
     def load(self, checkpoint: bytes | str | Path) -> None:
         """Restore a checkpoint; CheckpointError, with nothing changed, if it does not fit."""
-        path = None if isinstance(checkpoint, bytes) else Path(checkpoint)
-        blob = checkpoint if isinstance(checkpoint, bytes) else Path(checkpoint).read_bytes()
+        where, blob = "checkpoint", checkpoint
+        if not isinstance(blob, bytes):
+            where = str(blob)
+            try:
+                blob = Path(blob).read_bytes()
+            except OSError as error:
+                raise CheckpointError(f"cannot read {where}", why=str(error.strerror)) from error
         status = self._function("load")(self._pointer, blob, ctypes.c_size_t(len(blob)))
-        self._raise(status, f"{path or 'checkpoint'}, {len(blob)} bytes")
+        self._raise(status, f"{where}, {len(blob)} bytes")
 
     # Below: the C side --------------------------------------------------------------------------
 
@@ -134,14 +146,16 @@ class Trainer:
         info = info or self.program.tensors[name]
         return from_stored(self._view(name), info)
 
-    def _set(self, name: str, array: Array) -> None:
-        info = self.program.tensors[name]
-        if tuple(array.shape) != info.shape:
-            raise DataError(f"{name} has shape {tuple(array.shape)}, not {info.shape}")
-        self._view(name)[:] = to_stored(array, info).ravel()
+    def _entry(self, name: str) -> Graph:
+        if name not in self.program.entries:
+            raise DataError(
+                f"the program has no entry point {name!r}",
+                try_="compile(..., accumulate=True) adds gradients and apply",
+            )
+        return self.program.entries[name]
 
     def _inputs(self, entry: str, x: Any) -> dict[str, Array]:
-        wanted = self.program.entries[entry].leaves_of(Role.INPUT)
+        wanted = self._entry(entry).leaves_of(Role.INPUT)
         given = x if isinstance(x, (tuple, list)) else (x,)
         if len(given) != len(wanted):
             raise DataError(f"the model takes {len(wanted)} inputs, got {len(given)}")
@@ -152,33 +166,25 @@ class Trainer:
 
     def _loss(self, entry: str, x: Any, y: Any, scalars: dict[str, float | None]) -> float:
         feed = self._inputs(entry, x)
-        (label,) = self.program.entries[entry].leaves_of(Role.LABEL)
+        (label,) = self._entry(entry).leaves_of(Role.LABEL)
         feed[label.name] = accept(y, self.program.tensors[label.name], label.name)
         return float(self._run(entry, feed, scalars)[0])
 
     def _run(
         self, entry: str, feed: dict[str, Array], scalars: dict[str, float | None]
     ) -> list[Array]:
-        if entry not in self.program.entries:
-            raise DataError(
-                f"the program has no entry point {entry!r}",
-                try_="compile(..., accumulate=True) adds gradients and apply",
-            )
-        signature = Signature.of(self.program.entries[entry])
+        signature = Signature.of(self._entry(entry))
         args: list[Any] = [self._pointer]
-        for leaf in signature.leaves:
-            args.append(self._scalar(leaf, scalars) if leaf.role is Role.SCALAR
+        for name, leaf in signature.leaves:
+            args.append(self._scalar(scalars[name]) if leaf.role is Role.SCALAR
                         else feed[leaf.name].ctypes.data_as(ctypes.c_void_p))  # fmt: skip
         outs = [np.zeros(v.shape, v.type.dtype.numpy) for _, v in signature.outputs]
         args += [out.ctypes.data_as(ctypes.c_void_p) for out in outs]
         status = self._function(entry)(*args)
         self._raise(status, entry, feed, outs)
-        infos = self.program.tensors
-        named = zip(signature.outputs, outs, strict=True)
-        return [from_stored(o, infos[n]) if n in infos else o for (n, _), o in named]
+        return outs
 
-    def _scalar(self, leaf: Value, scalars: dict[str, float | None]) -> ctypes.c_float:
-        value = scalars[leaf.name]
+    def _scalar(self, value: float | None) -> ctypes.c_float:
         return ctypes.c_float(self.program.lr if value is None else float(value))
 
     def _raise(
@@ -238,14 +244,12 @@ def accept(x: Any, info: TensorInfo, name: str) -> Array:
     kinds = {DType.F32: "f", DType.I32: "iu", DType.U8: "bu"}[info.type.dtype]
     if array.dtype.kind not in kinds:
         raise DataError(f"{name} has dtype {array.dtype}, the program takes {describe(info.type)}")
-    if info.type.dtype is DType.I32 and array.size and not fits_int32(array):
-        raise DataError(f"{name} holds {array.max()}, which is no 32-bit index")
+    if info.type.dtype is DType.I32 and array.size:
+        limits = np.iinfo(np.int32)
+        for extreme in (int(array.min()), int(array.max())):
+            if not limits.min <= extreme <= limits.max:
+                raise DataError(f"{name} holds {extreme}, which is no 32-bit index")
     return to_stored(array, info)
-
-
-def fits_int32(array: Array) -> bool:
-    limits = np.iinfo(np.int32)
-    return bool(array.min() >= limits.min and array.max() <= limits.max)
 
 
 def describe(t: Type) -> str:

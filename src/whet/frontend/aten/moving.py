@@ -116,6 +116,13 @@ def expand_as(m: Importer, x: Tensor, other: Any) -> Tensor:
     return expand(m, x, tuple(other) if isinstance(other, tuple) else tuple(other.shape))
 
 
+@aten("broadcast_tensors.default")
+def broadcast_tensors(m: Importer, operands: tuple[Operand, ...]) -> tuple[Tensor, ...]:
+    tensors = [m.tensor(x) for x in operands]
+    shape = tuple(torch.broadcast_shapes(*(t.shape for t in tensors)))
+    return tuple(expand(m, t, shape) for t in tensors)
+
+
 @aten("copy.default")
 def copy(m: Importer, x: Operand, source: Operand, *_: Any) -> Tensor:
     return expand(m, m.tensor(source), tuple(m.tensor(x).shape))

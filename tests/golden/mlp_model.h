@@ -1,0 +1,54 @@
+/* net: a model that trains where it runs. See report.txt for what is inside. */
+#ifndef NET_MODEL_H
+#define NET_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define NET_INPUT_ELEMENTS 20 /* 4 x 5 */
+#define NET_LABEL_ELEMENTS 4
+#define NET_OUTPUT_ELEMENTS 12 /* 4 x 3 */
+#define NET_ARENA_BYTES 432
+#define NET_LEARNING_RATE 0.01f /* the optimizer's, as compiled */
+
+typedef float net_input_t;
+typedef int32_t net_label_t;
+
+typedef enum {
+    NET_OK = 0, /* done */
+    NET_BAD_INDEX = 1, /* a label or id is out of range; nothing was touched */
+    NET_NOT_FINITE = 2, /* the loss is NaN or infinite; no parameter was changed */
+    NET_TRUNCATED = 3, /* the checkpoint is shorter than it says */
+    NET_CORRUPT = 4, /* the checkpoint's checksum is wrong */
+    NET_FOREIGN = 5, /* the checkpoint belongs to another model or version */
+} net_status_t;
+
+/* Everything that changes. The caller owns it; two of them train independently. */
+typedef struct {
+    struct {
+        float fc1_weight[40] /* 8x5 */;
+        float fc1_bias[8];
+        float fc2_weight[24] /* 3x8 */;
+        float fc2_bias[3];
+    } params;
+    _Alignas(16) unsigned char arena[NET_ARENA_BYTES];
+} net_t;
+
+/* Start from the compiled-in weights, with fresh optimizer state. */
+void net_init(net_t *net);
+
+/* Forward, backward, update, on one batch. */
+net_status_t net_train_step(net_t *net, const float *input, const int32_t *label, float lr,
+                            float *loss);
+
+/* Forward only, in eval mode. */
+net_status_t net_predict(net_t *net, const float *input, float *output);
+
+/* Trained parameters and state as bytes. save returns the bytes written, or the bytes
+ * needed if the buffer is NULL or too small. */
+size_t net_save(const net_t *net, void *buffer, size_t size);
+net_status_t net_load(net_t *net, const void *buffer, size_t size);
+
+size_t net_sizeof(void);
+
+#endif
