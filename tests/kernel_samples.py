@@ -310,6 +310,8 @@ def loss(s: Collector) -> None:
                 s.add("nll_loss", x, labels, *weight, **attrs)
                 s.add("cross_entropy", x, labels, *weight, **attrs)
                 s.add("cross_entropy", x, labels, *weight, **attrs, smoothing=0.1)
+    g = Numbers("bce")
+    s.add("bce", g.rng.random((7, 11), np.float32), g.rng.random((7, 11), np.float32))
     g = Numbers("nobody counts")
     ignored = np.full(3, -100, np.int32)
     s.add("nll_loss", g.normal(3, 4), ignored)

@@ -23,17 +23,20 @@ def reductions(s: Samples) -> None:
         s.add("sum.dim_IntList", partial(torch.sum, **how), IMAGE)
         s.add("amax.default", partial(torch.amax, **how), halves(*IMAGE))
         s.add("amin.default", partial(torch.amin, **how), halves(*IMAGE))
-        s.add("var.correction", partial(torch.var, **how), IMAGE)
-        s.add("std.correction", partial(torch.std, **how), IMAGE)
-        s.add("var_mean.correction", partial(torch.var_mean, **how), IMAGE)
+        for name in ("var", "std", "var_mean", "std_mean"):
+            s.add(f"{name}.dim", partial(getattr(torch, name), **how), IMAGE)
         s.add("logsumexp.default", partial(torch.logsumexp, **how), IMAGE)
         for order in (2, 1, math.inf):
             f = partial(torch.linalg.vector_norm, ord=order, **how)
             s.add("linalg_vector_norm.default", f, halves(*IMAGE) if order != 2 else IMAGE)
     for correction in (0, 1, 2.5):
-        for name in ("var", "std", "var_mean"):
+        for name in ("var", "std", "var_mean", "std_mean"):
             f = partial(getattr(torch, name), dim=(1, 2), correction=correction)
             s.add(f"{name}.correction", f, IMAGE)
+    for name in ("var", "std", "var_mean", "std_mean"):
+        s.add(f"{name}.correction", getattr(torch, name), IMAGE)
+        s.add(f"{name}.default", lambda x, f=getattr(torch, name): f(x, False), IMAGE)
+        s.add(f"{name}.dim", partial(getattr(torch, name), dim=1), torch.ones(3, 4))
     s.add("mean.default", torch.mean, IMAGE)
     s.add("sum.default", torch.sum, IMAGE)
     s.add("amax.default", torch.amax, halves(*IMAGE))
@@ -47,7 +50,6 @@ def reductions(s: Samples) -> None:
     s.add("mean.default", torch.mean, (40_000,))
     s.add("amax.default", partial(torch.amax, dim=(0, 2)), (300, 3, 33))
     s.add("", lambda x: F.normalize(x, dim=1), IMAGE)
-    s.add("", lambda x, y: F.cosine_similarity(x, y, dim=1), (3, 5), (3, 5))
 
 
 def softmaxes(s: Samples) -> None:
@@ -133,10 +135,6 @@ def resampling(s: Samples) -> None:
     s.add("upsample_nearest2d.default",
           lambda x: aten.upsample_nearest2d.default(x, [8, 12], 1.7, 1.8), x)
     s.add("upsample_nearest2d.default", lambda x: aten.upsample_nearest2d.default(x, [8, 3]), x)
-    s.add("upsample_bilinear2d.default",
-          lambda x: aten.upsample_bilinear2d.default(x, [8, 12], False, 1.7, 1.8), x)
-    s.add("upsample_bilinear2d.default",
-          lambda x: aten.upsample_bilinear2d.default(x, [8, 3], True), x)
 
 
 # --- moving
@@ -154,24 +152,10 @@ def views(s: Samples) -> None:
         s.add("", lambda x, n=shape: x.permute(0, 2, 3, 1).reshape(n), IMAGE)
     s.add("view.default", lambda x: x.view(2, -1), IMAGE)
     s.add("view.default", lambda x: x.view(-1, 5, 7), IMAGE)
-    raw: dict[str, Callable[[Tensor], Tensor]] = {
-        "reshape.default": lambda x: aten.reshape.default(x, [2, 30, 7]),
-        "_unsafe_view.default": lambda x: aten._unsafe_view.default(x * 1.0, [2, 30, 7]),
-        "view_copy.default": lambda x: aten.view_copy.default(x, [2, 30, 7]),
-        "flatten.using_ints": lambda x: aten.flatten.using_ints(x, 1, 2),
-        "unflatten.int": lambda x: aten.unflatten.int(x, 1, [2, -1]),
-        "clone.default": torch.clone,
-        "contiguous.default": lambda x: aten.contiguous.default(x.transpose(1, 2)),
-        "alias.default": lambda x: aten.alias.default(x) * 2.0,
-        "numpy_T.default": lambda x: aten.numpy_T.default(x[0, 0]),
-        "broadcast_to.default": lambda x: aten.broadcast_to.default(x, [3, 2, 6, 5, 7]),
-        "movedim.intlist": lambda x: aten.movedim.intlist(x, [1, 3], [-1, 0]),
-        "chunk.default": lambda x: aten.chunk.default(x, 2, 1)[1],
-        "narrow.default": lambda x: aten.narrow.default(x, 1, 2, 3),
-        "split.sizes": lambda x: aten.split.sizes(x, [2, 4], 1)[1],
-    }
-    for name, g in raw.items():
-        s.add(name, g, IMAGE)
+    s.add("_unsafe_view.default", lambda x: aten._unsafe_view.default(x * 1.0, [2, 30, 7]), IMAGE)
+    s.add("view_copy.default", lambda x: aten.view_copy.default(x, [2, 30, 7]), IMAGE)
+    s.add("clone.default", torch.clone, IMAGE)
+    s.add("alias.default", lambda x: aten.alias.default(x) * 2.0, IMAGE)
     for start, end in ((0, -1), (1, -1), (1, 2), (0, 1), (2, 3)):
         s.add("", lambda x, a=start, b=end: x.flatten(a, b), IMAGE)
     for perm in itertools.permutations(range(4)):
@@ -200,7 +184,7 @@ def views(s: Samples) -> None:
         s.add("expand.default", lambda x, n=sizes: x.expand(n), (2, 6, 5, 1))
     s.add("expand.default", lambda x: x.expand(3, 4), ())
     s.add("expand.default", lambda x: x.expand(2, 6, 5, 7), (6, 1, 1))
-    s.add("expand_as.default", lambda x, y: aten.expand_as.default(x, y) * y, (6, 1, 1), IMAGE)
+    s.add("expand.default", lambda x, y: x.expand_as(y) * y, (6, 1, 1), IMAGE)
     for repeats in ((1, 2, 1, 3), (2, 1, 1, 1), (2, 1, 2, 1, 1), (1, 1, 1, 1)):
         s.add("repeat.default", lambda x, r=repeats: x.repeat(r), IMAGE)
     s.add("repeat.default", lambda x: x.repeat(3), ())
@@ -258,7 +242,8 @@ def pieces(s: Samples) -> None:
         s.add("slice_scatter.default", partial(write, where=where), IMAGE, shape)
     s.add("select_scatter.default", partial(write, where=1), IMAGE, (6, 5, 7))
     s.add("select_scatter.default", partial(write, where=(slice(None), -1)), IMAGE, (5, 7))
-    s.add("copy.default", lambda x, y: aten.copy.default(x, y) * 2.0, IMAGE, (5, 7), kinds="dp")
+    s.add("copy.default", lambda x: torch.empty_like(x).copy_(x[0, 1]) * x, IMAGE)
+    s.add("copy.default", lambda x, y: (x * 1.0).copy_(y) * 2.0, IMAGE, (5, 7))
     s.add("unfold.default", lambda x: x.unfold(2, 3, 1), IMAGE)
     s.add("unfold.default", lambda x: x.unfold(1, 2, 2).unfold(-2, 3, 2), IMAGE)
     for kw in (dict(kernel_size=2), dict(kernel_size=3, padding=1), dict(kernel_size=(2, 3),
@@ -305,7 +290,7 @@ def indexing(s: Samples) -> None:
     lists: list[Callable[[Tensor], Tensor]] = [
         lambda x: x[:, [0, 5, -1]], lambda x: x[[1, 0, 1]], lambda x: x[..., [2, -3]],
         lambda x: x[:, [0, 5, 2], [1, 1, 4]], lambda x: x[:, :, [[0], [4]], [1, 6]],
-        lambda x: x[[0, 1], [5, -6]], lambda x: x[:, torch.tensor([1, 0, 1, 0, 0, 1]).bool()],
+        lambda x: x[[0, 1], [5, -6]],
         lambda x: x[:, None, [3, 3, 3]],
     ]  # fmt: skip
     for g in lists:

@@ -73,12 +73,11 @@ def convolutions(s: Samples) -> None:
         ((4, 6, 3), {}),
         ((4, 6, 3), dict(stride=2, padding=1)),
         ((4, 6, 4), dict(dilation=3, padding=5)),
-        ((4, 2, 3), dict(groups=3) | dict(groups=2) if False else dict(groups=3)),
+        ((6, 2, 3), dict(groups=3)),
         ((6, 1, 3), dict(groups=6, padding=1)),
         ((12, 1, 3), dict(groups=6)),
     ]:
-        out = 6 if weight == (4, 2, 3) else weight[0]
-        s.add("conv1d.default", partial(F.conv1d, **kw), (2, 6, 11), (out, *weight[1:]), (out,))
+        s.add("conv1d.default", partial(F.conv1d, **kw), (2, 6, 11), weight, weight[:1])
     s.add("conv1d.default", F.conv1d, (6, 11), (4, 6, 3))
     s.add("conv1d.padding", partial(F.conv1d, padding="same"), (2, 6, 11), (4, 6, 4), (4,))
     depthwise = partial(F.conv1d, padding="same", groups=6, dilation=2)
@@ -216,7 +215,7 @@ def norms(s: Samples) -> None:
     def frozen(x: Tensor, m: Tensor, v: Tensor, *wb: Tensor, eps: float = 1e-5) -> Tensor:
         return F.batch_norm(x, m, v, *wb, training=False, eps=eps)
 
-    name = "batch_norm.default"
+    name = "_native_batch_norm_legit_no_training.default"
     for shape in (IMAGE, (2, 6, 5), (4, 6), (1, 6, 1, 1)):
         s.add(name, frozen, shape, mean, var, (6,), (6,), kinds="iccpp")
         s.add(name, frozen, shape, mean, var, kinds="icc")
@@ -236,23 +235,14 @@ def norms(s: Samples) -> None:
         return training(torch.relu(training(x, m, v, w, b)), m, v, w, b)
 
     s.add(name, twice, IMAGE, mean, var, (6,), (6,), kinds="isspp")
-    s.add(
-        "_native_batch_norm_legit_no_training.default",
-        lambda x, m, v, w, b: aten._native_batch_norm_legit_no_training(x, w, b, m, v, 0.1, 1e-5)[0],
-        IMAGE, mean, var, (6,), (6,), kinds="iccpp",
-    )  # fmt: skip
 
     def without_running(x: Tensor, *wb: Tensor) -> Tensor:
         return F.batch_norm(x, None, None, *wb, training=True)
 
+    name = "_native_batch_norm_legit.no_stats"
     for shape in (IMAGE, (4, 6)):
-        s.add("batch_norm.default", without_running, shape, (6,), (6,))
-        s.add("batch_norm.default", without_running, shape)
-    s.add(
-        "_native_batch_norm_legit.no_stats",
-        lambda x, w, b: aten._native_batch_norm_legit.no_stats(x, w, b, True, 0.1, 1e-5)[0],
-        IMAGE, (6,), (6,),
-    )  # fmt: skip
+        s.add(name, without_running, shape, (6,), (6,))
+        s.add(name, without_running, shape)
     for groups in (1, 2, 3, 6):
         for shape in (IMAGE, (2, 6, 5), (3, 6)):
             s.add("group_norm.default", lambda x, w, b, g=groups: F.group_norm(x, g, w, b),
@@ -295,7 +285,7 @@ def activations(s: Samples) -> None:
         "abs": torch.abs, "sin": torch.sin, "cos": torch.cos, "erf": torch.erf, "neg": torch.neg,
         "selu": F.selu, "mish": F.mish, "log_sigmoid": F.logsigmoid, "square": torch.square,
         "softplus": F.softplus, "gelu": F.gelu, "elu": F.elu, "celu": F.celu,
-        "leaky_relu": F.leaky_relu, "hardtanh": F.hardtanh, "positive": torch.positive,
+        "leaky_relu": F.leaky_relu, "hardtanh": F.hardtanh,
     }  # fmt: skip
     for name, f in plain.items():
         s.add(f"{name}.default", f, x)
@@ -309,7 +299,7 @@ def activations(s: Samples) -> None:
     s.add("reciprocal.default", torch.reciprocal, positive(3, 40))
     s.add("gelu.default", partial(F.gelu, approximate="tanh"), x)
     s.add("elu.default", partial(F.elu, alpha=0.7), x)
-    s.add("celu.default", partial(F.celu, alpha=0.7), x)
+    s.add("celu.default", partial(F.celu, alpha=0.75), x)
     s.add("celu.default", partial(F.celu, alpha=2.5), x)
     s.add("leaky_relu.default", partial(F.leaky_relu, negative_slope=0.2), x)
     s.add("leaky_relu.default", partial(F.leaky_relu, negative_slope=0.0), x)
@@ -357,14 +347,20 @@ def arithmetic(s: Samples) -> None:
             second = positive(*b) if name == "div.Tensor" else halves(*b, seed=1)
             s.add(name, f, halves(*a), second)
     for name, g in both.items():
-        if name not in ("maximum.default", "minimum.default"):
+        if name in ("add.Tensor", "sub.Tensor", "mul.Tensor", "div.Tensor"):
             s.add(name, lambda x, g=g: g(x, 0.5), halves(*IMAGE))
             s.add(name, lambda x, g=g: g(x, 2), halves(3, 5))
+        count, mask = torch.arange(1, 8), bits(5, 7)
+        s.add(name, lambda x, y, g=g: g(x, y), halves(*IMAGE), count, kinds="ic")
+        s.add(name, lambda x, y, g=g: g(y, x), positive(*IMAGE), mask, kinds="ic")
+        if name not in ("div.Tensor", "sub.Tensor", "rsub.Tensor"):  # not defined for booleans
+            s.add(name, lambda x, g=g: g(x > 0, x), halves(*IMAGE))
     for alpha in (2, -0.5):
         for name in ("add.Tensor", "sub.Tensor", "rsub.Tensor"):
             for a, b in ((IMAGE, (6, 1, 1)), ((3, 5), (3, 5))):
                 s.add(name, partial(both[name], alpha=alpha), a, b)
-            s.add(name, lambda x, f=both[name], k=alpha: f(x, 1.5, alpha=k), (3, 5))
+            f = lambda x, f=both[name], k=alpha: f(x, 1.5, alpha=k)  # noqa: E731
+            s.add(name.replace("rsub.Tensor", "rsub.Scalar"), f, (3, 5))
     scalars: dict[str, Callable[[Tensor], Tensor]] = {
         "add.Scalar": lambda x: aten.add.Scalar(x, 0.5, 3),
         "sub.Scalar": lambda x: aten.sub.Scalar(x, 0.5, 3),
@@ -415,11 +411,14 @@ def choices(s: Samples) -> None:
     for dtype in (torch.float32, torch.float64):
         s.add("_to_copy.default", lambda x, t=dtype: (x > 0).to(t) * x, halves(3, 5))
     s.add("_to_copy.default", lambda x: (x > 0).float() * x, halves(3, 5))
-    s.add("to.dtype", lambda x: aten.to.dtype(x > 0, torch.float64) * x, halves(3, 5))
     s.add("type_as.default", lambda x: aten.type_as.default(x > 0, x) * x, halves(3, 5))
     s.add("zeros_like.default", lambda x: torch.zeros_like(x) + x, IMAGE)
     s.add("ones_like.default", lambda x: torch.ones_like(x) * x, IMAGE)
     s.add("full_like.default", lambda x: torch.full_like(x, 0.3) * x, IMAGE)
+    s.add("zeros_like.default", lambda x: torch.where(torch.zeros_like(x, dtype=torch.bool), x, 2 * x),
+          IMAGE)  # fmt: skip
+    s.add("empty_like.default", lambda x: torch.empty_like(x).fill_(0.3) * x, IMAGE)
+    s.add("new_empty.default", lambda x: x.new_empty(5, 7).fill_(0.3) * x, IMAGE)
     s.add("new_zeros.default", lambda x: x.new_zeros(5, 7) + x, IMAGE)
     s.add("new_ones.default", lambda x: x.new_ones(5, 7) * x, IMAGE)
     s.add("new_full.default", lambda x: x.new_full((5, 7), 0.3) * x, IMAGE)

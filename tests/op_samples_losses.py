@@ -44,7 +44,8 @@ def class_losses(s: Samples) -> None:
             s.add(name, partial(soft, label_smoothing=0.2), shape, target, kinds="id")
             h = lambda x, y, w, f=soft: f(x, y, weight=w)  # noqa: E731
             s.add(name, h, shape, target, weight, kinds="idc")
-    s.add(name, lambda x, y, w: F.cross_entropy(x, y, weight=w), (4, 6), labels((4, 6)), weight)
+    s.add(name, lambda x, y, w: F.cross_entropy(x, y, weight=w), (4, 6), labels((4, 6)), weight,
+          kinds="idd")  # fmt: skip
     s.add(name, F.cross_entropy, normal(3, 300) * 30, ids(300, 3))
     s.add(name, F.cross_entropy, (200, 10), ids(10, 200))
     s.add(name, F.cross_entropy, (4, 6), torch.softmax(normal(4, 6, seed=5), 1), kinds="ip")

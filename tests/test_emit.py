@@ -103,9 +103,17 @@ def make(name: str) -> whet.Program:
 MODELS = ("mlp", "convnet", "words", "regression", "awkward")
 
 
+class Programs(dict[str, whet.Program]):
+    """Every model, compiled when it is first asked for."""
+
+    def __missing__(self, name: str) -> whet.Program:
+        self[name] = make(name)
+        return self[name]
+
+
 @pytest.fixture(scope="module")
-def programs() -> dict[str, whet.Program]:
-    return {name: make(name) for name in MODELS}
+def programs() -> Programs:
+    return Programs()
 
 
 def text(program: whet.Program, name: str) -> str:
@@ -147,7 +155,7 @@ def features(program: whet.Program) -> list[str]:
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("name", MODELS)
 def test_builds_without_a_warning_and_learns(
-    name: str, compiler: str, programs: dict[str, whet.Program], tmp_path: Path
+    name: str, compiler: str, programs: Programs, tmp_path: Path
 ) -> None:
     folder = programs[name].write(tmp_path)
     printed = losses(run(compile_c(compiler, folder, "-O1")))
@@ -157,7 +165,7 @@ def test_builds_without_a_warning_and_learns(
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_a_large_program_carries_its_weights_as_bytes(
-    compiler: str, programs: dict[str, whet.Program], tmp_path: Path, monkeypatch: Any
+    compiler: str, programs: Programs, tmp_path: Path, monkeypatch: Any
 ) -> None:
     spelled = compile_c(compiler, programs["mlp"].write(tmp_path / "a"), "-O1")
     monkeypatch.setattr(c, "INLINE_WEIGHTS", 0)
@@ -168,9 +176,7 @@ def test_a_large_program_carries_its_weights_as_bytes(
     assert [line.rsplit("  ", 1)[0] for line in run(included).splitlines()] == expected
 
 
-def test_make_builds_the_example_and_the_library(
-    programs: dict[str, whet.Program], tmp_path: Path
-) -> None:
+def test_make_builds_the_example_and_the_library(programs: Programs, tmp_path: Path) -> None:
     folder = programs["mlp"].write(tmp_path / "out")
     environment = {k: v for k, v in os.environ.items() if k not in ("CFLAGS", "MAKEFLAGS")}
     for target, product in (("net", "net"), ("lib", "libnet.so")):
@@ -220,7 +226,7 @@ def test_a_loss_that_ignores_its_target_builds() -> None:
 
 
 def test_the_example_trains_on_a_file_and_leaves_a_checkpoint(
-    programs: dict[str, whet.Program], tmp_path: Path
+    programs: Programs, tmp_path: Path
 ) -> None:
     program = programs["mlp"]
     example = compile_c("gcc", program.write(tmp_path), "-O2")
@@ -244,7 +250,7 @@ def test_the_example_trains_on_a_file_and_leaves_a_checkpoint(
     [(["nowhere.bin"], "cannot open nowhere.bin"), (["short.bin"], "shorter than one batch")],
 )
 def test_the_example_says_what_is_wrong_with_its_data(
-    args: list[str], message: str, programs: dict[str, whet.Program], tmp_path: Path
+    args: list[str], message: str, programs: Programs, tmp_path: Path
 ) -> None:
     example = compile_c("gcc", programs["mlp"].write(tmp_path), "-O0")
     (tmp_path / "short.bin").write_bytes(b"123")
@@ -261,7 +267,7 @@ def test_the_example_says_what_is_wrong_with_its_data(
     [*((name, "inline") for name in MODELS), ("mlp", "weights.bin"), ("convnet", "weights.bin")],
 )
 def test_every_entry_point_keeps_its_promises_under_the_sanitizers(
-    name: str, form: str, programs: dict[str, whet.Program], tmp_path: Path, monkeypatch: Any
+    name: str, form: str, programs: Programs, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """Poisoned arenas, bad labels, NaN and Inf, and broken checkpoints: see harness.c."""
     program = programs[name]
@@ -278,9 +284,7 @@ def test_every_entry_point_keeps_its_promises_under_the_sanitizers(
     assert promised <= size < promised + 32, "RAM is what the report says, up to alignment"
 
 
-def test_the_example_runs_clean_under_the_sanitizers(
-    programs: dict[str, whet.Program], tmp_path: Path
-) -> None:
+def test_the_example_runs_clean_under_the_sanitizers(programs: Programs, tmp_path: Path) -> None:
     example = compile_c("gcc", programs["convnet"].write(tmp_path), *SANITIZE)
     x, y = next(images())
     batch = x.permute(0, 2, 3, 1).contiguous().numpy().tobytes()
@@ -289,7 +293,7 @@ def test_the_example_runs_clean_under_the_sanitizers(
 
 
 def test_a_poisoned_arena_does_not_change_a_step_from_python(
-    programs: dict[str, whet.Program],
+    programs: Programs,
 ) -> None:
     one, two = programs["convnet"].load(), programs["convnet"].load()
     batches = images()
@@ -306,7 +310,7 @@ ALLOWED_HEADERS = {"stddef.h", "stdint.h", "string.h", "math.h"}
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_only_main_uses_the_operating_system(name: str, programs: dict[str, whet.Program]) -> None:
+def test_only_main_uses_the_operating_system(name: str, programs: Programs) -> None:
     for path in programs[name].files:
         if path.endswith((".c", ".h")) and path != "main.c":
             source = text(programs[name], path)
@@ -317,9 +321,7 @@ def test_only_main_uses_the_operating_system(name: str, programs: dict[str, whet
             )
 
 
-def test_there_are_no_globals_that_change(
-    programs: dict[str, whet.Program], tmp_path: Path
-) -> None:
+def test_there_are_no_globals_that_change(programs: Programs, tmp_path: Path) -> None:
     folder = programs["convnet"].write(tmp_path)
     sources = ["model.c", "weights.c", *map(str, folder.glob("kernels/*.c"))]
     flags = ("-O1", "-I.", "-Ikernels", "-c")
@@ -337,7 +339,7 @@ def test_there_are_no_globals_that_change(
 
 
 def test_the_folder_holds_what_is_needed_and_nothing_else(
-    programs: dict[str, whet.Program], tmp_path: Path
+    programs: Programs, tmp_path: Path
 ) -> None:
     program = programs["mlp"]
     kernels = {"check", "checkpoint", "cross_entropy", "linear", "sgd", "sum", "tanh"}
@@ -350,9 +352,7 @@ def test_the_folder_holds_what_is_needed_and_nothing_else(
     assert written == program.files
 
 
-def test_writing_again_leaves_unchanged_files_alone(
-    programs: dict[str, whet.Program], tmp_path: Path
-) -> None:
+def test_writing_again_leaves_unchanged_files_alone(programs: Programs, tmp_path: Path) -> None:
     folder = programs["mlp"].write(tmp_path)
     os.utime(folder / "model.c", (1, 1))
     (folder / "model.h").write_text("something else")
@@ -361,7 +361,7 @@ def test_writing_again_leaves_unchanged_files_alone(
     assert (folder / "model.h").read_bytes() == programs["mlp"].files["model.h"]
 
 
-def test_names_of_parameters_survive_into_c(programs: dict[str, whet.Program]) -> None:
+def test_names_of_parameters_survive_into_c(programs: Programs) -> None:
     header = text(programs["convnet"], "model.h")
     for line in (
         "float stem_weight[108] /* 4x3x3x3 */;",
@@ -378,7 +378,7 @@ def test_names_of_parameters_survive_into_c(programs: dict[str, whet.Program]) -
 
 
 def test_every_call_is_preceded_by_its_line_of_the_graph(
-    programs: dict[str, whet.Program],
+    programs: Programs,
 ) -> None:
     source = re.sub(r"\s*\n \*\s+", " ", text(programs["convnet"], "model.c"))
     source = re.sub(r"\s+\*\s{5}", " ", source)
@@ -390,7 +390,7 @@ def test_every_call_is_preceded_by_its_line_of_the_graph(
         assert f"/* {line} */" in source, line
 
 
-def test_an_entry_point_is_a_flat_list_of_calls(programs: dict[str, whet.Program]) -> None:
+def test_an_entry_point_is_a_flat_list_of_calls(programs: Programs) -> None:
     body = text(programs["mlp"], "model.c").split("net_train_step(", 1)[1].split("\n}\n")[0]
     assert not re.search(r"\b(for|while|switch|goto|malloc)\b", body)
     assert body.count("whet_") == 2 + sum(
@@ -398,7 +398,7 @@ def test_an_entry_point_is_a_flat_list_of_calls(programs: dict[str, whet.Program
     ), "one call per node, and the two guards"
 
 
-def test_lines_are_at_most_a_hundred_characters(programs: dict[str, whet.Program]) -> None:
+def test_lines_are_at_most_a_hundred_characters(programs: Programs) -> None:
     for name in MODELS:
         for path in ("model.c", "model.h", "weights.c", "weights.h", "main.c"):
             long = [x for x in text(programs[name], path).splitlines() if len(x) > 100]
@@ -430,7 +430,7 @@ def test_identifiers_are_distinct_and_legal() -> None:
     assert words["while"] not in c.KEYWORDS and words["net"] not in c.KEYWORDS
 
 
-def test_awkward_names_train_as_in_pytorch(programs: dict[str, whet.Program]) -> None:
+def test_awkward_names_train_as_in_pytorch(programs: Programs) -> None:
     torch.manual_seed(0)
     model = Awkward()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -464,7 +464,7 @@ def digest(program: whet.Program) -> str:
     return whole.hexdigest()
 
 
-def test_two_compilations_give_the_same_bytes(programs: dict[str, whet.Program]) -> None:
+def test_two_compilations_give_the_same_bytes(programs: Programs) -> None:
     for name in ("convnet", "awkward"):
         again = make(name)
         assert again.files == programs[name].files and list(again.files) == list(
@@ -473,7 +473,7 @@ def test_two_compilations_give_the_same_bytes(programs: dict[str, whet.Program])
 
 
 def test_processes_with_different_hash_seeds_give_the_same_bytes(
-    programs: dict[str, whet.Program],
+    programs: Programs,
 ) -> None:
     names = ("convnet", "words")
     script = f"import test_emit as t; print(*(t.digest(t.make(n)) for n in {names}))"
@@ -495,7 +495,7 @@ def test_processes_with_different_hash_seeds_give_the_same_bytes(
 
 @pytest.mark.parametrize("name", ["mlp_train_step.ir", "mlp_model.c", "mlp_model.h"])
 def test_the_smallest_program_is_as_it_was_accepted(
-    name: str, programs: dict[str, whet.Program], request: pytest.FixtureRequest
+    name: str, programs: Programs, request: pytest.FixtureRequest
 ) -> None:
     """What a reader sees. `pytest --accept` rewrites the files; then read the difference."""
     program = programs["mlp"]

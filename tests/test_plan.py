@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from strategies import feed, graphs, steps
 from whet.errors import InternalError
 from whet.interp import interpret, run_reference
-from whet.ir import Array, Builder, Graph, Node, Op, Role, Value, f32
+from whet.ir import Array, Attributes, Builder, Graph, Node, Op, Role, Type, Value, f32
 from whet.ops import by_name
 from whet.plan import ALIGN, Buffer, Plan, check_plan, place, plan
 from whet.text import parse_graph
@@ -264,34 +265,31 @@ def test_a_chain_of_elementwise_operators_needs_one_buffer() -> None:
     assert planned.arena == planned.lower_bound == 144, "5 * 7 floats, rounded up to 16 bytes"
 
 
-class Rotate(Op):
-    """y[i] = a[i] + b[n - 1 - i]: may overwrite a, but not b."""
+@pytest.fixture
+def rotate() -> Iterator[type[Op]]:
+    class Rotate(Op):
+        """y[i] = a[i] + b[n - 1 - i]: may overwrite a, but not b."""
 
-    name = "test_rotate"
+        name = "test_rotate"
 
-    @staticmethod
-    def infer(attrs: object, a: object, b: object) -> object:
-        return a
+        @staticmethod
+        def infer(attrs: Attributes, a: Type, b: Type) -> Type:
+            return a
 
-    @staticmethod
-    def ref(attrs: object, a: Array, b: Array) -> Array:
-        return a + b[::-1]
+        @staticmethod
+        def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+            return ((0, 0),)
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def forget_rotate() -> object:
-    yield
-    Op.registry.pop("test_rotate", None)
+    yield Rotate
+    del Op.registry["test_rotate"]
 
 
-def test_an_operand_used_twice_is_overwritten_only_if_both_uses_allow_it() -> None:
+def test_an_operand_used_twice_is_overwritten_only_if_both_uses_allow_it(
+    rotate: type[Op],
+) -> None:
     b = Builder("twice")
     t = b.emit(by_name("tanh"), b.leaf("x", f32(4), Role.INPUT))
-    graph = b.finish([b.emit(Rotate, t, t)])
+    graph = b.finish([b.emit(rotate, t, t)])
     planned = plan(graph)
     shares_safely(planned)
     assert planned.arena == 32

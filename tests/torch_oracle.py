@@ -290,6 +290,7 @@ class Verdict:
 
 def check(cases: Sequence[Case]) -> list[Verdict]:
     """Run all cases together; where that fails, in halves, until each has its own verdict."""
+    c_kernels.library()  # if the kernels do not compile, no case is to blame
     try:
         truths = [torch_truth(case, torch.float64) for case in cases]
         subject = build(cases, truths)

@@ -54,6 +54,9 @@ def backward(
         for leaf in trained_by_first_use.get(node, ()):
             if leaf in grads:
                 on_gradient(leaf, grads.pop(leaf))
+    for leaf in trained:  # no node uses it: it is itself an output
+        if leaf in grads:
+            on_gradient(leaf, grads.pop(leaf))
 
 
 def _node_backward(

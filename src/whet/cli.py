@@ -138,9 +138,10 @@ def make_program(
     momentum: float, decay: float, clip_norm: float | None, train: bool, name: str,
     accumulate: bool,
 ) -> Program:  # fmt: skip
-    import torch
-
     import whet
+
+    compile = whet.compile  # says so if there is no PyTorch
+    import torch
 
     examples = tuple(example(text) for text in inputs)
     model = load_model(spec)
@@ -164,8 +165,12 @@ def make_program(
         LossName.nll: torch.nn.NLLLoss,
         LossName.kl: lambda: torch.nn.KLDivLoss(reduction="batchmean"),
     }
-    return whet.compile(
-        model, examples, loss=losses[loss](), optimizer=rules[optimizer](), clip_norm=clip_norm,
+    try:
+        rule = rules[optimizer]()
+    except ValueError as error:
+        raise FrontendError(f"{optimizer.value} cannot be set up so", why=str(error)) from error
+    return compile(
+        model, examples, loss=losses[loss](), optimizer=rule, clip_norm=clip_norm,
         accumulate=accumulate, name=name,
     )  # fmt: skip
 
@@ -195,15 +200,23 @@ def load_model(spec: str) -> torch.nn.Module:
         raise FrontendError(f"{spec!r} does not name a model", try_="pkg.module:make_model")
     try:
         module = import_file(where) if where.endswith(".py") else import_name(where)
-        found = getattr(module, attribute)
-    except (ImportError, OSError) as error:
-        raise FrontendError(f"cannot import {where!r}", why=str(error)) from error
-    except AttributeError as error:
-        raise FrontendError(f"{where!r} has no {attribute!r}", why=str(error)) from error
-    made = found if isinstance(found, torch.nn.Module) else found()
+    except Exception as error:
+        raise FrontendError(f"cannot import {where!r}", why=reason(error)) from error
+    if not hasattr(module, attribute):
+        raise FrontendError(f"{where!r} has no {attribute!r}")
+    made = getattr(module, attribute)
+    if callable(made) and not isinstance(made, torch.nn.Module):
+        try:
+            made = made()
+        except Exception as error:
+            raise FrontendError(f"{spec}() failed", why=reason(error)) from error
     if not isinstance(made, torch.nn.Module):
         raise FrontendError(f"{spec} gives a {type(made).__name__}, not a torch.nn.Module")
     return made
+
+
+def reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def import_name(name: str) -> Any:

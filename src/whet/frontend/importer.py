@@ -29,6 +29,7 @@ from .tensor import (
 Operand = Tensor | torch.Tensor | float | int | bool
 Handler = Callable[..., Any]
 HANDLERS: dict[str, Handler] = {}
+NO_OPERATOR = "whet has no operator for it"
 
 
 def aten(*names: str) -> Callable[[Handler], Handler]:
@@ -116,6 +117,7 @@ class Importer:
 
     def run(self) -> Imported:
         graph = self.exported.graph
+        refuse_counters(self.exported)
         weights = conv_weights(graph.nodes)
         self.placeholders(weights)
         for node in graph.nodes:
@@ -201,21 +203,25 @@ class Importer:
         args = self.resolve(node.args)
         kwargs = self.resolve(dict(node.kwargs))
         flat = [*leaves(args), *leaves(kwargs)]
+        key = str(node.target).removeprefix("aten.")
+        handler = HANDLERS.get(key)
         if any(isinstance(x, Poison) for x in flat):
+            known = handler is not None or node.target is operator.getitem
+            if not known and isinstance(node.meta.get("val"), (torch.Tensor, tuple)):
+                self.problems.append(problem(node, key, Unsupported(NO_OPERATOR)))
             return Poison()
         if node.target is operator.getitem:
             return args[0][args[1]]
         self.b.loc = location(node)
         self.name = value_name(node)
-        if not any(isinstance(x, Tensor) for x in flat):
+        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if not random and not any(isinstance(x, Tensor) for x in flat):
             return fold(node, args, kwargs)
-        key = str(node.target).removeprefix("aten.")
-        handler = HANDLERS.get(key)
         try:
             if any(not isinstance(n, int) for n in getattr(node.meta.get("val"), "shape", ())):
                 raise Unsupported("the shape of its result depends on values")
             if handler is None:
-                raise Unsupported("whet has no operator for it")
+                raise Unsupported(NO_OPERATOR)
             return handler(self, *args, **kwargs)
         except (Unsupported, ShapeError) as error:
             self.problems.append(problem(node, key, error))
@@ -262,6 +268,30 @@ def fold(node: FxNode, args: Any, kwargs: Any) -> Any:
     assert callable(node.target)
     with torch.no_grad():
         return node.target(*args, **kwargs)
+
+
+def refuse_counters(exported: ExportedProgram) -> None:
+    """Integers are constants to us: a buffer of them may change only if nothing depends on it."""
+    buffers = exported.graph_signature.inputs_to_buffers
+    changed = exported.graph_signature.buffers_to_mutate
+    *nodes, output = exported.graph.nodes
+    counted: set[FxNode] = set()
+    for node in nodes:
+        is_counter = buffers.get(node.name) in changed.values() and integral(node)
+        if is_counter or counted.intersection(node.all_input_nodes):
+            counted.add(node)
+    for node in counted.intersection(output.all_input_nodes):
+        if node.name not in changed or not integral(node):
+            raise FrontendError(
+                "the model's result depends on a buffer of integers that changes",
+                at=[b.removeprefix("model.") for n, b in buffers.items() if b in changed.values()],
+                try_="keep it in a float32 buffer",
+            )
+
+
+def integral(node: FxNode) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and not value.is_floating_point()
 
 
 def conv_weights(nodes: Iterable[FxNode]) -> dict[FxNode, Order]:

@@ -68,9 +68,9 @@ def numpy_of(tensor: torch.Tensor) -> Array:
 def ir_dtype(dtype: torch.dtype) -> DType | None:
     if dtype.is_floating_point:
         return DType.F32
-    if dtype in (torch.int64, torch.int32, torch.int16, torch.int8):
+    if dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
         return DType.I32
-    return DType.U8 if dtype in (torch.bool, torch.uint8) else None
+    return DType.U8 if dtype == torch.bool else None
 
 
 class Arranger:

@@ -25,7 +25,8 @@
 
 static inline int32_t whet_min(int32_t a, int32_t b) { return a < b ? a : b; }
 static inline float whet_clip(float x, float low, float high) {
-    return x < low ? low : x > high ? high : x; /* NaN stays NaN */
+    const float raised = x < low ? low : x; /* NaN stays NaN */
+    return raised > high ? high : raised;
 }
 static inline float whet_rsqrt(float x) { return 1.0f / sqrtf(x); }
 static inline float whet_sigmoid(float x) {

@@ -139,6 +139,7 @@ void whet_erf_dx_f32(float *dx, const float *dy, const float *x, int32_t n);
 void whet_pow_f32(float *y, const float *x, int32_t n, float exponent);
 void whet_pow_dx_f32(float *dx, const float *dy, const float *x, int32_t n, float exponent);
 void whet_neg_f32(float *y, const float *x, int32_t n);
+void whet_floor_f32(float *y, const float *x, int32_t n);
 
 /* ---- Element-wise functions of two or three arrays, with broadcasting.
  * In place: any operand that has the type and shape of the result. */
@@ -160,6 +161,27 @@ void whet_ne_f32(uint8_t *y, const float *a, const float *b, const whet_broadcas
 void whet_where_f32(float *y, const uint8_t *c, const float *a, const float *b,
                     const whet_broadcast_t *d);
 
+/* ---- Integers, which wrap around, and truth values, 0 or 1; otherwise the same. */
+
+void whet_add_i32(int32_t *y, const int32_t *a, const int32_t *b, const whet_broadcast_t *d);
+void whet_sub_i32(int32_t *y, const int32_t *a, const int32_t *b, const whet_broadcast_t *d);
+void whet_mul_i32(int32_t *y, const int32_t *a, const int32_t *b, const whet_broadcast_t *d);
+void whet_gt_i32(uint8_t *y, const int32_t *a, const int32_t *b, const whet_broadcast_t *d);
+void whet_ge_i32(uint8_t *y, const int32_t *a, const int32_t *b, const whet_broadcast_t *d);
+void whet_eq_i32(uint8_t *y, const int32_t *a, const int32_t *b, const whet_broadcast_t *d);
+void whet_ne_i32(uint8_t *y, const int32_t *a, const int32_t *b, const whet_broadcast_t *d);
+void whet_where_i32(int32_t *y, const uint8_t *c, const int32_t *a, const int32_t *b,
+                    const whet_broadcast_t *d);
+void whet_and_u8(uint8_t *y, const uint8_t *a, const uint8_t *b, const whet_broadcast_t *d);
+void whet_or_u8(uint8_t *y, const uint8_t *a, const uint8_t *b, const whet_broadcast_t *d);
+void whet_not_u8(uint8_t *y, const uint8_t *x, int32_t n);
+
+/* ---- Conversions of n elements. To an integer: towards 0, saturating, 0 for NaN. */
+
+void whet_cast_u8_i32(int32_t *y, const uint8_t *x, int32_t n);
+void whet_cast_i32_f32(float *y, const int32_t *x, int32_t n);
+void whet_cast_f32_i32(int32_t *y, const float *x, int32_t n);
+
 /* ---- Reductions: y has `outputs` elements, each made of `count` elements of x. */
 
 void whet_sum_f32(float *y, const float *x, int32_t outputs, int32_t count, const whet_reduce_t *d);
@@ -167,6 +189,11 @@ void whet_mean_f32(float *y, const float *x, int32_t outputs, int32_t count,
                    const whet_reduce_t *d);
 void whet_amax_f32(float *y, const float *x, int32_t outputs, int32_t count,
                    const whet_reduce_t *d);
+/* y[outer,inner] = the first place of the largest along the middle axis of x[outer,n,inner] */
+void whet_argmax_f32(int32_t *y, const float *x, int32_t outer, int32_t n, int32_t inner);
+/* y = sums of x[outer,n,inner] up to, or if reverse from, each place of the middle axis. In place. */
+void whet_cumsum_f32(float *y, const float *x, int32_t outer, int32_t n, int32_t inner,
+                     int32_t reverse);
 /* y = sqrt(sum of squares) */
 void whet_norm_f32(float *y, const float *x, int32_t outputs, int32_t count,
                    const whet_reduce_t *d);
@@ -200,6 +227,9 @@ void whet_cross_entropy_f32(float *loss, const float *x, const int32_t *labels, 
 void whet_cross_entropy_dx_f32(float *dx, const float *dloss, const float *x, const int32_t *labels,
                                const float *weight, int32_t rows, int32_t classes, int32_t ignore,
                                int32_t mean, float smoothing);
+/* Of probabilities x and t; finite where x is 0 or 1. In place: any operand. */
+void whet_bce_f32(float *y, const float *x, const float *t, int32_t n);
+void whet_bce_dx_f32(float *dx, const float *dy, const float *x, const float *t, int32_t n);
 
 /* ---- Normalisations of x[rows,c], or of x[n,pixels,c] by image and group of channels. */
 
@@ -277,6 +307,12 @@ void whet_take_f32(float *y, const float *x, const int32_t *index, int32_t outer
 /* dx[outer,n,inner] = 0, then dx[:, index[j]] += dy[:, j] unless index[j] = skip */
 void whet_take_dx_f32(float *dx, const float *dy, const int32_t *index, int32_t outer, int32_t n,
                       int32_t inner, int32_t count, int32_t skip);
+/* y[outer,count,inner] = x[outer,n,inner] at index[outer,count,inner], all in [0, n) */
+void whet_take_along_f32(float *y, const float *x, const int32_t *index, int32_t outer, int32_t n,
+                         int32_t inner, int32_t count);
+/* dx[outer,n,inner] = 0, then dx at index[outer,count,inner] += dy */
+void whet_take_along_dx_f32(float *dx, const float *dy, const int32_t *index, int32_t outer,
+                            int32_t n, int32_t inner, int32_t count);
 void whet_fill_f32(float *y, int32_t n, float value);
 
 /* ---- Random numbers: Philox 4x32-10. rng = (seed, step) selects the bits, site the dropout. */
@@ -284,6 +320,8 @@ void whet_fill_f32(float *y, int32_t n, float value);
 /* y = word < threshold ? 0 : x * scale; threshold is an unsigned bit pattern. In place: x. */
 void whet_dropout_f32(float *y, const float *x, const int32_t *rng, int32_t n, int32_t site,
                       int32_t threshold, float scale);
+/* y[n] = random numbers in [0, 1) */
+void whet_uniform_f32(float *y, const int32_t *rng, int32_t n, int32_t site);
 /* next = (seed, step + 1). In place. */
 void whet_rng_next(int32_t *next, const int32_t *rng);
 

@@ -7,6 +7,7 @@ from ..ir import Op
 from . import (
     binary,
     conv,
+    integer,
     linear,
     loss,
     norm,
@@ -24,6 +25,7 @@ __all__ = [
     "binary",
     "by_name",
     "conv",
+    "integer",
     "linear",
     "loss",
     "norm",

@@ -30,6 +30,12 @@ def broadcast_call(node: Node, kernel: str, source: str) -> Call:
     return Call(kernel, args, source)
 
 
+def number_type(a: Type, b: Type) -> DType:
+    """f32 or i32, whichever both are."""
+    require(a.dtype is b.dtype and a.dtype is not DType.U8, f"{a} and {b} are not one kind")
+    return a.dtype
+
+
 class Binary(Op):
     """y[i] = f(a[i], b[i])"""
 
@@ -47,7 +53,21 @@ class Binary(Op):
         return tuple((0, i) for i, v in enumerate(node.ins) if v.type == node.out.type)
 
 
-class Add(Binary):
+class Arithmetic(Binary):
+    """y[i] = f(a[i], b[i]), also of integers, which wrap around"""
+
+    @staticmethod
+    def infer(attrs: Attributes, a: Type, b: Type) -> Type:
+        return Type(number_type(a, b), broadcast_shapes(a.shape, b.shape))
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        label = node.ins[0].type.dtype.label
+        source = node.op.name if label == "f32" else "integer"
+        return broadcast_call(node, f"whet_{node.op.name}_{label}", source)
+
+
+class Add(Arithmetic):
     """y = a + b"""
 
     name = "add"
@@ -65,7 +85,7 @@ class Add(Binary):
         return tuple(sum_to(b, dy, v) if w else None for v, w in zip(node.ins, wants, strict=True))
 
 
-class Sub(Binary):
+class Sub(Arithmetic):
     """y = a - b"""
 
     name = "sub"
@@ -85,7 +105,7 @@ class Sub(Binary):
         return du, dv
 
 
-class Mul(Binary):
+class Mul(Arithmetic):
     """y = a * b"""
 
     name = "mul"
@@ -178,12 +198,14 @@ class Compare(Op):
 
     @staticmethod
     def infer(attrs: Attributes, a: Type, b: Type) -> Type:
-        require_f32(a, b)
+        number_type(a, b)
         return Type(DType.U8, broadcast_shapes(a.shape, b.shape))
 
     @staticmethod
     def call(node: Node) -> Call:
-        return broadcast_call(node, f"whet_{node.op.name}_f32", "compare")
+        label = node.ins[0].type.dtype.label
+        source = "compare" if label == "f32" else "integer"
+        return broadcast_call(node, f"whet_{node.op.name}_{label}", source)
 
 
 class Gt(Compare):
@@ -233,9 +255,8 @@ class Where(Op):
 
     @staticmethod
     def infer(attrs: Attributes, c: Type, a: Type, b: Type) -> Type:
-        require_f32(a, b)
         require(c.dtype is DType.U8, f"the condition must be u8, not {c}")
-        return Type(DType.F32, broadcast_shapes(c.shape, a.shape, b.shape))
+        return Type(number_type(a, b), broadcast_shapes(c.shape, a.shape, b.shape))
 
     @staticmethod
     def ref(attrs: Attributes, c: Array, a: Array, b: Array) -> Array:
@@ -254,4 +275,6 @@ class Where(Op):
 
     @staticmethod
     def call(node: Node) -> Call:
-        return broadcast_call(node, "whet_where_f32", "where")
+        label = node.out.type.dtype.label
+        source = "where" if label == "f32" else "integer"
+        return broadcast_call(node, f"whet_where_{label}", source)

@@ -1,4 +1,5 @@
-"""Losses over class ids. Other losses are made of element-wise operators and reductions.
+"""Losses over class ids, and over probabilities that may be 0 or 1. Other losses are made of
+element-wise operators and reductions.
 
 Labels equal to `ignore_index` do not count; any other label outside 0..classes-1 is an error that
 the program reports before it computes anything.
@@ -11,8 +12,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Type, Value, f32
-from ._common import d, require, require_f32
+from ._common import d, require, require_f32, require_same
+from .binary import Mul, Sub
 from .linear import rows
+from .unary import Log
 
 
 @dataclass(frozen=True)
@@ -217,3 +220,62 @@ class CrossEntropyDx(Op):
     @staticmethod
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
         return ((0, 1),)
+
+
+class Bce(Op):
+    """y = -(t * log x + (1 - t) * log(1 - x)), the logarithms no less than -100"""
+
+    name = "bce"
+
+    @staticmethod
+    def infer(a: Attributes, x: Type, t: Type) -> Type:
+        require_f32(x, t)
+        require_same(x, t)
+        return x
+
+    @staticmethod
+    def ref(a: Attributes, x: Array, t: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            low, high = np.maximum(np.log1p(-x), -100), np.maximum(np.log(x), -100)
+        return (t - 1) * low - t * high
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy,), (x, t) = douts, node.ins
+        assert dy is not None
+        dx = b.emit(BceDx, dy, x, t, name=d(x)) if wants[0] else None
+        if not wants[1]:
+            return dx, None
+        rest = b.emit(Sub, b.const(np.float32(1), name="one"), x)
+        odds = b.emit(Sub, b.emit(Log, rest), b.emit(Log, x))
+        return dx, b.emit(Mul, dy, odds, name=d(t))
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        args = (node.out, *node.ins, node.out.type.elements)
+        return Call(f"whet_{node.op.name}_f32", args, "bce")
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return tuple((0, i) for i in range(len(node.ins)))
+
+
+class BceDx(Op):
+    """dx = dy * (x - t) / max(x * (1 - x), 1e-12): finite where x is 0 or 1"""
+
+    name = "bce_dx"
+
+    @staticmethod
+    def infer(a: Attributes, dy: Type, x: Type, t: Type) -> Type:
+        require_f32(dy, x, t)
+        require_same(dy, x, t)
+        return dy
+
+    @staticmethod
+    def ref(a: Attributes, dy: Array, x: Array, t: Array) -> Array:
+        return dy * (x - t) / np.maximum(x * (1 - x), 1e-12)
+
+    call = staticmethod(Bce.call)
+    inplace = staticmethod(Bce.inplace)

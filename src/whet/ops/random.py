@@ -1,4 +1,4 @@
-"""Dropout from a counter-based generator: the same bits from the same seed, everywhere.
+"""Dropout and random numbers from a counter: the same bits from the same seed, everywhere.
 
 The generator is Philox 4x32 with ten rounds (Salmon et al., "Parallel random numbers: as easy as
 1, 2, 3", 2011). Its state is two integers, (seed, step); element i of dropout site s in that step
@@ -8,6 +8,7 @@ pass: the mask is computed again.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,13 @@ def philox(seed: int, counter: tuple[Array, int, int, int]) -> Array:
     return np.stack(c, axis=-1).astype(np.uint32)
 
 
+def random_words(rng: Array, site: int, n: int) -> Array:
+    """The n words of a site in the step the generator is at."""
+    seed, step = (int(k) & 0xFFFFFFFF for k in rng)
+    blocks = np.arange(-(-n // 4), dtype=np.uint64)
+    return philox(seed, (blocks, site, step, 0)).reshape(-1)[:n]
+
+
 class Dropout(Op):
     """y = x / (1 - p) where a random word is at least p * 2^32, else 0"""
 
@@ -53,10 +61,7 @@ class Dropout(Op):
 
     @staticmethod
     def ref(a: Attrs, x: Array, rng: Array) -> Array:
-        seed, step = (int(k) & 0xFFFFFFFF for k in rng)
-        blocks = np.arange(-(-x.size // 4), dtype=np.uint64)
-        words = philox(seed, (blocks, a.site, step, 0)).reshape(-1)[: x.size]
-        keep = words.reshape(x.shape) >= threshold(a.p)
+        keep = random_words(rng, a.site, x.size).reshape(x.shape) >= threshold(a.p)
         scale = x.dtype.type(0 if a.p == 1 else 1 / (1 - a.p))
         return np.where(keep, x * scale, 0)
 
@@ -85,6 +90,33 @@ class Dropout(Op):
 def threshold(p: float) -> int:
     """Words below this are dropped; p = 1 keeps at most one word in 2^32, whose scale is 0."""
     return min(round(p * 2**32), 2**32 - 1)
+
+
+class Uniform(Op):
+    """y = random numbers, evenly spread over [0, 1): the upper 24 bits of each word / 2^24"""
+
+    name = "uniform"
+    differentiable = False
+
+    @dataclass(frozen=True)
+    class Attrs(Attributes):
+        shape: tuple[int, ...] = ()
+        site: int = 0
+
+    @staticmethod
+    def infer(a: Attrs, rng: Type) -> Type:
+        require(rng == Type(DType.I32, (2,)), f"the generator state is i32[2], not {rng}")
+        return Type(DType.F32, a.shape)
+
+    @staticmethod
+    def ref(a: Attrs, rng: Array) -> Array:
+        words = random_words(rng, a.site, math.prod(a.shape))
+        return ((words >> np.uint32(8)) * np.float64(2**-24)).reshape(a.shape)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        args = (node.out, *node.ins, node.out.type.elements, node.attrs.site)
+        return Call("whet_uniform_f32", args, "dropout")
 
 
 class RngNext(Op):

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, Node, Op, Struct, Type, Value
-from ._common import broadcast_shapes, collapse, d, padded, require, require_f32, strides
+from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
+from ._common import around, broadcast_shapes, collapse, d, padded, require, require_f32, strides
 
 
 @dataclass(frozen=True)
@@ -155,13 +155,13 @@ class Expand(Op):
 
     @staticmethod
     def infer(a: Attrs, x: Type) -> Type:
-        require_f32(x)
+        require(x.dtype is DType.F32 or a.scale == 1, f"{x} has no fractions to scale by")
         require(broadcast_shapes(x.shape, a.shape) == a.shape, f"{x} does not expand to {a.shape}")
         return Type(x.dtype, a.shape)
 
     @staticmethod
     def ref(a: Attrs, x: Array) -> Array:
-        return np.broadcast_to(x * x.dtype.type(a.scale), a.shape)
+        return np.broadcast_to(x if a.scale == 1 else x * x.dtype.type(a.scale), a.shape)
 
     @staticmethod
     def vjp(
@@ -178,7 +178,53 @@ class Expand(Op):
     @staticmethod
     def call(node: Node) -> Call:
         struct = reduce_struct(node.out.shape, node.ins[0].shape)
+        if node.out.type.dtype is not DType.F32:
+            kernel = f"whet_gather_x{node.out.type.dtype.size * 8}"
+            walk = Struct("whet_walk_t", struct.fields)
+            return Call(kernel, (node.out, *node.ins, 0, walk), "gather")
         return Call("whet_expand_f32", (node.out, *node.ins, node.attrs.scale, struct), "expand")
+
+
+class Cumsum(Op):
+    """y[..., j, ...] = the sum of x[..., i, ...] over i <= j along the axis; i >= j if reversed"""
+
+    name = "cumsum"
+
+    @dataclass(frozen=True)
+    class Attrs(Attributes):
+        axis: int = 0
+        reverse: bool = False
+
+    @staticmethod
+    def infer(a: Attrs, x: Type) -> Type:
+        require_f32(x)
+        require(0 <= a.axis < x.rank, f"axis {a.axis} out of range for {x}")
+        return x
+
+    @staticmethod
+    def ref(a: Attrs, x: Array) -> Array:
+        if a.reverse:
+            return np.flip(np.cumsum(np.flip(x, a.axis), axis=a.axis), a.axis)
+        return np.cumsum(x, axis=a.axis)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        a = node.attrs
+        dx = b.emit(Cumsum, douts[0], name=d(node.ins[0]), axis=a.axis, reverse=not a.reverse)
+        return (dx,)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        (x,), a = node.ins, node.attrs
+        args = (node.out, x, *around(x.shape, a.axis), int(a.reverse))
+        return Call("whet_cumsum_f32", args, "cumsum")
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),)
 
 
 def sum_to(b: Builder, grad: Value, like: Value) -> Value:

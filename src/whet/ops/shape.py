@@ -325,11 +325,91 @@ class TakeDx(Op):
         return dx.reshape(*dy.shape[: a.axis], a.size, *rest)
 
     @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None and node.attrs.skip < 0
+        dy, index = node.ins
+        return b.emit(Take, douts[0], index, name=d(dy), axis=node.attrs.axis), None
+
+    @staticmethod
     def call(node: Node) -> Call:
         dy, index = node.ins
         outer, n, inner = around(node.out.shape, node.attrs.axis)
         args = (node.out, dy, index, outer, n, inner, index.type.elements, node.attrs.skip)
         return Call("whet_take_dx_f32", args, "take")
+
+
+class TakeAlong(Op):
+    """y[..., j, ...] = x[..., index[..., j, ...], ...]: every place has an index of its own"""
+
+    name = "take_along"
+
+    @dataclass(frozen=True)
+    class Attrs(Attributes):
+        axis: int = 0
+
+    @staticmethod
+    def infer(a: Attrs, x: Type, index: Type) -> Type:
+        require(x.dtype is DType.F32 and index.dtype is DType.I32, f"takes f32 by i32, not {index}")
+        fits = index.rank == x.rank and all(
+            n == m for i, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if i != a.axis
+        )
+        require(fits, f"{index} differs from {x} along another axis than {a.axis}")
+        return Type(x.dtype, index.shape)
+
+    @staticmethod
+    def ref(a: Attrs, x: Array, index: Array) -> Array:
+        return np.take_along_axis(x, index.astype(np.int64), axis=a.axis)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        (x, index), axis = node.ins, node.attrs.axis
+        size = x.shape[axis]
+        return b.emit(TakeAlongDx, douts[0], index, name=d(x), axis=axis, size=size), None
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        (x, index), axis = node.ins, node.attrs.axis
+        args = (node.out, x, index, *around(x.shape, axis), index.shape[axis])
+        return Call("whet_take_along_f32", args, "take_along")
+
+    @staticmethod
+    def bounds(node: Node) -> dict[int, tuple[int, int]]:
+        return {1: (node.ins[0].shape[node.attrs.axis], 0)}
+
+
+class TakeAlongDx(Op):
+    """dx = 0, then dx[..., index[..., j, ...], ...] += dy[..., j, ...] for every j"""
+
+    name = "take_along_dx"
+
+    @dataclass(frozen=True)
+    class Attrs(Attributes):
+        axis: int = 0
+        size: int = 0
+
+    @staticmethod
+    def infer(a: Attrs, dy: Type, index: Type) -> Type:
+        require(dy.shape == index.shape, f"{dy} and {index} differ")
+        return Type(dy.dtype, (*dy.shape[: a.axis], a.size, *dy.shape[a.axis + 1 :]))
+
+    @staticmethod
+    def ref(a: Attrs, dy: Array, index: Array) -> Array:
+        outer, n, inner = around(dy.shape, a.axis)
+        dx = np.zeros((outer, a.size, inner), dy.dtype)
+        rows, columns = np.arange(outer)[:, None, None], np.arange(inner)
+        np.add.at(dx, (rows, index.reshape(outer, n, inner), columns), dy.reshape(outer, n, inner))
+        return dx.reshape(*dy.shape[: a.axis], a.size, *dy.shape[a.axis + 1 :])
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        (dy, index), axis = node.ins, node.attrs.axis
+        args = (node.out, dy, index, *around(node.out.shape, axis), index.shape[axis])
+        return Call("whet_take_along_dx_f32", args, "take_along")
 
 
 class Detach(Op):

@@ -100,6 +100,9 @@ def _kernel_object(source: Path, headers: bytes, compiler: Sequence[str], cwd: P
     if not target.exists():
         handle, partial = tempfile.mkstemp(dir=target.parent, suffix=".o")
         os.close(handle)
-        run([*compiler, "-c", str(source), "-o", partial], cwd)
-        os.replace(partial, target)
+        try:
+            run([*compiler, "-c", str(source), "-o", partial], cwd)
+            os.replace(partial, target)
+        finally:
+            Path(partial).unlink(missing_ok=True)
     return target

@@ -34,7 +34,7 @@ def attention(
         mask = None
     if mask is not None:
         scores = add_mask(m, scores, mask)
-    weights = dropout(m, softmax(m, scores, -1), dropout_p, dropout_p > 0)
+    weights = dropout(m, softmax(m, scores, -1), dropout_p)
     return matmul(m, weights, value)
 
 

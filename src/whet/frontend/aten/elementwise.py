@@ -80,15 +80,13 @@ def leaky_relu(m: Importer, x: Tensor, negative_slope: float = 0.01) -> Tensor:
 
 
 @aten("prelu.default")
-def prelu(m: Importer, x: Tensor, weight: Operand) -> Tensor:
-    """max(x, 0) - w * max(-x, 0), with w along the channel axis"""
-    w = m.tensor(weight)
-    if x.rank > 1 and math.prod(w.shape) > 1:
-        shape = (1, math.prod(w.shape)) + (1,) * (x.rank - 2)
+def prelu(m: Importer, x: Operand, weight: Operand) -> Tensor:
+    """x > 0 ? x : w * x, with w along the channel axis; the slope at 0 is w"""
+    t, w = m.tensor(x), m.tensor(weight)
+    if t.rank > 1 and math.prod(w.shape) > 1:
+        shape = (1, math.prod(w.shape)) + (1,) * (t.rank - 2)
         w = m.arranger.view(w, shape)
-    negative = m.emit(u.Relu, m.emit(u.Neg, floating(x), order=x.order).value, order=x.order)
-    positive = m.emit(u.Relu, x.value, order=x.order)
-    return binary(m, Sub, positive, binary(m, Mul, negative, w))
+    return where(m, binary(m, Gt, t, 0.0), t, binary(m, Mul, t, w))
 
 
 @aten("gelu.default")
@@ -156,7 +154,7 @@ def reciprocal(m: Importer, x: Tensor) -> Tensor:
 
 def aligned(m: Importer, *operands: Operand) -> tuple[list[Value], Order]:
     """All operands in one stored order, ready for an IR operator that broadcasts."""
-    tensors = [x for x in operands if isinstance(x, Tensor)]
+    tensors = [x for x in operands if isinstance(x, Tensor)] or [m.tensor(x) for x in operands]
     shapes = [tuple(x.shape) if isinstance(x, (Tensor, torch.Tensor)) else () for x in operands]
     rank = max(len(s) for s in shapes)
     leader = max(tensors, key=lambda t: (t.rank == rank, math.prod(t.shape), t.rank))
@@ -175,8 +173,15 @@ def aligned(m: Importer, *operands: Operand) -> tuple[list[Value], Order]:
     return values, order
 
 
+def real(m: Importer, x: Operand) -> Operand:
+    """What PyTorch's type promotion makes of an operand that meets floating-point numbers."""
+    if isinstance(x, torch.Tensor) and not x.is_floating_point():
+        return x.to(torch.float64)
+    return where(m, x, 1.0, 0.0) if isinstance(x, Tensor) and x.dtype is DType.U8 else x
+
+
 def binary(m: Importer, op: type[Op], a: Operand, b: Operand) -> Tensor:
-    values, order = aligned(m, a, b)
+    values, order = aligned(m, real(m, a), real(m, b))
     for value in values:
         if value.type.dtype is not DType.F32:
             raise Unsupported(f"arithmetic on {value.type} that depends on an input")
@@ -190,17 +195,17 @@ def scaled(m: Importer, x: Operand, alpha: float) -> Operand:
 
 
 @aten("add.Tensor", "add.Scalar")
-def add(m: Importer, a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
+def add(m: Importer, a: Operand, b: Operand, alpha: float = 1) -> Tensor:
     return binary(m, Add, a, scaled(m, b, alpha))
 
 
 @aten("sub.Tensor", "sub.Scalar")
-def sub(m: Importer, a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
+def sub(m: Importer, a: Operand, b: Operand, alpha: float = 1) -> Tensor:
     return binary(m, Sub, a, scaled(m, b, alpha))
 
 
 @aten("rsub.Tensor", "rsub.Scalar")
-def rsub(m: Importer, a: Operand, b: Operand, *, alpha: float = 1) -> Tensor:
+def rsub(m: Importer, a: Operand, b: Operand, alpha: float = 1) -> Tensor:
     return binary(m, Sub, b, scaled(m, a, alpha))
 
 
@@ -262,7 +267,7 @@ comparison("ne", Ne, swap=False)
 
 @aten("where.self", "where.ScalarOther", "where.ScalarSelf")
 def where(m: Importer, condition: Operand, a: Operand, b: Operand) -> Tensor:
-    values, order = aligned(m, condition, a, b)
+    values, order = aligned(m, condition, real(m, a), real(m, b))
     return m.emit(Where, *values, order=order)
 
 
@@ -271,47 +276,59 @@ def masked_fill(m: Importer, x: Operand, mask: Operand, value: Operand) -> Tenso
     return where(m, mask, value, x)
 
 
-@aten("_to_copy.default", "to.dtype", "type_as.default", "float.default")
-def to_copy(
-    m: Importer, x: Tensor, *args: Any, dtype: torch.dtype | None = None, **_: Any
-) -> Tensor:
-    wanted = next((a for a in args if isinstance(a, torch.dtype)), dtype)
-    if wanted is None or (wanted.is_floating_point and x.dtype is DType.F32):
+@aten("_to_copy.default")
+def to_copy(m: Importer, x: Tensor, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    if dtype is None or (dtype in (torch.float32, torch.float64) and x.dtype is DType.F32):
         return x
-    if not wanted.is_floating_point and wanted != torch.bool and x.dtype is DType.I32:
+    if dtype in (torch.int32, torch.int64) and x.dtype is DType.I32:
         return x
-    if wanted == torch.bool and x.dtype is DType.U8:
+    if dtype == torch.bool and x.dtype is DType.U8:
         return x
-    if wanted.is_floating_point and x.dtype is DType.U8:
+    if dtype in (torch.float32, torch.float64) and x.dtype is DType.U8:
         return where(m, x, 1.0, 0.0)
-    raise Unsupported(f"a conversion of {x.value.type} to {wanted}")
+    raise Unsupported(f"a conversion of {x.value.type} to {dtype}")
 
 
-@aten("zeros_like.default")
-def zeros_like(m: Importer, x: Tensor, **_: Any) -> torch.Tensor:
-    return torch.zeros(x.shape)
+TORCH_DTYPES = {DType.F32: torch.float64, DType.I32: torch.int64, DType.U8: torch.bool}
 
 
-@aten("ones_like.default")
-def ones_like(m: Importer, x: Tensor, **_: Any) -> torch.Tensor:
-    return torch.ones(x.shape)
+@aten("type_as.default")
+def type_as(m: Importer, x: Operand, other: Tensor | torch.Tensor) -> Tensor:
+    dtype = TORCH_DTYPES[other.dtype] if isinstance(other, Tensor) else other.dtype
+    return to_copy(m, m.tensor(x), dtype)
 
 
-@aten("full_like.default")
-def full_like(m: Importer, x: Tensor, value: float, **_: Any) -> torch.Tensor:
-    return torch.full(x.shape, float(value))
-
-
-@aten("new_zeros.default")
-def new_zeros(m: Importer, x: Tensor, size: tuple[int, ...], **_: Any) -> torch.Tensor:
-    return torch.zeros(size)
-
-
-@aten("new_ones.default")
-def new_ones(m: Importer, x: Tensor, size: tuple[int, ...], **_: Any) -> torch.Tensor:
-    return torch.ones(size)
+# Constants that have only their shape and type from an operand --------------------------------
 
 
 @aten("new_full.default")
-def new_full(m: Importer, x: Tensor, size: tuple[int, ...], value: float, **_: Any) -> torch.Tensor:
-    return torch.full(size, float(value))
+def new_full(
+    m: Importer, x: Tensor, size: tuple[int, ...], value: float, *,
+    dtype: torch.dtype | None = None, **_: Any,
+) -> torch.Tensor:  # fmt: skip
+    return torch.full(size, value, dtype=dtype or TORCH_DTYPES[x.dtype])
+
+
+@aten("new_zeros.default", "new_empty.default")
+def new_zeros(m: Importer, x: Tensor, size: tuple[int, ...], **kwargs: Any) -> torch.Tensor:
+    return new_full(m, x, size, 0, **kwargs)
+
+
+@aten("new_ones.default")
+def new_ones(m: Importer, x: Tensor, size: tuple[int, ...], **kwargs: Any) -> torch.Tensor:
+    return new_full(m, x, size, 1, **kwargs)
+
+
+@aten("full_like.default")
+def full_like(m: Importer, x: Tensor, value: float, **kwargs: Any) -> torch.Tensor:
+    return new_full(m, x, x.shape, value, **kwargs)
+
+
+@aten("zeros_like.default", "empty_like.default")
+def zeros_like(m: Importer, x: Tensor, **kwargs: Any) -> torch.Tensor:
+    return new_full(m, x, x.shape, 0, **kwargs)
+
+
+@aten("ones_like.default")
+def ones_like(m: Importer, x: Tensor, **kwargs: Any) -> torch.Tensor:
+    return new_full(m, x, x.shape, 1, **kwargs)

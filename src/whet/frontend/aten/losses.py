@@ -9,7 +9,7 @@ import torch
 from ...ir import DType, Op
 from ...ops import unary as u
 from ...ops.binary import Add, Mul, Sub
-from ...ops.loss import CrossEntropy, NllLoss
+from ...ops.loss import Bce, CrossEntropy, NllLoss
 from ...ops.reduce import Mean, Sum
 from ..importer import Importer, Operand, Unsupported, aten
 from ..tensor import Tensor, channels_last
@@ -153,15 +153,7 @@ def bce_with_logits(
 def bce(
     m: Importer, x: Operand, y: Operand, weight: Operand | None = None, reduction: int = MEAN
 ) -> Tensor:
-    """-(y log x + (1 - y) log(1 - x)), the logarithms no less than -100"""
-
-    def log(t: Operand) -> Tensor:
-        value = m.tensor(t)
-        raw = m.emit(u.Log, value.value, order=value.order)
-        return m.emit(u.Clamp, raw.value, order=raw.order, low=-100.0)
-
-    one_minus = binary(m, Mul, binary(m, Sub, 1.0, y), log(binary(m, Sub, 1.0, x)))
-    loss = negated(m, binary(m, Add, binary(m, Mul, y, log(x)), one_minus))
+    loss = binary(m, Bce, x, y)
     if weight is not None:
         loss = binary(m, Mul, loss, weight)
     return reduce_loss(m, loss, reduction)

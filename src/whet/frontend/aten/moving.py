@@ -19,31 +19,11 @@ from .elementwise import binary
 Ints = tuple[int, ...]
 
 
-@aten("view.default", "reshape.default", "_unsafe_view.default", "view_copy.default")
+@aten("view.default", "_unsafe_view.default", "view_copy.default")
 def view(m: Importer, x: Tensor, shape: Ints) -> Tensor:
     known = math.prod(n for n in shape if n != -1)
     sizes = tuple(math.prod(x.shape) // known if n == -1 else int(n) for n in shape)
     return m.arranger.view(x, sizes)
-
-
-@aten("flatten.using_ints")
-def flatten(m: Importer, x: Tensor, start: int = 0, end: int = -1) -> Tensor:
-    if x.rank == 0:
-        return m.arranger.view(x, (1,))
-    first, last = start % x.rank, end % x.rank
-    merged = math.prod(x.shape[first : last + 1])
-    return m.arranger.view(x, (*x.shape[:first], merged, *x.shape[last + 1 :]))
-
-
-@aten("unflatten.int")
-def unflatten(m: Importer, x: Tensor, dim: int, sizes: Ints) -> Tensor:
-    dim %= x.rank
-    return view(m, x, (*x.shape[:dim], *resolve_sizes(x.shape[dim], sizes), *x.shape[dim + 1 :]))
-
-
-def resolve_sizes(total: int, sizes: Ints) -> Ints:
-    known = math.prod(n for n in sizes if n != -1)
-    return tuple(total // known if n == -1 else n for n in sizes)
 
 
 @aten("squeeze.default", "squeeze.dim", "squeeze.dims")
@@ -72,24 +52,12 @@ def transpose(m: Importer, x: Tensor, a: int, b: int) -> Tensor:
     return m.arranger.permute(x, tuple(dims))
 
 
-@aten("t.default", "numpy_T.default")
+@aten("t.default")
 def t(m: Importer, x: Tensor) -> Tensor:
     return m.arranger.permute(x, tuple(reversed(range(x.rank))))
 
 
-@aten("movedim.intlist")
-def movedim(m: Importer, x: Tensor, source: Ints, destination: Ints) -> Tensor:
-    places = {d % x.rank: s % x.rank for s, d in zip(source, destination, strict=True)}
-    rest = iter(a for a in range(x.rank) if a not in places.values())
-    return m.arranger.permute(
-        x, tuple(places[i] if i in places else next(rest) for i in range(x.rank))
-    )
-
-
-@aten(
-    "clone.default", "contiguous.default", "alias.default", "lift_fresh_copy.default",
-    "positive.default",
-)  # fmt: skip
+@aten("clone.default", "alias.default", "lift_fresh_copy.default")
 def same(m: Importer, x: Tensor, *_: Any, **__: Any) -> Tensor:
     return x
 
@@ -111,13 +79,9 @@ def expand(m: Importer, x: Tensor, sizes: Ints, **_: Any) -> Tensor:
     return m.emit(Expand, full.value, order=full.order, shape=tuple(shape[a] for a in full.order))
 
 
-@aten("expand_as.default", "broadcast_to.default")
-def expand_as(m: Importer, x: Tensor, other: Any) -> Tensor:
-    return expand(m, x, tuple(other) if isinstance(other, tuple) else tuple(other.shape))
-
-
 @aten("broadcast_tensors.default")
 def broadcast_tensors(m: Importer, operands: tuple[Operand, ...]) -> tuple[Tensor, ...]:
+    """`F.mse_loss` and its relatives call it whatever the shapes."""
     tensors = [m.tensor(x) for x in operands]
     shape = tuple(torch.broadcast_shapes(*(t.shape for t in tensors)))
     return tuple(expand(m, t, shape) for t in tensors)
@@ -159,12 +123,6 @@ def slice_(
     return piece(m, x, dim, first, max(first, last), step)
 
 
-@aten("narrow.default")
-def narrow(m: Importer, x: Tensor, dim: int, start: int, length: int) -> Tensor:
-    start %= max(x.shape[dim], 1)
-    return piece(m, x, dim % x.rank, start, start + length)
-
-
 @aten("select.int")
 def select(m: Importer, x: Tensor, dim: int, index: int) -> Tensor:
     dim %= x.rank
@@ -173,7 +131,7 @@ def select(m: Importer, x: Tensor, dim: int, index: int) -> Tensor:
     return m.arranger.view(y, (*y.shape[:dim], *y.shape[dim + 1 :]))
 
 
-@aten("split.Tensor", "split_with_sizes.default", "split.sizes")
+@aten("split.Tensor", "split_with_sizes.default")
 def split(m: Importer, x: Tensor, sizes: int | Ints, dim: int = 0) -> tuple[Tensor, ...]:
     dim %= x.rank
     n = x.shape[dim]
@@ -181,11 +139,6 @@ def split(m: Importer, x: Tensor, sizes: int | Ints, dim: int = 0) -> tuple[Tens
         sizes = tuple(min(sizes, n - i) for i in range(0, n, sizes))
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return tuple(piece(m, x, dim, e - s, e) for s, e in zip(sizes, ends, strict=True))
-
-
-@aten("chunk.default")
-def chunk(m: Importer, x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    return split(m, x, -(-x.shape[dim] // chunks), dim)
 
 
 @aten("unbind.int")
@@ -370,16 +323,18 @@ def flip(m: Importer, x: Tensor, dims: Ints) -> Tensor:
 
 @aten("pixel_shuffle.default")
 def pixel_shuffle(m: Importer, x: Tensor, r: int) -> Tensor:
-    n, c, h, w = x.shape
-    split_ = m.arranger.view(x, (n, c // (r * r), r, r, h, w))
-    return m.arranger.view(permute(m, split_, (0, 1, 4, 2, 5, 3)), (n, c // (r * r), h * r, w * r))
+    *lead, c, h, w = x.shape
+    split_ = m.arranger.view(x, (math.prod(lead), c // (r * r), r, r, h, w))
+    moved = permute(m, split_, (0, 1, 4, 2, 5, 3))
+    return m.arranger.view(moved, (*lead, c // (r * r), h * r, w * r))
 
 
 @aten("pixel_unshuffle.default")
 def pixel_unshuffle(m: Importer, x: Tensor, r: int) -> Tensor:
-    n, c, h, w = x.shape
-    split_ = m.arranger.view(x, (n, c, h // r, r, w // r, r))
-    return m.arranger.view(permute(m, split_, (0, 1, 3, 5, 2, 4)), (n, c * r * r, h // r, w // r))
+    *lead, c, h, w = x.shape
+    split_ = m.arranger.view(x, (math.prod(lead), c, h // r, r, w // r, r))
+    moved = permute(m, split_, (0, 1, 3, 5, 2, 4))
+    return m.arranger.view(moved, (*lead, c * r * r, h // r, w // r))
 
 
 @aten("channel_shuffle.default")

@@ -80,16 +80,6 @@ def batch_statistics(
     return Tensor(y, order), mean, var
 
 
-@aten("batch_norm.default")
-def batch_norm(
-    m: Importer, x: Operand, w: Optional, b: Optional, mean: Optional, var: Optional,
-    training: bool, momentum: float, eps: float, cudnn: bool = False,
-) -> Tensor:  # fmt: skip
-    if training or mean is None or var is None:
-        return batch_statistics(m, x, w, b, eps)[0]
-    return batch_norm_frozen(m, x, w, b, mean, var, momentum, eps)[0]
-
-
 @aten("group_norm.default")
 def group_norm(
     m: Importer, x: Operand, groups: int, w: Optional = None, b: Optional = None,

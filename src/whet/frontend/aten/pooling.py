@@ -170,13 +170,6 @@ def upsample_bilinear2d(
     return resize(m, UpsampleBilinear, x, out, scales, align_corners)
 
 
-@aten("upsample_bilinear2d.default")
-def upsample_bilinear2d_default(
-    m: Importer, x: Operand, out: Any, align: bool, h: float | None = None, w: float | None = None
-) -> Tensor:
-    return resize(m, UpsampleBilinear, x, out, (h, w), align)
-
-
 @aten("upsample_linear1d.vec")
 def upsample_linear1d(m: Importer, x: Operand, out: Any, align: bool, scales: Any) -> Tensor:
     return resize(m, UpsampleBilinear, x, out, scales, align, 1)

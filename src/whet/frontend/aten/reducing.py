@@ -12,8 +12,8 @@ from ...ops.binary import Add, Mul, Sub
 from ...ops.random import Dropout
 from ...ops.reduce import Amax, Mean, Norm, Sum
 from ...ops.softmax import LogSoftmax, Softmax
-from ...ops.unary import Abs, Exp, Log, Neg, Sqrt
-from ..importer import Importer, Unsupported, aten
+from ...ops.unary import Abs, Exp, Log, Neg
+from ..importer import Handler, Importer, Operand, Unsupported, aten
 from ..tensor import Tensor
 from .elementwise import binary, floating
 
@@ -69,22 +69,37 @@ def vector_norm(
     raise Unsupported(f"a vector norm of order {ord}")
 
 
+def deviation(
+    m: Importer, x: Tensor, op: type[Op], dims: Dims, correction: float | None, keepdim: bool
+) -> tuple[Tensor, float]:
+    """x - mean, reduced, and what to divide its sum of squares by."""
+    centred = binary(m, Sub, x, reduced(m, Mean, x, dims, True))
+    squares = centred if op is Norm else binary(m, Mul, centred, centred)
+    y = reduced(m, op, squares, dims, keepdim)
+    n = math.prod(x.shape) // max(math.prod(y.shape), 1)
+    divisor = n - (1.0 if correction is None else correction)
+    if divisor <= 0:
+        raise Unsupported(f"a variance of {n} value(s) with a correction of {n - divisor:g}")
+    return y, divisor
+
+
 @aten("var.correction")
 def var(
     m: Importer, x: Tensor, dims: Dims = None, *, correction: float | None = None,
     keepdim: bool = False,
 ) -> Tensor:  # fmt: skip
-    deviation = binary(m, Sub, x, reduced(m, Mean, x, dims, True))
-    squares = binary(m, Mul, deviation, deviation)
-    y = reduced(m, Sum, squares, dims, keepdim)
-    n = math.prod(x.shape) // max(math.prod(y.shape), 1)
-    return binary(m, Mul, y, 1.0 / max(n - (1.0 if correction is None else correction), 0.0))
+    y, divisor = deviation(m, x, Sum, dims, correction, keepdim)
+    return binary(m, Mul, y, 1.0 / divisor)
 
 
 @aten("std.correction")
-def std(m: Importer, x: Tensor, dims: Dims = None, **kwargs: Any) -> Tensor:
-    y = var(m, x, dims, **kwargs)
-    return m.emit(Sqrt, y.value, order=y.order)
+def std(
+    m: Importer, x: Tensor, dims: Dims = None, *, correction: float | None = None,
+    keepdim: bool = False,
+) -> Tensor:  # fmt: skip
+    """A norm, because its gradient where all values are equal is 0, as PyTorch's is."""
+    y, divisor = deviation(m, x, Norm, dims, correction, keepdim)
+    return binary(m, Mul, y, 1.0 / math.sqrt(divisor))
 
 
 @aten("var_mean.correction")
@@ -94,6 +109,35 @@ def var_mean(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     spread = var(m, x, dims, correction=correction, keepdim=keepdim)
     return spread, reduced(m, Mean, x, dims, keepdim)
+
+
+@aten("std_mean.correction")
+def std_mean(
+    m: Importer, x: Tensor, dims: Dims = None, *, correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    spread = std(m, x, dims, correction=correction, keepdim=keepdim)
+    return spread, reduced(m, Mean, x, dims, keepdim)
+
+
+def unbiased(name: str, handler: Handler) -> None:
+    """The overloads that say `unbiased` where the newer ones say `correction`."""
+
+    @aten(f"{name}.dim")
+    def over_dims(
+        m: Importer, x: Tensor, dims: Dims, unbiased: bool = True, keepdim: bool = False
+    ) -> Any:
+        return handler(m, x, dims, correction=int(unbiased), keepdim=keepdim)
+
+    @aten(f"{name}.default")
+    def over_all(m: Importer, x: Tensor, unbiased: bool = True) -> Any:
+        return handler(m, x, None, correction=int(unbiased))
+
+
+unbiased("var", var)
+unbiased("std", std)
+unbiased("var_mean", var_mean)
+unbiased("std_mean", std_mean)
 
 
 @aten("logsumexp.default")
@@ -116,7 +160,7 @@ def detach(m: Importer, x: Tensor) -> Tensor:
     return m.emit(Detach, x.value, order=x.order)
 
 
-@aten("detach.default", "detach_.default")
+@aten("detach.default")
 def detach_handler(m: Importer, x: Tensor) -> Tensor:
     return detach(m, x)
 
@@ -124,35 +168,31 @@ def detach_handler(m: Importer, x: Tensor) -> Tensor:
 @aten("softmax.int", "_softmax.default")
 def softmax(m: Importer, x: Tensor, dim: int, *_: Any) -> Tensor:
     if x.rank == 0:
-        return softmax(m, m.arranger.view(x, (1,)), 0)
+        return m.arranger.view(softmax(m, m.arranger.view(x, (1,)), 0), ())
     return m.emit(Softmax, floating(x), order=x.order, axis=x.stored(dim))
 
 
 @aten("log_softmax.int", "_log_softmax.default")
 def log_softmax(m: Importer, x: Tensor, dim: int, *_: Any) -> Tensor:
+    if x.rank == 0:
+        return m.arranger.view(log_softmax(m, m.arranger.view(x, (1,)), 0), ())
     return m.emit(LogSoftmax, floating(x), order=x.order, axis=x.stored(dim))
 
 
 @aten("native_dropout.default")
-def native_dropout(m: Importer, x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor]:
-    return (dropout(m, x, p, bool(train)),)
+def native_dropout(m: Importer, x: Operand, p: float, train: bool | None = True) -> tuple[Tensor]:
+    return (dropout(m, m.tensor(x), p) if train else m.tensor(x),)
 
 
-@aten("dropout.default")
-def dropout(m: Importer, x: Tensor, p: float, train: bool) -> Tensor:
-    if not train or p == 0:
+def dropout(m: Importer, x: Tensor, p: float) -> Tensor:
+    if p == 0:
         return x
     rng, site = m.random_state()
     return m.emit(Dropout, floating(x), rng, order=x.order, p=float(p), site=site)
 
 
-@aten("feature_dropout.default")
-def feature_dropout(m: Importer, x: Tensor, p: float, train: bool) -> Tensor:
-    """One decision per image and channel."""
-    if not train or p == 0:
-        return x
-    ones = torch.ones(x.shape[:2] + (1,) * (x.rank - 2))
-    rng, site = m.random_state()
-    scale = m.tensor(ones)
-    mask = m.emit(Dropout, scale.value, rng, order=scale.order, p=float(p), site=site)
-    return binary(m, Mul, x, mask)
+@aten("bernoulli.p")
+def bernoulli(m: Importer, x: Operand, p: float = 0.5) -> Tensor:
+    """1 with probability p, else 0: what dropout makes of the constant p."""
+    assert isinstance(x, (Tensor, torch.Tensor))
+    return dropout(m, m.tensor(torch.full(tuple(x.shape), p, dtype=torch.float64)), 1 - p)

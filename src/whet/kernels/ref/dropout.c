@@ -30,6 +30,20 @@ void whet_dropout_f32(float *y, const float *x, const int32_t *rng, int32_t n, i
     }
 }
 
+/* formula    y[i] = the upper 24 bits of word i % 4 of block (i / 4, site, step), / 2^24
+ * shapes     y[n], rng[2] = (seed, step)
+ * aliasing   none
+ * rounding   exact
+ * workspace  none */
+void whet_uniform_f32(float *y, const int32_t *rng, int32_t n, int32_t site) {
+    for (int32_t i = 0; i < n; i += 4) {
+        uint32_t word[4] = {(uint32_t)i / 4, (uint32_t)site, (uint32_t)rng[1], 0};
+        philox(word, (uint32_t)rng[0]);
+        for (int32_t l = 0; l < whet_min(4, n - i); l++)
+            y[i + l] = (float)(word[l] >> 8) * (1.0f / 16777216.0f);
+    }
+}
+
 /* formula    next = (seed, step + 1)
  * shapes     next[2], rng[2]
  * aliasing   next = rng

@@ -1,0 +1,5 @@
+"""`python -m whet` is the command `whet`."""
+
+from .cli import main
+
+main()

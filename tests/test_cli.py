@@ -1,0 +1,226 @@
+"""The commands on tiny models: what they print, what they leave behind, and how they fail."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import whet
+from whet.cli import main
+from whet.text import parse_graph
+
+MODELS = """
+import torch
+from torch import nn
+
+def mlp():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+def convnet():
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.5),
+        nn.Linear(64, 2),
+    )
+
+def words():
+    return nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(20, 3))
+
+instance = mlp()
+number = 42
+
+def unsupported():
+    class Sorting(nn.Module):
+        def forward(self, x):
+            return torch.sort(x).values
+    return nn.Sequential(nn.Linear(4, 3), Sorting())
+
+def frozen():
+    return mlp().requires_grad_(False)
+
+def needs(argument):
+    return mlp()
+
+def nothing():
+    return None
+"""
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def models(tmp_path: Path, monkeypatch: Any) -> Path:
+    (tmp_path / "tiny_models.py").write_text(MODELS)
+    (tmp_path / "broken.py").write_text("import torch\nmodel = torch.nn.Linear(3)\n")
+    (tmp_path / "wrong_syntax.py").write_text("def model(:\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def command(models: Path, monkeypatch: Any, capsys: Any) -> Any:
+    def run(*args: str) -> Result:
+        monkeypatch.setattr(sys, "argv", ["whet", *args])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        printed = capsys.readouterr()
+        return Result(int(caught.value.code or 0), printed.out, printed.err)
+
+    return run
+
+
+def test_compile_writes_a_folder_that_builds_and_learns(command: Any, models: Path) -> None:
+    result = command("compile", "tiny_models.py:mlp", "-i", "2,4", "-o", "out", "--lr", "0.1")
+    assert result.code == 0, result.err
+    assert "67 parameters, 67 of them trained (4 tensors)" in result.out
+    assert re.search(r"arena +\d+ B +lower bound \d+ B", result.out)
+    files = len(list((models / "out").rglob("*.*"))) + 1  # and the Makefile
+    assert re.search(rf"wrote {files} files to out in \d+\.\d s", result.out)
+    assert "next: make -C out && out/net" in result.out
+    subprocess.run(["make", "-C", "out"], check=True, capture_output=True)
+    printed = subprocess.run(["out/net"], check=True, capture_output=True, text=True).stdout
+    losses = [float(word) for word in re.findall(r"loss (\S+)", printed)]
+    assert losses[-1] < 0.8 * losses[0]
+    assert "#define NET_LEARNING_RATE 0.1f" in (models / "out" / "model.h").read_text()
+
+
+def test_compile_takes_every_option(command: Any, models: Path) -> None:
+    result = command(
+        "compile", "tiny_models:convnet", "--input", "2,3,6,6", "--output", "deep/down/out",
+        "--optimizer", "adamw", "--lr", "0.001", "--weight-decay", "0.1", "--clip-norm", "1",
+        "--loss", "mse", "--train", "--accumulate", "--name", "eye",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    header = (models / "deep" / "down" / "out" / "model.h").read_text()
+    for entry in ("train_step", "gradients", "apply", "predict"):
+        assert f"eye_status_t eye_{entry}(eye_t *net" in header
+        assert re.search(rf"  {entry} +\d+ ", result.out)
+    assert "float _1_running_mean[4];" in header and "float _0_weight_square[108]" in header
+    source = (models / "deep" / "down" / "out" / "model.c").read_text()
+    assert "whet_adam_f32" in source and "whet_clip_scale_f32" in source
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "mse", "l1", "smooth-l1", "bce-with-logits",
+                                  "nll", "kl"])  # fmt: skip
+def test_every_loss_compiles(loss: str, command: Any, models: Path) -> None:
+    result = command("compile", "tiny_models.py:mlp", "-i", "2,4", "-o", loss, "--loss", loss)
+    assert result.code == 0, result.err
+    assert (models / loss / "model.c").exists()
+
+
+def test_ids_and_instances(command: Any) -> None:
+    result = command("compile", "tiny_models.py:words", "-i", "2,5:int", "-o", "out")
+    assert result.code == 0, result.err
+    assert "typedef int32_t net_input_t;" in Path("out/model.h").read_text()
+    result = command("ir", "tiny_models.py:instance", "-i", "2,4")
+    assert result.code == 0 and "%label : i32[2] label" in result.out
+
+
+def test_ir_prints_a_graph_that_can_be_read_back(command: Any) -> None:
+    result = command("ir", "tiny_models.py:mlp", "-i", "2,4")
+    assert result.code == 0
+    graph = parse_graph(result.out)
+    assert graph.name == "train_step" and str(graph) == result.out.strip()
+    assert "%0.weight.next, %0.weight.next.1 = sgd_momentum" in result.out
+    result = command("ir", "tiny_models.py:mlp", "-i", "2,4", "--entry", "predict")
+    assert parse_graph(result.out).name == "predict" and "sgd" not in result.out
+
+
+def test_check_compares_with_pytorch(command: Any) -> None:
+    result = command("check", "tiny_models.py:mlp", "-i", "2,4", "--steps", "3", "--lr", "0.05")
+    assert result.code == 0, result.err
+    assert "4 gradients" in result.out and "3 steps" in result.out
+    assert re.search(r"loss \d+\.\d+ -> \d+\.\d+", result.out)
+
+
+FAILURES = {
+    "no such file": (["nowhere.py:mlp"], "cannot import 'nowhere.py'"),
+    "no such module": (["no.such.module:mlp"], "cannot import 'no.such.module'"),
+    "no such name": (["tiny_models.py:resnet"], "'tiny_models.py' has no 'resnet'"),
+    "no name": (["tiny_models.py"], "'tiny_models.py' does not name a model"),
+    "wrong syntax": (["wrong_syntax.py:model"], "cannot import 'wrong_syntax.py'"),
+    "a file that fails": (["broken.py:model"], "cannot import 'broken.py'"),
+    "no model": (["tiny_models.py:nothing"], "gives a NoneType, not a torch.nn.Module"),
+    "a number": (["tiny_models.py:number"], "gives a int, not a torch.nn.Module"),
+    "a function that fails": (["tiny_models.py:needs"], "tiny_models.py:needs() failed"),
+    "unsupported": (["tiny_models.py:unsupported"], "1: aten.sort.default(float32[2, 3]): "),
+    "frozen": (["tiny_models.py:frozen"], "no parameter of the model requires a gradient"),
+    "not a shape": (["tiny_models.py:mlp", "-i", "2,x"], "'2,x' is not an input shape"),
+    "a size of zero": (["tiny_models.py:mlp", "-i", "0,4"], "'0,4' is not an input shape"),
+    "not a type": (["tiny_models.py:mlp", "-i", "2,4:half"], "'2,4:half' is not an input shape"),
+    "a shape that does not fit": (["tiny_models.py:mlp", "-i", "2,5"], "of shape (2, 5)"),
+    "too many inputs": (["tiny_models.py:mlp", "-i", "2,4", "-i", "2,4"], "the model itself fails"),
+    "negative rate": (["tiny_models.py:mlp", "--lr", "-1"], "Invalid learning rate: -1.0"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_failures_end_with_status_1_and_one_message(case: str, command: Any) -> None:
+    args, message = FAILURES[case]
+    shape = [] if "-i" in args else ["-i", "2,4"]
+    result = command("check", *args, *shape)
+    assert result.code == 1
+    assert result.err.startswith("whet: ") and message in result.err, result.err
+    assert "Traceback" not in result.err and result.out == ""
+    assert not Path("out").exists()
+
+
+def test_a_bad_name_and_a_file_in_the_way(command: Any) -> None:
+    args = ("compile", "tiny_models.py:mlp", "-i", "2,4", "-o", "out")
+    result = command(*args, "--name", "my net")
+    assert result.code == 1 and "'my net' is not a C identifier" in result.err
+    Path("out").write_text("in the way")
+    result = command(*args)
+    assert result.code == 1 and "cannot write the program to out" in result.err
+
+
+def test_an_unknown_entry_point(command: Any) -> None:
+    result = command("ir", "tiny_models.py:mlp", "-i", "2,4", "--entry", "backward")
+    assert result.code == 1 and "no entry point 'backward'" in result.err
+    assert "train_step, predict" in result.err
+
+
+@pytest.mark.parametrize(
+    "args",
+    [["frobnicate"], ["compile"], ["check", "m.py:m", "-i", "1", "--loss", "hinge"],
+     ["check", "m.py:m", "-i", "1", "--steps", "0"]],
+)  # fmt: skip
+def test_wrong_usage_ends_with_status_2(args: list[str], command: Any) -> None:
+    result = command(*args)
+    assert result.code == 2 and "Usage:" in result.err
+
+
+def python_m_whet(*args: str, code: str = "") -> subprocess.CompletedProcess[str]:
+    """The command as a user runs it, in a process of its own, after some Python if given."""
+    start = f"{code}\nimport runpy, sys; runpy.run_module('whet', run_name='__main__')"
+    command = ["-c", start] if code else ["-m", "whet"]
+    source = str(Path(whet.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, *command, *args], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": source, "NO_COLOR": "1"},
+    )  # fmt: skip
+
+
+def test_python_m_whet_lists_the_commands() -> None:
+    done = python_m_whet("--help")
+    assert done.returncode == 0
+    for word in ("compile", "check", "ir", "small C program"):
+        assert word in done.stdout
+
+
+def test_without_torch_the_command_says_what_it_needs(models: Path) -> None:
+    blocked = "import sys; sys.modules['torch'] = None"
+    done = python_m_whet("ir", "tiny_models.py:mlp", "-i", "2,4", code=blocked)
+    assert done.returncode == 1
+    assert "whet: compiling needs PyTorch, which is not installed" in done.stderr
+    assert "Traceback" not in done.stderr
