@@ -19,7 +19,7 @@ export PIP_ROOT_USER_ACTION := ignore
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.demo system-demo ## fine-tune a pretrained MobileNetV2 with the compiled C program (3 minutes)
+demo: $(VENV)/.demo system-demo ## fine-tune a pretrained MobileNetV2 with the compiled C program (about a minute)
 	@$(BIN)/python -m whet.demo
 
 test: lint system-test ## lint, then every test that is not marked slow

@@ -101,7 +101,7 @@ def all_samples() -> list[Sample]:
     s = Collector()
     for family in (unary, binary, reduce, linear, conv, pool, resize, norm, softmax, loss):
         family(s)
-    for family in (shape, random, update):
+    for family in (shape, integer, random, update):
         family(s)
     return s.samples
 
@@ -342,6 +342,42 @@ def shape(s: Collector) -> None:
         s.add("take", g.normal(*size), g.ids(size[axis], *index), axis=axis, skip=1)
 
 
+def integer(s: Collector) -> None:
+    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+        ((4, 37), (4, 37)),
+        ((2, 3, 5), (5,)),
+        ((6, 1), (1, 35)),
+        ((), (3, 4)),
+    ]
+    for a, b in pairs:
+        g = s.numbers(f"integer{a}")
+        for name in ("add", "sub", "mul", "gt", "ge", "eq", "ne"):
+            s.add(name, g.ids(5, *a) - np.int32(2), g.ids(5, *b) - np.int32(2))
+        s.add("where", g.bits(*a), g.ids(9, *b), g.ids(9))
+        s.add("and", g.bits(*a), g.bits(*b))
+        s.add("or", g.bits(*a), g.bits(*b))
+        s.add("not", g.bits(*a))
+    far = np.array([2**31 - 1, -(2**31), 65536, -7], np.int32)
+    for name in ("add", "sub", "mul"):
+        s.add(name, far, far[::-1].copy())
+    g = Numbers("integer")
+    s.add("cast", g.bits(3, 7), to="i32")
+    s.add("cast", g.ids(2**24, 33), to="f32")
+    odd = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 2.0**31, -(2.0**31), 1.9], np.float32)
+    s.add("cast", np.concatenate([odd, g.normal(25, scale=9)]), to="i32")
+    for name in ("argmax", "cumsum"):
+        for axis in (0, 1, 2):
+            s.add(name, g.halves(4, 5, 19), axis=axis)
+    s.add("argmax", np.array([1, np.nan, 5, np.nan], np.float32))
+    s.add("cumsum", g.normal(3, 33), axis=1, reverse=True)
+    for axis, count in [(0, 2), (1, 9), (2, 1)]:
+        size = [4, 5, 7]
+        index = [*size[:axis], count, *size[axis + 1 :]]
+        s.add("take_along", g.normal(*size), g.ids(size[axis], *index), axis=axis)
+    for of in (g.ids(9, 3, 1, 5), g.bits(1, 4, 1)):
+        s.add("expand", of, shape=(3, 4, 5))
+
+
 def random(s: Collector) -> None:
     for size, p, site, rng in [
         ((3, 7), 0.5, 0, (1, 0)),
@@ -351,6 +387,7 @@ def random(s: Collector) -> None:
     ]:
         state = np.array(rng, np.int32)
         s.add("dropout", s.numbers("dropout").normal(*size), state, p=p, site=site)
+        s.add("uniform", state, shape=size, site=site)
     s.add("rng_next", np.array([-5, 41], np.int32))
 
 

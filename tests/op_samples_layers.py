@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sampling import IMAGE, Samples, aten, bits, halves, normal, positive, spread
+from torch_oracle import EXACT
 
 # --- convolutions and matrix products
 
@@ -288,9 +289,10 @@ def activations(s: Samples) -> None:
         "leaky_relu": F.leaky_relu, "hardtanh": F.hardtanh,
     }  # fmt: skip
     for name, f in plain.items():
-        s.add(f"{name}.default", f, x)
-        s.add(f"{name}.default", f, halves(*IMAGE))
-        s.add(f"{name}.default", f, ())
+        exact = 1e-7 if name == "hardsigmoid" else EXACT  # PyTorch's slope is 1.0f / 6.0f
+        s.add(f"{name}.default", f, x, exact=exact)
+        s.add(f"{name}.default", f, halves(*IMAGE), exact=exact)
+        s.add(f"{name}.default", f, (), exact=exact)
     for name, g in {"log": torch.log, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt}.items():
         s.add(f"{name}.default", g, positive(3, 40))
         s.add(f"{name}.default", g, positive(*IMAGE))
@@ -352,9 +354,9 @@ def arithmetic(s: Samples) -> None:
             s.add(name, lambda x, g=g: g(x, 2), halves(3, 5))
         count, mask = torch.arange(1, 8), bits(5, 7)
         s.add(name, lambda x, y, g=g: g(x, y), halves(*IMAGE), count, kinds="ic")
-        s.add(name, lambda x, y, g=g: g(y, x), positive(*IMAGE), mask, kinds="ic")
-        if name not in ("div.Tensor", "sub.Tensor", "rsub.Tensor"):  # not defined for booleans
-            s.add(name, lambda x, g=g: g(x > 0, x), halves(*IMAGE))
+        if name not in ("sub.Tensor", "rsub.Tensor"):  # which refuse booleans
+            s.add(name, lambda x, y, g=g: g(y, x), positive(*IMAGE), mask, kinds="ic")
+            s.add(name, lambda x, g=g: g(x > 1, x), positive(*IMAGE))
     for alpha in (2, -0.5):
         for name in ("add.Tensor", "sub.Tensor", "rsub.Tensor"):
             for a, b in ((IMAGE, (6, 1, 1)), ((3, 5), (3, 5))):

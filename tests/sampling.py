@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torch_oracle import Case
+from torch_oracle import EXACT, Case
 
 aten = torch.ops.aten
 Operand = Tensor | tuple[int, ...]
@@ -30,15 +31,17 @@ class Samples:
         self.counts: dict[str, int] = {}
 
     def add(
-        self, handler: str, f: Callable[..., Any], *operands: Operand, kinds: str = ""
-    ) -> None:
+        self, handler: str, f: Callable[..., Any], *operands: Operand, kinds: str = "",
+        exact: float = EXACT,
+    ) -> None:  # fmt: skip
         count = self.counts[handler] = self.counts.get(handler, 0) + 1
         name = f"{handler}-{count}"
         generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
         tensors = tuple(
             x if isinstance(x, Tensor) else torch.randn(x, generator=generator) for x in operands
         )
-        self.cases.append(Case(name, f, tensors, kinds or usual_kinds(tensors), handler))
+        kinds = kinds or usual_kinds(tensors)
+        self.cases.append(Case(name, f, tensors, kinds, handler, exact))
 
 
 def usual_kinds(tensors: tuple[Tensor, ...]) -> str:
@@ -60,7 +63,7 @@ def placed(case: Case) -> Iterator[Case]:
         kinds = list(case.kinds)
         for rank, i in enumerate(floats):
             kinds[i] = way[min(rank, len(way) - 1)]
-        yield Case(f"{case.name}-{way}", case.f, case.tensors, "".join(kinds), case.handler)
+        yield replace(case, name=f"{case.name}-{way}", kinds="".join(kinds))
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

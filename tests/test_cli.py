@@ -119,7 +119,7 @@ def test_every_loss_compiles(loss: str, command: Any, models: Path) -> None:
 
 
 def test_ids_and_instances(command: Any) -> None:
-    result = command("compile", "tiny_models.py:words", "-i", "2,5:int", "-o", "out")
+    result = command("compile", "tiny_models.py:words", "-i", "2,5:7", "-o", "out")
     assert result.code == 0, result.err
     assert "typedef int32_t net_input_t;" in Path("out/model.h").read_text()
     result = command("ir", "tiny_models.py:instance", "-i", "2,4")

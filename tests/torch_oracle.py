@@ -9,6 +9,7 @@ with the same numbers to 1e-5. Both are relative errors of a whole tensor, |a - 
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from torch import nn
 
 import c_kernels
 from whet.autodiff import backward
+from whet.errors import UnsupportedOps
 from whet.frontend.importer import Imported, Importer
 from whet.frontend.tensor import Tensor
 from whet.frontend.torch import export
@@ -49,44 +51,51 @@ class Case:
     tensors: tuple[torch.Tensor, ...]
     kinds: str
     handler: str = ""  # the aten operator this is a sample of; must have been imported
+    exact: float = EXACT  # larger where PyTorch's own double precision contains a float constant
 
     def __post_init__(self) -> None:
         assert len(self.kinds) == len(self.tensors), f"{self.name}: {self.kinds}"
 
 
-class Module(nn.Module):
-    """All cases side by side."""
+class One(nn.Module):
+    """A case as a module; whatever is no input belongs to it."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.case = case
+        for i, (kind, tensor) in enumerate(zip(case.kinds, case.tensors, strict=True)):
+            if kind == "p":
+                self.register_parameter(f"x{i}", nn.Parameter(real(tensor, torch.float64)))
+            elif kind in "cs":
+                self.register_buffer(f"x{i}", real(tensor, torch.float64))
+
+    def forward(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        given = iter(inputs)
+        kinds = enumerate(self.case.kinds)
+        tensors = [next(given) if k in "id" else getattr(self, f"x{i}") for i, k in kinds]
+        return flat(self.case.f(*tensors))
+
+
+class Many(nn.Module):
+    """All cases side by side, as `case0`, `case1`, ..."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         super().__init__()
-        self.cases = cases
-        for name, kind, tensor in leaves(cases):
-            if kind == "p":
-                self.register_parameter(name, nn.Parameter(tensor))
-            elif kind in "cs":
-                self.register_buffer(name, tensor)
+        for k, case in enumerate(cases):
+            self.add_module(f"case{k}", One(case))
 
-    def forward(self, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        found: list[torch.Tensor] = []
-        given = iter(inputs)
-        for k, case in enumerate(self.cases):
-            tensors = [
-                next(given) if kind in "id" else getattr(self, leaf_name(k, i))
-                for i, kind in enumerate(case.kinds)
-            ]
-            found += flat(case.f(*tensors))
-        return tuple(found)
+    def forward(self, inputs: tuple[tuple[torch.Tensor, ...], ...]) -> tuple[torch.Tensor, ...]:
+        outputs = [module(*given) for module, given in zip(self.children(), inputs, strict=True)]
+        return tuple(t for listed in outputs for t in listed)
 
 
 def leaf_name(case: int, i: int) -> str:
-    return f"case{case}_{i}"
+    return f"case{case}.x{i}"
 
 
-def leaves(cases: Sequence[Case]) -> Iterator[tuple[str, str, torch.Tensor]]:
-    """Fresh copies in double precision: name, kind, tensor."""
-    for k, case in enumerate(cases):
-        for i, (kind, tensor) in enumerate(zip(case.kinds, case.tensors, strict=True)):
-            yield leaf_name(k, i), kind, real(tensor, torch.float64)
+def inputs_of(case: Case) -> tuple[torch.Tensor, ...]:
+    pairs = zip(case.kinds, case.tensors, strict=True)
+    return tuple(real(t, torch.float64) for kind, t in pairs if kind in "id")
 
 
 def real(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -176,8 +185,7 @@ def stored(tensor: torch.Tensor, order: tuple[int, ...]) -> Array:
 
 def import_cases(cases: Sequence[Case]) -> tuple[Imported, set[str]]:
     """Export and import all cases; also the aten operators whose handlers were called."""
-    inputs = tuple(t for _, kind, t in leaves(cases) if kind in "id")
-    exported = export(Module(cases), (inputs,))
+    exported = export(Many(cases), (tuple(inputs_of(case) for case in cases),))
     targets = {str(n.target) for n in exported.graph.nodes if n.op == "call_function"}
     return Importer(exported, {}).run(), {t.removeprefix("aten.") for t in targets}
 
@@ -258,7 +266,7 @@ def error_of(given: Array, right: Array) -> tuple[float, float]:
 def compare(
     case: Case, truth: Truth, given: dict[str, Array], precision: type[np.floating[Any]]
 ) -> None:
-    tolerance = EXACT if precision is np.float64 else CLOSE
+    tolerance = case.exact if precision is np.float64 else CLOSE
     single: dict[str, torch.Tensor | None] | None = None
     for what, right in truth.numbers():
         if right is None or right.numel() == 0:
@@ -284,33 +292,46 @@ def compare(
 
 @dataclass
 class Verdict:
+    """Of one case: nothing, or what is wrong with it, or what whet says it does not support."""
+
     case: Case
-    problem: Exception | None
+    problem: Exception | None = None
+    unsupported: str = ""
 
 
 def check(cases: Sequence[Case]) -> list[Verdict]:
-    """Run all cases together; where that fails, in halves, until each has its own verdict."""
+    """Run all cases together, but those that do not survive it apart from the others."""
     c_kernels.library()  # if the kernels do not compile, no case is to blame
+    if not cases:
+        return []
     try:
         truths = [torch_truth(case, torch.float64) for case in cases]
         subject = build(cases, truths)
         exact = subject.run(real=np.float64)
         single = subject.run(real=np.float32, execute=c_kernels.execute)
+    except UnsupportedOps as error:
+        found = dict(re.findall(r"case(\d+): (.*)", str(error)))
+        bad = [Verdict(cases[int(k)], unsupported=text) for k, text in found.items()]
+        return [*bad, *check([case for k, case in enumerate(cases) if str(k) not in found])]
     except Exception as error:
         if len(cases) > 1:
             half = len(cases) // 2
             return [*check(cases[:half]), *check(cases[half:])]
         return [Verdict(cases[0], error)]
-    found = []
-    for k, (case, truth) in enumerate(zip(cases, truths, strict=True)):
-        problem: Exception | None = None
-        try:
-            for numbers, precision in ((exact, np.float64), (single, np.float32)):
-                mine = {what: a for (case_, what), a in numbers.items() if case_ == k}
-                compare(case, truth, mine, precision)
-            if case.handler and case.handler not in subject.handlers:
-                raise Mismatch(f"{case.name}: no aten.{case.handler} in {subject.handlers}")
-        except Mismatch as error:
-            problem = error
-        found.append(Verdict(case, problem))
-    return found
+    return [
+        verdict(k, case, truths[k], subject, (exact, single)) for k, case in enumerate(cases)
+    ]
+
+
+def verdict(
+    k: int, case: Case, truth: Truth, subject: Subject, results: Sequence[dict[Any, Array]]
+) -> Verdict:
+    try:
+        for numbers, precision in zip(results, (np.float64, np.float32), strict=True):
+            mine = {what: a for (owner, what), a in numbers.items() if owner == k}
+            compare(case, truth, mine, precision)
+        if case.handler and case.handler not in subject.handlers:
+            raise Mismatch(f"{case.name}: no aten.{case.handler} among {subject.handlers}")
+    except Mismatch as error:
+        return Verdict(case, error)
+    return Verdict(case)

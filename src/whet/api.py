@@ -40,6 +40,7 @@ def compile(
     import torch
 
     check_name(name)
+    clip_norm = check_clip_norm(clip_norm)
     check_inputs(model, inputs)
     loss = loss if loss is not None else torch.nn.CrossEntropyLoss()
     optimizer = optimizer if optimizer is not None else default_optimizer(model)
@@ -48,7 +49,7 @@ def compile(
     entries: dict[str, Graph] = {"train_step": training.train_step(forward, imported.rules)}
     if accumulate:
         entries["gradients"] = training.gradients(forward, imported.rules)
-        entries["apply"] = training.apply(forward, imported.rules)
+        entries["apply"] = training.apply(forward, imported.rules, entries["gradients"])
     entries["predict"] = training.predict(imported.prediction.graph)
     return Program(
         name=name,
@@ -60,12 +61,30 @@ def compile(
     )
 
 
+C_TYPES = frozenset(
+    f"{word}_t"
+    for word in "size ptrdiff wchar max_align intptr uintptr intmax uintmax clock time div ldiv "
+    "lldiv fpos float double int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+)
+
+
 def check_name(name: str) -> None:
     if not isinstance(name, str) or not re.fullmatch(r"[a-z_]\w*", name, re.ASCII | re.IGNORECASE):
         raise FrontendError(
             f"the program's name {name!r} is not a C identifier",
             try_="letters, digits and underscores, and no digit first",
         )
+    if f"{name}_t" in C_TYPES:
+        raise FrontendError(
+            f"the program cannot be called {name!r}",
+            why=f"its struct would be {name}_t, which is a type of C's own headers",
+        )
+
+
+def check_clip_norm(limit: float | None) -> float | None:
+    if limit is not None and not 0 < float(limit) < float("inf"):
+        raise FrontendError(f"clip_norm={limit} limits nothing", try_="a number above 0, or None")
+    return None if limit is None else float(limit)
 
 
 class Source:

@@ -40,7 +40,7 @@ def check(program: Program, steps: int = 10) -> CheckReport:
     gradients jump; so what disagrees is tried again on other data, and a mistake disagrees always.
     """
     source: Source = program.source
-    random = "rng" in program.storage.state
+    random = program.rng is not None
     with without_dropout() if random else nullcontext():
         batches = Batches(source)
         exact = torch.float64 if runs(source, torch.float64, batches.draw()) else torch.float32
@@ -64,7 +64,7 @@ def check(program: Program, steps: int = 10) -> CheckReport:
 
 def _twin(program: Program) -> Program:
     """The same program with an entry point for its gradients, and without dropout."""
-    if "gradients" in program.entries and "rng" not in program.storage.state:
+    if "gradients" in program.entries and program.rng is None:
         return program
     source: Source = program.source
     model, loss, optimizer = copies(source)
@@ -117,9 +117,15 @@ def copies(source: Source) -> tuple[nn.Module, Any, torch.optim.Optimizer]:
     """Model, loss and optimizer of their own, with whatever drops at random in eval mode."""
     model, loss, optimizer = copy.deepcopy((source.model, source.loss, source.optimizer))
     for module in model.modules():
-        if "drop" in type(module).__name__.lower():
-            module.eval()
+        if isinstance(module, nn.modules.dropout._DropoutNd) or is_drop_path(module):
+            module.training = False
     return model, loss, optimizer
+
+
+def is_drop_path(module: nn.Module) -> bool:
+    """Stochastic depth, by the names its usual implementations have; they hold no layers."""
+    known = ("DropPath", "StochasticDepth", "DropBlock2d")
+    return type(module).__name__.endswith(known) and not list(module.children())
 
 
 class Reference:
@@ -236,8 +242,10 @@ class Batches:
     def like(self, x: torch.Tensor) -> torch.Tensor:
         if x.is_floating_point():
             return torch.randn(x.shape, generator=self.generator)
-        order = torch.randperm(x.numel(), generator=self.generator)
-        return x.reshape(-1)[order].reshape(x.shape)
+        if x.dtype == torch.bool:
+            return torch.rand(x.shape, generator=self.generator) < 0.5
+        low, high = int(x.min()), int(x.max())
+        return torch.randint(low, high + 1, x.shape, generator=self.generator, dtype=x.dtype)
 
     def target(self) -> torch.Tensor:
         if self.source.target is not None:

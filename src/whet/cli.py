@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
 import time
 from enum import StrEnum
@@ -51,7 +52,9 @@ ModelArg = Annotated[
 ]
 InputOpt = Annotated[
     list[str],
-    typer.Option("--input", "-i", help="shape with batch, as 1,3,128,128; ids as 1,16:int"),
+    typer.Option(
+        "--input", "-i", help="shape with batch, as 1,3,128,128; ids below 1000 as 1,16:1000"
+    ),
 ]
 OutOpt = Annotated[Path, typer.Option("--output", "-o", help="folder for the C program")]
 LossOpt = Annotated[LossName, typer.Option(help="what is minimised")]
@@ -176,19 +179,20 @@ def make_program(
 
 
 def example(text: str) -> torch.Tensor:
-    """`1,3,32,32` is a float tensor of that shape, `1,16:int` one of ids."""
+    """`1,3,32,32` is a float tensor of that shape, `1,16:1000` one of ids below 1000."""
     import torch
 
-    shape, _, kind = text.partition(":")
-    try:
-        sizes = tuple(int(n) for n in shape.split(","))
-    except ValueError:
-        sizes = ()
-    if not sizes or min(sizes) < 1 or kind not in ("", "float", "int"):
+    match = re.fullmatch(r"([1-9]\d*(?:,[1-9]\d*)*)(?::([1-9]\d*))?", text)
+    if match is None:
         raise FrontendError(
-            f"{text!r} is not an input shape", try_="--input 1,3,128,128 or --input 1,16:int"
+            f"{text!r} is not an input shape", try_="--input 1,3,128,128 or --input 1,16:1000"
         )
-    return torch.zeros(sizes, dtype=torch.int64) if kind == "int" else torch.randn(sizes)
+    sizes = tuple(int(n) for n in match[1].split(","))
+    if match[2] is None:
+        return torch.randn(sizes)
+    ids = torch.randint(0, int(match[2]), sizes)
+    ids.view(-1)[0] = int(match[2]) - 1  # the largest id is part of the example
+    return ids
 
 
 def load_model(spec: str) -> torch.nn.Module:

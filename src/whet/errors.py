@@ -3,7 +3,6 @@
 WhetError
 ├── FrontendError        the model cannot be brought in
 │   └── UnsupportedOps   it uses operators whet does not have; all of them are listed
-├── SchemeError          an update scheme names what the model does not have
 ├── ShapeError           an operator was given shapes or types that do not fit together
 ├── DataError            an array handed to a running program is not what the program expects
 ├── NotFinite            the loss became NaN or infinite; the step changed no parameter
@@ -49,10 +48,6 @@ class UnsupportedOps(FrontendError):
 
 class ShapeError(WhetError):
     code = "W201"
-
-
-class SchemeError(WhetError):
-    code = "W301"
 
 
 class DataError(WhetError):

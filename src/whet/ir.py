@@ -56,6 +56,9 @@ class Type:
         return f"{self.dtype.label}[{','.join(map(str, self.shape))}]"
 
 
+LARGEST = 2**31  # bytes of one array: kernels index with 32-bit integers
+
+
 def f32(*shape: int) -> Type:
     return Type(DType.F32, shape)
 
@@ -288,6 +291,11 @@ class Builder:
         packed = op.Attrs(**attrs)
         try:
             types = op.infer(packed, *(v.type for v in ins))
+            types = (types,) if isinstance(types, Type) else types
+            if any(t.elements == 0 for t in types):
+                raise ShapeError("the result has no elements")
+            if any(t.bytes >= LARGEST for t in types):
+                raise ShapeError("the result is larger than the 2 GiB that kernels can index")
         except ShapeError as error:
             operands = ", ".join(f"{v} : {v.type}" for v in ins)
             raise ShapeError(
@@ -295,7 +303,6 @@ class Builder:
             ) from None
         except TypeError as error:
             raise InternalError(f"{op.name} on {len(ins)} operands: {error}") from error
-        types = (types,) if isinstance(types, Type) else types
         base = name or self.scope + op.name
         names = [base] + [f"{base}.{i}" for i in range(1, len(types))]
         outs = tuple(Value(self.unique(n), t) for n, t in zip(names, types, strict=True))

@@ -151,10 +151,13 @@ def gradients(forward: Graph, training: Training) -> Graph:
     return b.finish(forward.outputs[:1])
 
 
-def apply(forward: Graph, training: Training) -> Graph:
-    """Update every parameter from its gradient buffer, times `scale`, and clear the buffers."""
+def apply(forward: Graph, training: Training, collected: Graph) -> Graph:
+    """Update every parameter from its gradient buffer, times `scale`, and clear the buffers.
+
+    `collected` is the entry point that fills the buffers.
+    """
     b = Builder("apply")
-    reached = {leaf.name for leaf, _ in gradients(forward, training).state}
+    reached = {leaf.name for leaf, _ in collected.state}
     pairs: list[tuple[Value, Value]] = []
     for leaf in forward.leaves:
         if leaf.role is Role.PARAM and f"{leaf.name}.grad" in reached:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..errors import InternalError
 from ..ir import Arg, Array, Call, DType, Graph, Node, Role, Struct, Type, Value
 from ..plan import Buffer, Plan
 from ..text import print_node
@@ -70,6 +71,15 @@ def call_text(function: str, args: Sequence[str], indent: str = "    ") -> list[
         *(f"{hang}{part}" for part in body[1:-1]),
         f"{hang}{body[-1]});",
     ]
+
+
+def number_text(x: int | float) -> str:
+    """An int or a float, exactly: NumPy's scalars are a mistake upstream, not to be guessed at."""
+    if type(x) is float:
+        return float_text(x)
+    if type(x) is int:
+        return str(x)
+    raise InternalError(f"a kernel argument is a {type(x).__name__}, neither int nor float")
 
 
 def float_text(x: float) -> str:
@@ -206,7 +216,7 @@ class EntryWriter:
             pointers = [self.argument(a) for a in arg]
             kind = "void *const" if isinstance(arg[0], Value) else "int32_t"
             return f"(const {kind}[]){{{', '.join(pointers)}}}"
-        return float_text(arg) if isinstance(arg, float) else str(int(arg))
+        return number_text(arg)
 
     def struct(self, struct: Struct) -> str:
         if struct not in self.structs:
@@ -280,7 +290,7 @@ def struct_text(name: str, struct: Struct) -> list[str]:
         if isinstance(value, tuple):
             text = "{" + ", ".join(map(str, value)) + "}"
         else:
-            text = float_text(value) if isinstance(value, float) else str(value)
+            text = number_text(value)
         parts.append(f".{key} = {text}")
     body = textwrap.wrap(
         ", ".join(p.replace(" ", "\0") for p in parts), WIDTH - 4, break_long_words=False
@@ -546,5 +556,7 @@ def main_c(prefix: str, template: str, plans: Mapping[str, Plan]) -> str:
     return template.replace("NET_", f"{prefix.upper()}_").replace("net_", f"{prefix}_")
 
 
-def makefile(prefix: str, template: str) -> str:
-    return template.replace("@name@", prefix)
+def makefile(prefix: str, template: str, kernels: Sequence[str]) -> str:
+    listed = " ".join(f"kernels/{name}.c" for name in kernels)
+    wrapped = " \\\n    ".join(textwrap.wrap(listed, WIDTH - 12))
+    return template.replace("@name@", prefix).replace("@kernels@", wrapped)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError, WhetError
 from ..ir import Graph, Type
+from ..ops.random import RngNext
 from ..plan import Plan, plan
 from . import c
 
@@ -60,6 +61,12 @@ class Program:
         return max(p.arena for p in self.plans.values())
 
     @property
+    def rng(self) -> str | None:
+        """The name of the random generator's state, if the program has one."""
+        nodes = self.entries["train_step"].nodes
+        return next((n.ins[0].name for n in nodes if n.op is RngNext), None)
+
+    @property
     def memory(self) -> dict[str, int]:
         """Bytes by kind: what lies in RAM (arena, trained, state) and in the image (frozen)."""
         store = self.storage
@@ -71,17 +78,24 @@ class Program:
             "frozen": sum(t.bytes for t in store.frozen.values()),
         }
 
-    @property
+    @functools.cached_property
     def fingerprint(self) -> int:
-        """Names and types of everything a checkpoint holds; a blob of another model differs."""
+        """A checksum of the model: what it computes and every frozen number in it.
+
+        A checkpoint carries it, so that another model's is refused. The initial values of what
+        trains are not part of it: those are what a checkpoint replaces.
+        """
         store = self.storage
-        text = ";".join(f"{n}:{t}" for n, t in (*store.params.items(), *store.state.items()))
-        return zlib.crc32(text.encode())
+        crc = zlib.crc32("\n".join(map(str, self.entries.values())).encode())
+        for name, kind in store.frozen.items():
+            crc = zlib.crc32(store.data[name].astype(kind.dtype.numpy).tobytes(), crc)
+        return crc
 
     @functools.cached_property
     def files(self) -> dict[str, bytes]:
         """The whole output folder by relative path. The same program gives the same bytes."""
         kernels = resources.files("whet") / "kernels"
+        used = c.used_kernels(self.plans.values())
         weights, blob = c.weights_c(self.name, self.storage)
         files = {
             "model.h": c.model_h(self.name, self.plans, self.storage, self.arena, self.lr),
@@ -89,12 +103,12 @@ class Program:
             "weights.h": c.weights_h(self.name, self.storage),
             "weights.c": weights,
             "main.c": c.main_c(self.name, (kernels / "main" / "host.c").read_text(), self.plans),
-            "Makefile": c.makefile(self.name, (kernels / "main" / "host.mk").read_text()),
+            "Makefile": c.makefile(self.name, (kernels / "main" / "host.mk").read_text(), used),
             "report.txt": self.report() + "\n",
         }
         for header in ("whet_kernels.h", "whet_inline.h"):
             files[f"kernels/{header}"] = (kernels / header).read_text()
-        for source in c.used_kernels(self.plans.values()):
+        for source in used:
             files[f"kernels/{source}.c"] = (kernels / "ref" / f"{source}.c").read_text()
         encoded = {name: text.encode() for name, text in files.items()}
         return encoded if blob is None else encoded | {"weights.bin": blob}
@@ -114,6 +128,9 @@ class Program:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if not path.exists() or path.read_bytes() != content:
                     path.write_bytes(content)
+            for stale in {*root.glob("kernels/*.[ch]"), *root.glob("weights.bin")}:
+                if str(stale.relative_to(root)) not in self.files:
+                    stale.unlink()
         except OSError as error:
             raise BuildError(
                 f"cannot write the program to {root}",

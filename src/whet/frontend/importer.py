@@ -92,6 +92,8 @@ class Importer:
         if isinstance(x, Tensor):
             return x
         if isinstance(x, torch.Tensor):
+            if x.numel() == 0:
+                raise Unsupported("a tensor without elements")
             return self.arranger.constant(x, order)
         return Tensor(self.b.const(np.float64(x)), ())
 
@@ -109,7 +111,7 @@ class Importer:
         """The generator's state, and the number of the site that asks."""
         if self.rng is None:
             self.rng = self.b.leaf("rng", Type(DType.I32, (2,)), Role.STATE, np.zeros(2))
-            self.orders["rng"] = (0,)
+            self.orders[self.rng.name] = (0,)
         self.sites += 1
         return self.rng, self.sites - 1
 
@@ -191,7 +193,7 @@ class Importer:
                 f"input {node.name!r} has dtype {value.dtype}; use float32, or integers for ids"
             )
         order = plain_order(value.ndim)
-        if role is Role.INPUT and value.ndim == 4 and dtype is DType.F32:
+        if value.ndim == 4 and dtype is DType.F32:
             order = channels_last(4)
         shape = tuple(int(value.shape[a]) for a in order)
         name = {Role.LABEL: "label", Role.INPUT: "input"}[role]
@@ -211,7 +213,7 @@ class Importer:
                 self.problems.append(problem(node, key, Unsupported(NO_OPERATOR)))
             return Poison()
         if node.target is operator.getitem:
-            return args[0][args[1]]
+            return self.item(node, *args)
         self.b.loc = location(node)
         self.name = value_name(node)
         random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
@@ -226,6 +228,16 @@ class Importer:
         except (Unsupported, ShapeError) as error:
             self.problems.append(problem(node, key, error))
             return Poison()
+
+    def item(self, node: FxNode, results: Any, i: int) -> Any:
+        """One of several results; handlers leave out those that only PyTorch's backward needs."""
+        if i < len(results) and results[i] is not None:
+            return results[i]
+        maker = node.args[0]
+        if node.users and isinstance(maker, FxNode):
+            key = str(maker.target).removeprefix("aten.")
+            self.problems.append(problem(maker, key, Unsupported(f"the use of its result {i}")))
+        return Poison()
 
     def resolve(self, x: Any) -> Any:
         if isinstance(x, FxNode):

@@ -54,7 +54,13 @@ def training_of(
         scale = float(group["lr"]) / base if base else 1.0
         for param in group["params"]:
             name = names.get(id(param))
-            if name is None or not param.requires_grad:
+            if name is None:
+                raise FrontendError(
+                    f"the optimizer holds a parameter of shape {tuple(param.shape)} that is not "
+                    "the model's",
+                    try_="build it from model.parameters(); a loss with parameters is not trained",
+                )
+            if name not in orders or not param.requires_grad:  # an empty one is not imported
                 continue
             state = optimizer.state.get(param, {})
             moments, step = _moments(state, orders[name]), float(state.get("step", 0.0))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..errors import ShapeError
 from ..ir import Array, Builder, DType, Role, Type, Value
 from ..ops.shape import Reshape, Transpose
 
@@ -62,6 +63,9 @@ def numpy_of(tensor: torch.Tensor) -> Array:
     if t.is_floating_point():
         wide = t if t.dtype == torch.float64 else t.to(torch.float32)
         return np.asarray(wide.contiguous().numpy())
+    limits = torch.iinfo(torch.int32)
+    if t.numel() and (t.min() < limits.min or t.max() > limits.max):
+        raise ShapeError(f"a constant holds {int(t.max())}, which no 32-bit integer does")
     return np.asarray(t.numpy().astype(np.int32))
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
+from io import StringIO
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -82,20 +85,48 @@ def main_output(output: Any) -> torch.Tensor:
 
 
 def export(module: nn.Module, args: tuple[Any, ...]) -> ExportedProgram:
-    log = logging.getLogger("torch.export")
-    level = log.level
-    log.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with quietly(), patch.object(torch, "rand", chance(torch.rand)):
             program = torch.export.export(module, args, strict=False)
             return program.run_decompositions(decompositions())
     except FrontendError:
         raise
     except Exception as error:
         raise export_error(error) from error
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without PyTorch's remarks on tracing: our errors say what matters."""
+    log = logging.getLogger("torch.export")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
     finally:
         log.setLevel(level)
+
+
+class Chance:
+    """`torch.rand([])`, by which models decide in Python whether to leave out a layer."""
+
+    def __lt__(self, probability: float) -> bool:
+        if probability > 0:
+            raise FrontendError(
+                f"the model leaves out layers at random (with probability {probability:g})",
+                why="a compiled program does the same calls in every step",
+                try_="set layerdrop to 0",
+            )
+        return False
+
+
+def chance(rand: Callable[..., Any]) -> Callable[..., Any]:
+    def draw(*size: Any, **kwargs: Any) -> Any:
+        return rand(*size, **kwargs) if any(size) or kwargs else Chance()
+
+    return draw
 
 
 def decompositions() -> dict[Any, Any]:
@@ -107,7 +138,7 @@ def decompositions() -> dict[Any, Any]:
 def export_error(error: Exception) -> FrontendError:
     text = str(error).strip()
     first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
-    words = ("data-dependent", "GuardOnDataDependent", "Could not guard", "unbacked", "u0")
+    words = ("data-dependent", "GuardOnDataDependent", "Could not guard", "unbacked")
     kind = type(error).__name__
     if kind.startswith("GuardOnDataDependent") or any(w in text for w in words):
         return FrontendError(
@@ -202,6 +233,13 @@ def check_inputs(model: nn.Module, inputs: Any) -> None:
             why=f"got {type(inputs).__name__}",
             try_="compile(model, (torch.randn(1, 3, 128, 128),), ...)",
         )
+    for name, module in model.named_modules():
+        cumulative = getattr(module, "momentum", 0.1) is None and module.training
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and cumulative:
+            raise FrontendError(
+                f"batch norm {name!r} averages its statistics over all steps (momentum=None)",
+                try_="give it a momentum such as 0.1, or put it in eval mode",
+            )
     for name, p in model.named_parameters():
         if p.dtype != torch.float32:
             raise FrontendError(

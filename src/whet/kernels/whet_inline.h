@@ -291,7 +291,8 @@ static inline whet_span_t whet_span(int32_t i, int32_t size, int32_t kernel, int
 
 /* Window i of `out` that divide the axis evenly. */
 static inline whet_span_t whet_share(int32_t i, int32_t size, int32_t out) {
-    const int32_t first = i * size / out, end = ((i + 1) * size + out - 1) / out;
+    const int32_t first = (int32_t)((int64_t)i * size / out);
+    const int32_t end = (int32_t)(((int64_t)(i + 1) * size + out - 1) / out);
     const whet_span_t v = {first, end - first, 1, 0};
     return v;
 }

@@ -191,7 +191,7 @@ void whet_amax_f32(float *y, const float *x, int32_t outputs, int32_t count,
                    const whet_reduce_t *d);
 /* y[outer,inner] = the first place of the largest along the middle axis of x[outer,n,inner] */
 void whet_argmax_f32(int32_t *y, const float *x, int32_t outer, int32_t n, int32_t inner);
-/* y = sums of x[outer,n,inner] up to, or if reverse from, each place of the middle axis. In place. */
+/* y = sums of x[outer,n,inner] up to, or if reverse from, each place of that axis. In place. */
 void whet_cumsum_f32(float *y, const float *x, int32_t outer, int32_t n, int32_t inner,
                      int32_t reverse);
 /* y = sqrt(sum of squares) */

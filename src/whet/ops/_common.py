@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..errors import ShapeError
-from ..ir import Array, DType, Type, Value
+from ..ir import DType, Type, Value
 
 MAX_RANK = 8  # of any value a broadcasting or transposing kernel sees
 
@@ -74,7 +74,3 @@ def collapse(
             axes.append((n, here))
     axes = axes or [(1, [0] * len(steps))]
     return tuple(n for n, _ in axes), [tuple(a[1][k] for a in axes) for k in range(len(steps))]
-
-
-def numpy_tuple(*arrays: Array) -> tuple[Array, ...]:
-    return arrays

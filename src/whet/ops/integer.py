@@ -132,6 +132,4 @@ class Argmax(Op):
     @staticmethod
     def call(node: Node) -> Call:
         (x,) = node.ins
-        return Call(
-            "whet_argmax_f32", (node.out, x, *around(x.shape, node.attrs.axis)), "argmax"
-        )
+        return Call("whet_argmax_f32", (node.out, x, *around(x.shape, node.attrs.axis)), "argmax")

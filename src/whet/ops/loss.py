@@ -254,8 +254,8 @@ class Bce(Op):
 
     @staticmethod
     def call(node: Node) -> Call:
-        args = (node.out, *node.ins, node.out.type.elements)
-        return Call(f"whet_{node.op.name}_f32", args, "bce")
+        n = node.out.type.elements
+        return Call(f"whet_{node.op.name}_f32", (node.out, *node.ins, n), "bce")
 
     @staticmethod
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:

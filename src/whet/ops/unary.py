@@ -469,6 +469,18 @@ class Pow(Unary):
         return a.exponent * np.power(x, a.exponent - 1)
 
 
+class Floor(Unary):
+    """y = the largest whole number that is not above x; flat, so it passes no gradient"""
+
+    name = "floor"
+    differentiable = False
+    vjp = staticmethod(Op.vjp)
+
+    @staticmethod
+    def ref(a: Attributes, x: Array) -> Array:
+        return np.floor(x)
+
+
 class Neg(Unary):
     """y = -x"""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -38,6 +40,7 @@ def find_compiler() -> list[str]:
     )
 
 
+@functools.cache
 def cache_folder() -> Path:
     """Where compiled kernels are kept between runs; a private temporary folder if need be."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -49,6 +52,11 @@ def cache_folder() -> Path:
     except OSError:
         pass
     return Path(tempfile.mkdtemp(prefix="whet-"))
+
+
+@functools.cache
+def version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
 
 
 def run(command: Sequence[str], cwd: Path) -> None:
@@ -95,7 +103,9 @@ def build(program: Program, folder: Path, flags: Sequence[str] = FAST) -> Path:
 
 
 def _kernel_object(source: Path, headers: bytes, compiler: Sequence[str], cwd: Path) -> Path:
-    key = hashlib.sha256(headers + source.read_bytes() + "\0".join(compiler).encode())
+    # -march=native means something else on every machine and to every version of the compiler.
+    words = "\0".join((platform.node(), version(compiler[0]), *compiler)).encode()
+    key = hashlib.sha256(headers + source.read_bytes() + words)
     target = cache_folder() / f"{source.stem}-{key.hexdigest()[:24]}.o"
     if not target.exists():
         handle, partial = tempfile.mkstemp(dir=target.parent, suffix=".o")

@@ -60,13 +60,14 @@ class Trainer:
     def arrays(self) -> dict[str, Array]:
         """Trained parameters and running statistics as NumPy arrays, by PyTorch's names."""
         names = [*self.program.storage.params, *self.program.storage.state]
-        return {n: self._get(n) for n in names if n in self.program.tensors}
+        wanted = [n for n in names if n in self.program.tensors and n != self.program.rng]
+        return {n: self._get(n) for n in wanted}
 
     def state_dict(self) -> dict[str, Any]:
         """What `model.load_state_dict(..., strict=False)` takes."""
         import torch
 
-        return {n: torch.from_numpy(a.copy()) for n, a in self.arrays().items() if n != "rng"}
+        return {n: torch.from_numpy(a.copy()) for n, a in self.arrays().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Set trained parameters and running statistics by name; other names are passed over."""
@@ -87,8 +88,10 @@ class Trainer:
 
     def seed(self, seed: int) -> None:
         """Restart the random numbers of dropout; equal seeds give equal training."""
-        if "rng" in self.program.storage.state:
-            self._view("rng")[:] = np.array([seed & 0xFFFFFFFF, 0], np.uint32).view(np.int32)
+        if self.program.rng is not None:
+            self._view(self.program.rng)[:] = np.array([seed & 0xFFFFFFFF, 0], np.uint32).view(
+                np.int32
+            )
 
     def save(self, path: str | Path | None = None) -> bytes:
         """Trained parameters and state as a checkpoint, also written to `path` if given."""
@@ -198,7 +201,10 @@ class Trainer:
         if name == "OK":
             return
         if name == "BAD_INDEX":
-            raise DataError("a label or id is out of range", at=where, why=ranges(feed or {}))
+            graph = self.program.entries[where]
+            raise DataError(
+                "a label or id is out of range", at=where, why=ranges(graph, feed or {})
+            )
         if name == "NOT_FINITE":
             raise NotFinite(
                 f"the loss is {float(outs[0])}",
@@ -209,12 +215,22 @@ class Trainer:
         raise CheckpointError(f"the checkpoint is refused: {dict(STATUSES)[name]}", at=where)
 
 
-def ranges(feed: Mapping[str, Array]) -> list[str]:
+def ranges(graph: Graph, feed: Mapping[str, Array]) -> list[str]:
+    """What each array of ids holds, and what the program allows."""
+    allowed = {
+        node.ins[k].name: f"; allowed are 0 to {limit - 1}" + ignored(exempt)
+        for node in graph.nodes
+        for k, (limit, exempt) in node.op.bounds(node).items()
+    }
     return [
-        f"{name} holds {int(a.min())} to {int(a.max())}"
+        f"{name} holds {int(a.min())} to {int(a.max())}{allowed.get(name, '')}"
         for name, a in feed.items()
         if a.dtype == np.int32
     ]
+
+
+def ignored(exempt: int) -> str:
+    return f", and {exempt} to be ignored" if exempt < 0 else ""
 
 
 def to_numpy(x: Any) -> Array:

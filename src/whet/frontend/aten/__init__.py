@@ -1,14 +1,27 @@
 """Handlers for aten operators, by family. Importing this package registers all of them."""
 
-from . import attention, convolution, elementwise, losses, moving, normalising, pooling, reducing
+from . import (
+    attention,
+    convolution,
+    elementwise,
+    integers,
+    losses,
+    moving,
+    normalising,
+    pooling,
+    recurrent,
+    reducing,
+)
 
 __all__ = [
     "attention",
     "convolution",
     "elementwise",
+    "integers",
     "losses",
     "moving",
     "normalising",
     "pooling",
+    "recurrent",
     "reducing",
 ]

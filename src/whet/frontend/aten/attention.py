@@ -6,13 +6,17 @@ import math
 
 import torch
 
+from ...ir import DType
 from ...ops.binary import Add, Mul
 from ..importer import Importer, Operand, aten
 from ..tensor import Tensor
 from .convolution import matmul
-from .elementwise import binary, where
+from .elementwise import binary, kind, where
+from .integers import any_
 from .moving import expand, transpose, unsqueeze
 from .reducing import dropout, softmax
+
+LOWEST = torch.finfo(torch.float32).min  # a score whose weight is exactly 0 beside any other
 
 
 @aten("scaled_dot_product_attention.default")
@@ -28,20 +32,33 @@ def attention(
     scores = matmul(m, binary(m, Mul, query, factor), transpose(m, key, -2, -1))
     if is_causal:
         mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-    if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
-        mask = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
-    if isinstance(mask, torch.Tensor) and not mask.any():
-        mask = None
-    if mask is not None:
-        scores = add_mask(m, scores, mask)
-    weights = dropout(m, softmax(m, scores, -1), dropout_p)
-    return matmul(m, weights, value)
+    weights = softmax(m, scores, -1) if mask is None else masked_softmax(m, scores, mask)
+    return matmul(m, dropout(m, weights, dropout_p), value)
 
 
-def add_mask(m: Importer, scores: Tensor, mask: Operand) -> Tensor:
-    if isinstance(mask, Tensor) and mask.dtype.label == "u8":
-        return where(m, mask, scores, -math.inf)
-    return binary(m, Add, scores, mask)
+def masked_softmax(m: Importer, scores: Tensor, mask: Operand) -> Tensor:
+    """A query that may attend to nothing gets weights of 0, as PyTorch has it."""
+    if isinstance(mask, torch.Tensor):
+        nothing = mask.all() if mask.dtype == torch.bool else not mask.any()
+        if nothing:
+            return softmax(m, scores, -1)
+    if kind(mask) is DType.F32:
+        return additive_softmax(m, scores, mask)
+    if isinstance(mask, torch.Tensor) and mask.any(-1).all():
+        return softmax(m, binary(m, Add, scores, (~mask).double() * LOWEST), -1)
+    weights = softmax(m, where(m, mask, scores, LOWEST), -1)
+    return where(m, any_(m, m.tensor(mask), -1, keepdim=True), weights, 0.0)
+
+
+def additive_softmax(m: Importer, scores: Tensor, mask: Operand) -> Tensor:
+    """A mask of numbers to add; a row of -inf allows nothing, as a row of False would."""
+    if isinstance(mask, torch.Tensor):
+        allowed = mask > -math.inf
+        if allowed.any(-1).all():
+            return softmax(m, binary(m, Add, scores, mask), -1)
+        finite = mask.masked_fill(~allowed, 0.0)
+        return masked_softmax(m, binary(m, Add, scores, finite), allowed)
+    return softmax(m, binary(m, Add, scores, mask), -1)
 
 
 def repeat_heads(m: Importer, x: Tensor, heads: int) -> Tensor:

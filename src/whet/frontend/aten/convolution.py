@@ -12,6 +12,7 @@ from ...ops.binary import Add, Mul
 from ...ops.conv import Conv2d, Conv2dDx, Depthwise
 from ...ops.linear import Bmm, Linear
 from ...ops.reduce import Expand
+from ...ops.shape import Pad
 from ..importer import Importer, Operand, Unsupported, aten, is_depthwise, weight_order
 from ..tensor import Tensor, channels_last, plain_order
 from .elementwise import binary, scaled
@@ -110,19 +111,25 @@ def transposed(
     m: Importer, x: Operand, w: Operand, bias: Operand | None, stride: Any, padding: Any,
     extra: Any, groups: int, dilation: Any, space: int,
 ) -> Tensor:  # fmt: skip
-    """A transposed convolution is the input gradient of a convolution."""
+    """A transposed convolution is the input gradient of a convolution.
+
+    Output padding takes from the padding at the far end; beyond it no input reaches.
+    """
     value, unbatched = images(m, x, space)
     weight = weights(m, w, space)
-    (sh, sw), (ph, pw) = both(stride, space), both(padding, space, 0)
-    (dh, dw), (eh, ew) = both(dilation, space), both(extra, space, 0)
-    _, h, width, _ = value.shape
-    _, kh, kw, _ = weight.shape
-    size = (
-        (h - 1) * sh - 2 * ph + dh * (kh - 1) + eh + 1,
-        (width - 1) * sw - 2 * pw + dw * (kw - 1) + ew + 1,
-    )
-    attrs = dict(stride=(sh, sw), pad=(ph, pw, ph, pw), dilation=(dh, dw), groups=groups)
-    y = m.emit(Conv2dDx, value, weight, order=channels_last(4), size=size, **attrs)
+    low, more = both(padding, space, 0), both(extra, space, 0)
+    steps, holes = both(stride, space), both(dilation, space)
+    high, size, missing = [0, 0], [0, 0], [0, 0]
+    for a in range(2):
+        high[a], beyond = max(low[a] - more[a], 0), max(more[a] - low[a], 0)
+        missing[a] = max(beyond - steps[a] + 1, 0)
+        reach = holes[a] * (weight.shape[1 + a] - 1) + 1
+        size[a] = (value.shape[1 + a] - 1) * steps[a] + reach - low[a] - high[a]
+        size[a] += beyond - missing[a]
+    attrs = dict(stride=steps, pad=(*low, *high), dilation=holes, groups=groups)
+    y = m.emit(Conv2dDx, value, weight, order=channels_last(4), size=(*size,), **attrs)
+    if any(missing):
+        y = m.emit(Pad, y.value, order=y.order, low=(0,) * 4, high=(0, *missing, 0))
     if bias is not None:
         y = m.emit(Add, y.value, m.plain(bias), order=channels_last(4))
     return result(m, y, space, unbatched)

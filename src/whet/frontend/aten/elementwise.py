@@ -10,8 +10,9 @@ import torch
 from ...ir import DType, Op, Value
 from ...ops import unary as u
 from ...ops.binary import Add, Div, Eq, Ge, Gt, Maximum, Mul, Ne, Sub, Where
+from ...ops.integer import And, Cast, Or
 from ..importer import Importer, Operand, Unsupported, aten
-from ..tensor import Order, Tensor
+from ..tensor import Order, Tensor, ir_dtype
 
 
 def simple(name: str, op: type[Op]) -> None:
@@ -35,6 +36,7 @@ for _name, _op in {
     "sin.default": u.Sin,
     "cos.default": u.Cos,
     "erf.default": u.Erf,
+    "floor.default": u.Floor,
     "neg.default": u.Neg,
 }.items():
     simple(_name, _op)
@@ -177,21 +179,56 @@ def real(m: Importer, x: Operand) -> Operand:
     """What PyTorch's type promotion makes of an operand that meets floating-point numbers."""
     if isinstance(x, torch.Tensor) and not x.is_floating_point():
         return x.to(torch.float64)
+    if isinstance(x, Tensor) and x.dtype is DType.I32:
+        return cast(m, x, "f32")
     return where(m, x, 1.0, 0.0) if isinstance(x, Tensor) and x.dtype is DType.U8 else x
 
 
+def cast(m: Importer, x: Tensor, to: str) -> Tensor:
+    return m.emit(Cast, x.value, order=x.order, to=to)
+
+
+def kind(x: Operand) -> DType:
+    """The IR's type for an operand of any sort."""
+    if isinstance(x, Tensor):
+        return x.dtype
+    if isinstance(x, torch.Tensor):
+        found = ir_dtype(x.dtype)
+        assert found is not None
+        return found
+    return DType.U8 if isinstance(x, bool) else DType.I32 if isinstance(x, int) else DType.F32
+
+
+def whole(m: Importer, x: Operand) -> Operand:
+    """An operand without fractions, as i32."""
+    if isinstance(x, Tensor):
+        return cast(m, x, "i32") if x.dtype is DType.U8 else x
+    return torch.as_tensor(x).to(torch.int64)
+
+
+def truth(m: Importer, x: Operand) -> Operand:
+    """An operand as true or false: whether it is not 0."""
+    return x if kind(x) is DType.U8 else binary(m, Ne, x, 0)
+
+
+INTEGER = (Add, Sub, Mul, Gt, Ge, Eq, Ne)
+
+
 def binary(m: Importer, op: type[Op], a: Operand, b: Operand) -> Tensor:
-    values, order = aligned(m, real(m, a), real(m, b))
-    for value in values:
-        if value.type.dtype is not DType.F32:
-            raise Unsupported(f"arithmetic on {value.type} that depends on an input")
+    """Of integers where both are and there is such an operator, else of floating-point numbers."""
+    kinds = {kind(a), kind(b)}
+    if kinds == {DType.U8} and op in (Add, Mul):
+        op, operands = (Or if op is Add else And), (a, b)
+    elif DType.F32 not in kinds and op in INTEGER:
+        operands = whole(m, a), whole(m, b)
+    else:
+        operands = real(m, a), real(m, b)
+    values, order = aligned(m, *operands)
     return m.emit(op, *values, order=order)
 
 
 def scaled(m: Importer, x: Operand, alpha: float) -> Operand:
-    return (
-        x if alpha == 1 else binary(m, Mul, x, float(alpha)) if isinstance(x, Tensor) else x * alpha
-    )
+    return x if alpha == 1 else binary(m, Mul, x, alpha) if isinstance(x, Tensor) else x * alpha
 
 
 @aten("add.Tensor", "add.Scalar")
@@ -209,7 +246,7 @@ def rsub(m: Importer, a: Operand, b: Operand, alpha: float = 1) -> Tensor:
     return binary(m, Sub, b, scaled(m, a, alpha))
 
 
-@aten("mul.Tensor", "mul.Scalar")
+@aten("mul.Tensor", "mul.Scalar", "multiply.Tensor")
 def mul(m: Importer, a: Operand, b: Operand) -> Tensor:
     return binary(m, Mul, a, b)
 
@@ -232,8 +269,8 @@ def minimum(m: Importer, a: Operand, b: Operand) -> Tensor:
 
 
 def negated(m: Importer, x: Operand) -> Tensor:
-    t = m.tensor(x)
-    return m.emit(u.Neg, floating(t), order=t.order)
+    t = m.tensor(real(m, x))
+    return m.emit(u.Neg, t.value, order=t.order)
 
 
 @aten("addcmul.default")
@@ -267,7 +304,9 @@ comparison("ne", Ne, swap=False)
 
 @aten("where.self", "where.ScalarOther", "where.ScalarSelf")
 def where(m: Importer, condition: Operand, a: Operand, b: Operand) -> Tensor:
-    values, order = aligned(m, condition, real(m, a), real(m, b))
+    kinds = {kind(a), kind(b)}
+    change = real if DType.F32 in kinds else whole
+    values, order = aligned(m, truth(m, condition), change(m, a), change(m, b))
     return m.emit(Where, *values, order=order)
 
 
@@ -284,8 +323,12 @@ def to_copy(m: Importer, x: Tensor, dtype: torch.dtype | None = None, **_: Any) 
         return x
     if dtype == torch.bool and x.dtype is DType.U8:
         return x
-    if dtype in (torch.float32, torch.float64) and x.dtype is DType.U8:
-        return where(m, x, 1.0, 0.0)
+    if dtype in (torch.float32, torch.float64):
+        return m.tensor(real(m, x))
+    if dtype in (torch.int32, torch.int64):
+        return cast(m, x, "i32")
+    if dtype == torch.bool:
+        return m.tensor(truth(m, x))
     raise Unsupported(f"a conversion of {x.value.type} to {dtype}")
 
 
@@ -317,6 +360,14 @@ def new_zeros(m: Importer, x: Tensor, size: tuple[int, ...], **kwargs: Any) -> t
 @aten("new_ones.default")
 def new_ones(m: Importer, x: Tensor, size: tuple[int, ...], **kwargs: Any) -> torch.Tensor:
     return new_full(m, x, size, 1, **kwargs)
+
+
+@aten("fill.Scalar", "fill.Tensor")
+def fill(m: Importer, x: Tensor | torch.Tensor, value: Operand) -> Operand:
+    if isinstance(value, Tensor):
+        raise Unsupported("filling with a value that is computed")
+    dtype = TORCH_DTYPES[x.dtype] if isinstance(x, Tensor) else x.dtype
+    return torch.full(tuple(x.shape), torch.as_tensor(value).item(), dtype=dtype)
 
 
 @aten("full_like.default")

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...ir import DType
-from ...ops.binary import Mul
+from ...ir import Array, DType, Op
+from ...ops.binary import Add, Gt, Mul
 from ...ops.reduce import Expand
-from ...ops.shape import Concat, Pad, Slice, Take
+from ...ops.shape import Concat, Pad, Slice, Take, TakeAlong, TakeDx
 from ..importer import Importer, Operand, Unsupported, aten
 from ..tensor import Tensor
-from .elementwise import binary
+from .elementwise import binary, cast, real, truth, where
 
 Ints = tuple[int, ...]
 
@@ -74,8 +74,6 @@ def expand(m: Importer, x: Tensor, sizes: Ints, **_: Any) -> Tensor:
     shape = tuple(old if n == -1 else n for old, n in zip(full.shape, sizes, strict=True))
     if shape == full.shape:
         return full
-    if x.dtype is not DType.F32:
-        raise Unsupported(f"repeating {x.value.type} that depends on an input")
     return m.emit(Expand, full.value, order=full.order, shape=tuple(shape[a] for a in full.order))
 
 
@@ -109,6 +107,9 @@ def repeat(m: Importer, x: Tensor, repeats: Ints) -> Tensor:
 def piece(m: Importer, x: Tensor, dim: int, start: int, stop: int, step: int = 1) -> Tensor:
     if (start, stop, step) == (0, x.shape[dim], 1):
         return x
+    if start >= stop:  # empty tensors are constants, which only `cat` takes
+        shape = (*x.shape[:dim], 0, *x.shape[dim + 1 :])
+        return torch.empty(shape)  # type: ignore[return-value]
     attrs = dict(axis=x.stored(dim), start=start, stop=stop, step=step)
     return m.emit(Slice, x.value, order=x.order, **attrs)
 
@@ -200,11 +201,20 @@ def pad(m: Importer, x: Tensor, pads: Ints, mode: str = "constant", value: Any =
         axis = x.rank - 1 - i
         low, high = pads[2 * i], pads[2 * i + 1]
         if low or high:
-            n = x.shape[axis]
-            index = np.pad(np.arange(n), (max(low, 0), max(high, 0)), mode=NUMPY_MODES[mode])
-            index = index[max(-low, 0) : len(index) - max(-high, 0)]
+            places = np.arange(x.shape[axis])
+            if mode == "circular":  # wraps what is left; other modes see what was cut off
+                places = cropped(places, low, high)
+            widths = (max(low, 0), max(high, 0))
+            index = np.pad(places, widths, mode=NUMPY_MODES[mode])
+            if mode != "circular":
+                index = cropped(index, low, high)
             x = take(m, x, axis, torch.from_numpy(index))
     return x
+
+
+def cropped(places: Array, low: int, high: int) -> Array:
+    """Negative padding takes away."""
+    return places[max(-low, 0) : len(places) - max(-high, 0)]
 
 
 NUMPY_MODES: dict[str, Any] = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
@@ -230,6 +240,8 @@ def take(m: Importer, x: Tensor, axis: int, index: Operand, skip: int = -1) -> T
     ids = m.plain(index)
     if ids.type.dtype is not DType.I32:
         raise Unsupported(f"indexing with {ids.type}")
+    if x.dtype is not DType.F32:
+        return like(m, take(m, m.tensor(real(m, x)), axis, index), x)
     stored_axis = x.stored(axis)
     extra = ids.type.rank - 1
     order: list[int] = []
@@ -239,6 +251,13 @@ def take(m: Importer, x: Tensor, axis: int, index: Operand, skip: int = -1) -> T
         else:
             order.append(a + extra if a > axis else a)
     return m.emit(Take, x.value, ids, order=tuple(order), axis=stored_axis, skip=skip)
+
+
+def like(m: Importer, y: Tensor, x: Tensor) -> Tensor:
+    """A result that was computed with floats, as the type its operand has."""
+    if x.dtype is DType.U8:
+        return m.tensor(truth(m, y))
+    return y if x.dtype is DType.F32 else cast(m, y, "i32")
 
 
 def wrapped(index: torch.Tensor, n: int) -> torch.Tensor:
@@ -256,6 +275,8 @@ def embedding(m: Importer, table: Operand, ids: Operand, padding_idx: int = -1, 
 @aten("index_select.default")
 def index_select(m: Importer, x: Operand, dim: int, index: Operand) -> Tensor:
     base = m.tensor(x)
+    if base.rank == 0:
+        return base
     if isinstance(index, torch.Tensor):
         index = wrapped(index, base.shape[dim])
     return take(m, base, dim % base.rank, index)
@@ -274,23 +295,46 @@ def index(m: Importer, x: Operand, indices: Any) -> Tensor:
                 ids = ids.nonzero().squeeze(1)
             ids = wrapped(ids, base.shape[used[0]])
         return take(m, base, used[0], ids)
-    if used != list(range(used[0], used[0] + len(used))):
-        raise Unsupported("indexing several axes that are not neighbours")
-    if not all(isinstance(indices[i], torch.Tensor) for i in used):
-        raise Unsupported("indexing several axes with values that depend on an input")
+    if used != list(range(used[0], used[0] + len(used))):  # then the new axes come first
+        rest = [i for i in range(base.rank) if i not in used]
+        moved = m.arranger.permute(base, (*used, *rest))
+        return index(m, moved, [indices[i] for i in used])
     shape = base.shape[used[0] : used[-1] + 1]
-    arrays = torch.broadcast_tensors(*(wrapped(indices[i], base.shape[i]) for i in used))
-    flat = sum(a * math.prod(shape[k + 1 :]) for k, a in enumerate(arrays))
+    flat: Operand = 0
+    for i, n in zip(used, shape, strict=True):
+        flat = integer(m, Mul, flat, n)
+        flat = integer(m, Add, flat, from_end(m, indices[i], n))
     merged = (*base.shape[: used[0]], math.prod(shape), *base.shape[used[-1] + 1 :])
-    assert isinstance(flat, torch.Tensor)
     return take(m, m.arranger.view(base, merged), used[0], flat)
+
+
+def integer(m: Importer, op: type[Op], a: Operand, b: Operand) -> Operand:
+    """Add or Mul, at once if both are known."""
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return binary(m, op, a, b)
+    return a + b if op is Add else a * b
+
+
+def from_end(m: Importer, index: Operand, n: int) -> Operand:
+    """Negative indices count from the end, also those that are computed."""
+    if isinstance(index, torch.Tensor):
+        return wrapped(index, n)
+    return where(m, binary(m, Gt, 0, index), binary(m, Add, index, n), index)
 
 
 @aten("gather.default")
 def gather(m: Importer, x: Operand, dim: int, index: Operand, **_: Any) -> Tensor:
     base = m.tensor(x)
-    if not isinstance(index, torch.Tensor):
-        raise Unsupported("gathering with an index that depends on an input")
+    if isinstance(index, Tensor):
+        for axis, n in enumerate(index.shape):
+            if axis != dim % base.rank:
+                base = piece(m, base, axis, 0, n)
+        ids, axis = m.arranger.arrange(index, base.order), base.stored(dim)
+        numbers = m.tensor(real(m, base)).value
+        return like(m, m.emit(TakeAlong, numbers, ids, order=base.order, axis=axis), base)
+    assert isinstance(index, torch.Tensor)
+    if base.rank == 0:
+        return m.arranger.view(base, tuple(index.shape))
     grid = list(torch.meshgrid(*(torch.arange(n) for n in index.shape), indexing="ij"))
     grid[dim] = index
     flat = sum(g * math.prod(base.shape[k + 1 :]) for k, g in enumerate(grid))
@@ -355,6 +399,8 @@ def glu(m: Importer, x: Tensor, dim: int = -1) -> Tensor:
 @aten("unfold.default")
 def unfold(m: Importer, x: Tensor, dim: int, size: int, step: int) -> Tensor:
     """Overlapping windows along an axis; the window becomes a new last axis."""
+    if x.rank == 0:
+        return m.arranger.view(x, (1,))
     dim %= x.rank
     count = (x.shape[dim] - size) // step + 1
     windows = torch.arange(count)[:, None] * step + torch.arange(size)
@@ -363,19 +409,42 @@ def unfold(m: Importer, x: Tensor, dim: int, size: int, step: int) -> Tensor:
     return m.arranger.permute(y, tuple(dims))
 
 
+def windows(
+    size: Ints, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints
+) -> list[torch.Tensor]:
+    """For rows and for columns: which place in a padded image each tap of each window reads."""
+    found = []
+    for n, k, d, p, s in zip(size, kernel, dilation, padding, stride, strict=True):
+        count = (n + 2 * p - d * (k - 1) - 1) // s + 1
+        found.append(torch.arange(k)[:, None] * d + torch.arange(count) * s)
+    return found
+
+
 @aten("im2col.default")
 def im2col(
     m: Importer, x: Tensor, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints
 ) -> Tensor:
-    n, c, _, _ = x.shape
+    n, c, h, w = x.shape
+    rows, columns = windows((h, w), kernel, dilation, padding, stride)
     x = constant_pad(m, x, (padding[1], padding[1], padding[0], padding[0]))
-    windows = []
-    for axis in (0, 1):
-        size = x.shape[2 + axis]
-        count = (size - dilation[axis] * (kernel[axis] - 1) - 1) // stride[axis] + 1
-        taps = torch.arange(kernel[axis])[:, None] * dilation[axis]
-        windows.append(taps + torch.arange(count) * stride[axis])
-    y = take(m, take(m, x, 3, windows[1]), 2, windows[0])  # n, c, kh, p, kw, q
+    y = take(m, take(m, x, 3, columns), 2, rows)  # n, c, kh, p, kw, q
     y = permute(m, y, (0, 1, 2, 4, 3, 5))
-    rows, cols = windows[0].shape[1], windows[1].shape[1]
-    return m.arranger.view(y, (n, c * kernel[0] * kernel[1], rows * cols))
+    shape = (n, c * kernel[0] * kernel[1], rows.shape[1] * columns.shape[1])
+    return m.arranger.view(y, shape)
+
+
+@aten("col2im.default")
+def col2im(
+    m: Importer, x: Tensor, size: Ints, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints
+) -> Tensor:
+    """The transpose of im2col: what windows say about the same place adds up."""
+    n, channels, _ = x.shape
+    rows, columns = windows(size, kernel, dilation, padding, stride)
+    c = channels // math.prod(kernel)
+    y = m.arranger.view(x, (n, c, *kernel, rows.shape[1], columns.shape[1]))
+    value = m.arranger.plain(permute(m, y, (0, 1, 2, 4, 3, 5)))
+    high, wide = (k + 2 * p for k, p in zip(size, padding, strict=True))
+    value = m.b.emit(TakeDx, value, m.plain(columns), axis=4, size=wide)
+    y = m.emit(TakeDx, value, m.plain(rows), order=(0, 1, 2, 3), axis=2, size=high)
+    inner = [-padding[1], -padding[1], -padding[0], -padding[0]]
+    return constant_pad(m, y, tuple(inner))

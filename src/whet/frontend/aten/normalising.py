@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from ...ir import Value
-from ...ops.binary import Add, Mul
+from ...ops.binary import Add, Div, Mul
 from ...ops.norm import BatchNorm, BatchNormTrain, GroupNorm
-from ...ops.reduce import Mean
+from ...ops.reduce import Mean, Norm
 from ...ops.unary import Rsqrt
 from ...ops.update import Ema
 from ..importer import Importer, Operand, Unsupported, aten
@@ -131,3 +131,13 @@ def rms_norm(
     shifted = binary(m, Add, mean, eps)
     y = binary(m, Mul, t, m.emit(Rsqrt, shifted.value, order=shifted.order))
     return y if w is None else binary(m, Mul, y, w)
+
+
+@aten("_weight_norm.default")
+def weight_norm(m: Importer, v: Operand, g: Operand, dim: int = 0) -> Tensor:
+    """g * v / |v|, the norm over all axes but `dim`, or over all of them if it is -1."""
+    t = m.tensor(v)
+    kept = set() if dim == -1 else {t.stored(dim)}
+    axes = tuple(a for a in range(t.rank) if a not in kept)
+    length = m.emit(Norm, t.value, order=t.order, axes=axes)
+    return binary(m, Mul, t, binary(m, Div, g, length))

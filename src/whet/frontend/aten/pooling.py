@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from ...ir import Op
 from ...ops.pool import AvgPool2d, MaxPool2d
 from ...ops.reduce import Mean
 from ...ops.resize import UpsampleBilinear, UpsampleNearest
 from ..importer import Importer, Operand, Unsupported, aten
 from ..tensor import Tensor, channels_last
-from .convolution import both, images, result
+from .convolution import both, images, linear, result
 
 
 def windows(
@@ -173,3 +175,32 @@ def upsample_bilinear2d(
 @aten("upsample_linear1d.vec")
 def upsample_linear1d(m: Importer, x: Operand, out: Any, align: bool, scales: Any) -> Tensor:
     return resize(m, UpsampleBilinear, x, out, scales, align, 1)
+
+
+def by_matrices(name: str) -> None:
+    """Resampling that is rows, then columns, times a constant matrix; PyTorch says which."""
+    resample = getattr(torch.ops.aten, name).vec
+
+    @aten(f"{name}.vec")
+    def handler(m: Importer, x: Operand, out: Any, align: bool, scales: Any) -> Tensor:
+        t = m.tensor(x)
+        for axis in (2, 3):
+            n = t.shape[axis]
+            units = torch.eye(n, dtype=torch.float64).reshape(1, n, n, 1)
+            size = None if out is None else [out[axis - 2], 1]
+            factors = None if scales is None else [scales[axis - 2], 1.0]
+            matrix = resample(units, size, align, factors)[0, :, :, 0].T
+            t = along(m, t, axis, matrix)
+        return t
+
+
+by_matrices("upsample_bicubic2d")
+by_matrices("_upsample_bicubic2d_aa")
+by_matrices("_upsample_bilinear2d_aa")
+
+
+def along(m: Importer, x: Tensor, axis: int, matrix: torch.Tensor) -> Tensor:
+    """The matrix times every vector of x along an axis."""
+    last = [a for a in range(x.rank) if a != axis] + [axis]
+    y = linear(m, m.arranger.permute(x, tuple(last)), matrix)
+    return m.arranger.permute(y, tuple(last.index(a) for a in range(x.rank)))

@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from ...ir import Op
+from ...ir import DType, Op
 from ...ops.binary import Add, Mul, Sub
-from ...ops.random import Dropout
+from ...ops.random import Dropout, Uniform
 from ...ops.reduce import Amax, Mean, Norm, Sum
 from ...ops.softmax import LogSoftmax, Softmax
-from ...ops.unary import Abs, Exp, Log, Neg
+from ...ops.unary import Abs, Clamp, Exp, Log, Neg
 from ..importer import Handler, Importer, Operand, Unsupported, aten
-from ..tensor import Tensor
-from .elementwise import binary, floating
+from ..tensor import Tensor, plain_order
+from .elementwise import binary, cast, floating, real
 
 Dims = int | tuple[int, ...] | None
 
@@ -40,7 +40,9 @@ def mean(m: Importer, x: Tensor, dims: Dims = None, keepdim: bool = False, **_: 
 
 @aten("sum.dim_IntList", "sum.default")
 def total(m: Importer, x: Tensor, dims: Dims = None, keepdim: bool = False, **_: Any) -> Tensor:
-    return reduced(m, Sum, x, dims, keepdim)
+    """Integers are added up as floats, which is exact below 2^24."""
+    y = reduced(m, Sum, m.tensor(real(m, x)), dims, keepdim)
+    return y if x.dtype is DType.F32 else cast(m, y, "i32")
 
 
 @aten("amax.default")
@@ -59,10 +61,10 @@ def amin(m: Importer, x: Tensor, dims: Dims = None, keepdim: bool = False) -> Te
 def vector_norm(
     m: Importer, x: Tensor, ord: float = 2, dims: Dims = None, keepdim: bool = False, **_: Any
 ) -> Tensor:
-    if ord == 2:
+    if ord == 2 and x.rank > 0:
         return reduced(m, Norm, x, dims, keepdim)
     size = m.emit(Abs, floating(x), order=x.order)
-    if ord == 1:
+    if ord == 1 or (ord == 2 and x.rank == 0):
         return reduced(m, Sum, size, dims, keepdim)
     if ord == math.inf:
         return reduced(m, Amax, size, dims, keepdim)
@@ -142,8 +144,15 @@ unbiased("std_mean", std_mean)
 
 @aten("logsumexp.default")
 def logsumexp(m: Importer, x: Tensor, dims: Dims, keepdim: bool = False) -> Tensor:
-    """max + log of the sum of exp(x - max); the maximum carries no gradient of its own."""
+    """max + log of the sum of exp(x - max); the maximum carries no gradient of its own.
+
+    An infinite maximum is replaced by a finite one, for inf - inf is no number.
+    """
+    if x.rank == 0:
+        return x
     top = detach(m, reduced(m, Amax, x, dims, True))
+    largest = torch.finfo(torch.float32).max
+    top = m.emit(Clamp, top.value, order=top.order, low=-largest, high=largest)
     shifted = binary(m, Sub, x, top)
     e = m.emit(Exp, shifted.value, order=shifted.order)
     inner = reduced(m, Sum, e, dims, True)
@@ -196,3 +205,10 @@ def bernoulli(m: Importer, x: Operand, p: float = 0.5) -> Tensor:
     """1 with probability p, else 0: what dropout makes of the constant p."""
     assert isinstance(x, (Tensor, torch.Tensor))
     return dropout(m, m.tensor(torch.full(tuple(x.shape), p, dtype=torch.float64)), 1 - p)
+
+
+@aten("rand.default", "rand_like.default")
+def rand(m: Importer, like: Tensor | torch.Tensor | tuple[int, ...], **_: Any) -> Tensor:
+    shape = tuple(like) if isinstance(like, (tuple, list)) else tuple(like.shape)
+    rng, site = m.random_state()
+    return m.emit(Uniform, rng, order=plain_order(len(shape)), shape=shape, site=site)

@@ -16,7 +16,7 @@ static net_t net;
 static net_input_t input[NET_INPUT_ELEMENTS];
 static net_label_t label[NET_LABEL_ELEMENTS];
 
-/* A repeatable pattern with values in [-1, 1); integers are 0 and 1 in turn. */
+/* A repeatable pattern: inputs in [-1, 1) (ids are all 0), labels 0 and 1 in turn. */
 static void make_batch(void) {
     uint32_t word = 1;
     for (size_t i = 0; i < NET_INPUT_ELEMENTS; i++) {

@@ -3,15 +3,16 @@
 CC ?= cc
 CFLAGS ?= -O3 -ffp-contract=off
 WARN = -std=c11 -Wall -Wextra -Werror -pedantic
-SOURCES = model.c weights.c $(wildcard kernels/*.c)
+SOURCES = model.c weights.c @kernels@
+OTHERS = Makefile $(wildcard *.h kernels/*.h weights.bin)
 
-@name@: main.c $(SOURCES)
-	$(CC) $(CFLAGS) $(WARN) -I. -Ikernels $^ -lm -o $@
+@name@: main.c $(SOURCES) $(OTHERS)
+	$(CC) $(CFLAGS) $(WARN) -I. -Ikernels $(filter %.c,$^) -lm -o $@
 
 lib: lib@name@.so
 
-lib@name@.so: $(SOURCES)
-	$(CC) $(CFLAGS) $(WARN) -fPIC -shared -I. -Ikernels $^ -lm -o $@
+lib@name@.so: $(SOURCES) $(OTHERS)
+	$(CC) $(CFLAGS) $(WARN) -fPIC -shared -I. -Ikernels $(filter %.c,$^) -lm -o $@
 
 clean:
 	rm -f @name@ lib@name@.so

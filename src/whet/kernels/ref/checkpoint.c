@@ -26,7 +26,8 @@ enum { MAGIC = 0x54454857, VERSION = 1 }; /* "WHET", little-endian */
 
 /* The first bytes of a checkpoint. `crc` covers the payload that follows. */
 typedef struct {
-    uint32_t magic, version, model, bytes, crc;
+    uint32_t magic, version, model, crc;
+    uint64_t bytes;
 } header_t;
 
 /* formula    buffer = header, then every span's bytes; returns the bytes that takes
@@ -38,10 +39,10 @@ size_t whet_checkpoint_save(void *buffer, size_t size, uint32_t model,
                             const whet_const_bytes_t *spans, int32_t count) {
     header_t header = {MAGIC, VERSION, model, 0, 0};
     for (int32_t i = 0; i < count; i++) {
-        header.bytes += (uint32_t)spans[i].bytes;
+        header.bytes += spans[i].bytes;
         header.crc = whet_crc32(spans[i].data, spans[i].bytes, header.crc);
     }
-    const size_t needed = sizeof header + header.bytes;
+    const size_t needed = sizeof header + (size_t)header.bytes;
     if (!buffer || size < needed) return needed;
     uint8_t *place = buffer;
     memcpy(place, &header, sizeof header);
