@@ -18,6 +18,49 @@ from torch.utils import _pytree
 from torch_oracle import Case, flat, real
 
 CLAIMED = """
+H T __getitem__ __radd__ __rand__ __rdiv__ __rmatmul__ __rmul__ __ror__ __rsub__ __rxor__
+_native_batch_norm_legit _upsample_bilinear2d_aa abs add addcdiv addcmul addmm addmm.decomposed
+addmv all amax amin any argmax argmin atleast_1d atleast_2d atleast_3d baddbmm bfloat16
+bitwise_and bitwise_not bitwise_or bitwise_xor bmm bool broadcast_tensors broadcast_to cat chunk
+clone constant_pad_nd contiguous cos cumsum div.no_rounding_mode dot double dsplit einsum eq erf
+exp expand expand_as flatten flip float floor full_like gather ge gt half hsplit index_select int
+le lerp linalg.vector_norm log log_softmax log_softmax.with_dtype logical_and logical_not
+logical_or logical_xor logsumexp long lt mH mT masked.amax masked.amin masked.argmax masked.argmin
+masked.cumsum masked.log_softmax masked.logsumexp masked.mean masked.norm masked.softmax
+masked.softmin masked.sum masked_fill matmul max.binary max.reduction_no_dim
+max.reduction_with_dim maximum mean min.binary min.reduction_no_dim min.reduction_with_dim minimum
+mm movedim mul mv narrow native_batch_norm ne neg new_full new_ones new_zeros
+nn.functional.adaptive_avg_pool1d nn.functional.adaptive_avg_pool2d
+nn.functional.adaptive_max_pool1d nn.functional.adaptive_max_pool2d nn.functional.avg_pool1d
+nn.functional.avg_pool2d nn.functional.batch_norm nn.functional.binary_cross_entropy
+nn.functional.binary_cross_entropy_with_logits nn.functional.celu nn.functional.channel_shuffle
+nn.functional.conv1d nn.functional.conv2d nn.functional.conv_transpose1d
+nn.functional.conv_transpose2d nn.functional.cross_entropy nn.functional.dropout
+nn.functional.dropout2d nn.functional.elu nn.functional.embedding
+nn.functional.feature_alpha_dropout.without_train nn.functional.gelu nn.functional.glu
+nn.functional.group_norm nn.functional.hardshrink nn.functional.hardsigmoid
+nn.functional.hardswish nn.functional.hardtanh nn.functional.huber_loss
+nn.functional.instance_norm nn.functional.interpolate.area nn.functional.interpolate.bicubic
+nn.functional.interpolate.bilinear nn.functional.interpolate.linear
+nn.functional.interpolate.nearest nn.functional.kl_div nn.functional.l1_loss
+nn.functional.layer_norm nn.functional.leaky_relu nn.functional.linear
+nn.functional.linear_cross_entropy nn.functional.local_response_norm nn.functional.logsigmoid
+nn.functional.max_pool1d nn.functional.max_pool2d nn.functional.mish nn.functional.mse_loss
+nn.functional.multi_head_attention_forward nn.functional.multi_margin_loss
+nn.functional.multilabel_soft_margin_loss nn.functional.nll_loss nn.functional.normalize
+nn.functional.one_hot nn.functional.pad.circular nn.functional.pad.constant
+nn.functional.pad.reflect nn.functional.pad.replicate nn.functional.pad.replicate_negative
+nn.functional.pixel_shuffle nn.functional.pixel_unshuffle nn.functional.prelu nn.functional.relu
+nn.functional.relu6 nn.functional.rms_norm nn.functional.scaled_dot_product_attention
+nn.functional.selu nn.functional.silu nn.functional.smooth_l1_loss nn.functional.soft_margin_loss
+nn.functional.softmin nn.functional.softmin.with_dtype nn.functional.softplus
+nn.functional.softsign nn.functional.tanhshrink nn.functional.unfold
+nn.functional.upsample_bilinear nn.functional.upsample_nearest norm norm.fro norm.inf ones_like
+outer permute positive ravel reciprocal repeat reshape reshape_as roll rsqrt rsub select
+select_scatter sigmoid sin slice slice_scatter softmax softmax.with_dtype split split.list_args
+split_with_sizes sqrt square squeeze squeeze.multiple stack std std.unbiased std_mean
+std_mean.unbiased sub sum t tanh to transpose true_divide unbind unflatten unfold unsqueeze var
+var.unbiased var_mean var_mean.unbiased view view_as view_copy vsplit where zeros_like
 """.split()
 
 
@@ -69,7 +112,7 @@ def as_case(name: str, op: OpInfo, sample: SampleInput, k: int) -> Case:
         if tensor.requires_grad:
             kinds += "p" if k % 2 or "i" in kinds else "i"
         else:
-            kinds += "d" if k % 2 else "c"
+            kinds += "d" if k % 2 or not kinds else "c"
     return Case(name, f, tensors, kinds)
 
 

@@ -20,7 +20,7 @@ from ..errors import FrontendError
 from ..ir import Graph, Role, prune
 from ..training import Training
 from . import aten as _register_handlers  # noqa: F401
-from .importer import Imported, Importer
+from .importer import HANDLERS, Imported, Importer
 from .optim import training_of
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -130,9 +130,9 @@ def chance(rand: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def decompositions() -> dict[Any, Any]:
-    """Composite operators that PyTorch itself should take apart for us."""
+    """What has no handler, PyTorch takes apart for us if it knows how."""
     table = torch.export.default_decompositions()
-    return {op: table[op] for op in (torch.ops.aten.einsum.default,) if op in table}
+    return {op: table[op] for op in table if str(op).removeprefix("aten.") not in HANDLERS}
 
 
 def export_error(error: Exception) -> FrontendError:

@@ -246,7 +246,7 @@ def rsub(m: Importer, a: Operand, b: Operand, alpha: float = 1) -> Tensor:
     return binary(m, Sub, b, scaled(m, a, alpha))
 
 
-@aten("mul.Tensor", "mul.Scalar", "multiply.Tensor")
+@aten("mul.Tensor", "mul.Scalar")
 def mul(m: Importer, a: Operand, b: Operand) -> Tensor:
     return binary(m, Mul, a, b)
 
