@@ -13,3 +13,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--accept", action="store_true", help="rewrite tests/golden instead of failing"
     )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many comparisons with PyTorch stand behind the operator tests."""
+    totals = {"pairs": 0, "refused": 0}
+    left_out: dict[str, int] = {}
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for key, value in getattr(report, "user_properties", []):
+                if key in totals:
+                    totals[key] += value
+                elif key == "left out":
+                    left_out[value[0]] = left_out.get(value[0], 0) + value[1]
+    if totals["pairs"]:
+        reasons = ", ".join(f"{n} with {reason}" for reason, n in sorted(left_out.items()))
+        terminalreporter.write_line(
+            f"operators: {totals['pairs']:,} (op, sample) pairs compared with PyTorch, "
+            f"{totals['refused']:,} refused as unsupported"
+            + (f"; left out: {reasons}" if reasons else "")
+        )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import op_samples_arrays as arrays
 import op_samples_layers as layers
+import op_samples_logic as logic
 import op_samples_losses as losses
 from sampling import Samples
 from torch_oracle import Case
@@ -26,6 +27,10 @@ FAMILIES: dict[str, Callable[[Samples], None]] = {
     "pieces": arrays.pieces,
     "padding": arrays.padding,
     "indexing": arrays.indexing,
+    "truths": logic.truths,
+    "integers": logic.integers,
+    "places": logic.places,
+    "recurrent": logic.recurrent,
     "class losses": losses.class_losses,
     "regression losses": losses.regression_losses,
     "probability losses": losses.probability_losses,

@@ -35,7 +35,7 @@ def reductions(s: Samples) -> None:
             s.add(f"{name}.correction", f, IMAGE)
     for name in ("var", "std", "var_mean", "std_mean"):
         s.add(f"{name}.correction", getattr(torch, name), IMAGE)
-        s.add(f"{name}.default", lambda x, f=getattr(torch, name): f(x, False), IMAGE)
+        s.add(f"{name}.default", partial(getattr(torch, name), unbiased=False), IMAGE)
         s.add(f"{name}.dim", partial(getattr(torch, name), dim=1), torch.ones(3, 4))
     s.add("mean.default", torch.mean, IMAGE)
     s.add("sum.default", torch.sum, IMAGE)
@@ -69,7 +69,8 @@ def softmaxes(s: Samples) -> None:
 def pools(s: Samples) -> None:
     x = halves(2, 3, 9, 8)
     for kw in [
-        dict(kernel_size=2), dict(kernel_size=3, stride=2), dict(kernel_size=3, stride=1, padding=1),
+        dict(kernel_size=2), dict(kernel_size=3, stride=2),
+        dict(kernel_size=3, stride=1, padding=1),
         dict(kernel_size=3, stride=2, padding=1, ceil_mode=True),
         dict(kernel_size=(3, 2), stride=(2, 3), padding=(1, 0), ceil_mode=True),
         dict(kernel_size=(2, 5), stride=(1, 4), padding=(1, 2)),
@@ -99,8 +100,11 @@ def pools(s: Samples) -> None:
     s.add("max_pool2d.default", partial(F.max_pool2d, kernel_size=2), -positive(2, 3, 4, 4))
     s.add("max_pool2d.default", partial(F.max_pool2d, kernel_size=3, padding=1),
           -positive(2, 3, 4, 4))  # fmt: skip
-    s.add("max_pool2d_with_indices.default",
-          lambda x: aten.max_pool2d_with_indices.default(x, [3, 3], [2, 2], [1, 1])[0], x)
+    s.add(
+        "max_pool2d_with_indices.default",
+        lambda x: aten.max_pool2d_with_indices.default(x, [3, 3], [2, 2], [1, 1])[0],
+        x,
+    )
     for size in (1, 2, 3, 5, (3, 4), (9, 8), (None, 2), (12, 11), (1, 4)):
         s.add("adaptive_avg_pool2d.default", partial(F.adaptive_avg_pool2d, output_size=size), x)
         s.add("adaptive_max_pool2d.default", partial(F.adaptive_max_pool2d, output_size=size), x)
@@ -110,8 +114,7 @@ def pools(s: Samples) -> None:
         s.add("adaptive_max_pool1d.default", partial(F.adaptive_max_pool1d, output_size=size),
               halves(2, 3, 11))  # fmt: skip
     s.add("adaptive_avg_pool2d.default", partial(F.adaptive_avg_pool2d, output_size=2), (3, 9, 8))
-    s.add("_adaptive_avg_pool2d.default",
-          lambda x: aten._adaptive_avg_pool2d.default(x, [2, 3]), x)
+    s.add("_adaptive_avg_pool2d.default", lambda x: aten._adaptive_avg_pool2d.default(x, [2, 3]), x)
 
 
 def resampling(s: Samples) -> None:
@@ -132,8 +135,11 @@ def resampling(s: Samples) -> None:
         for align in (False, True):
             f = partial(F.interpolate, mode="linear", align_corners=align, **kw)
             s.add("upsample_linear1d.vec", f, x[1:])
-    s.add("upsample_nearest2d.default",
-          lambda x: aten.upsample_nearest2d.default(x, [8, 12], 1.7, 1.8), x)
+    s.add(
+        "upsample_nearest2d.default",
+        lambda x: aten.upsample_nearest2d.default(x, [8, 12], 1.7, 1.8),
+        x,
+    )
     s.add("upsample_nearest2d.default", lambda x: aten.upsample_nearest2d.default(x, [8, 3]), x)
 
 
@@ -260,8 +266,11 @@ def padding(s: Samples) -> None:
                    (0, 0, 0, 0, 1, 2), (1, 0, 0, 1, 2, 0, 0, 3)]:  # fmt: skip
         s.add("pad.default", lambda x, w=widths: F.pad(x, w), IMAGE)
         s.add("pad.default", lambda x, w=widths: F.pad(x, w, value=1.5), IMAGE)
-        s.add("constant_pad_nd.default",
-              lambda x, w=widths: aten.constant_pad_nd.default(x, list(w), -2.0), IMAGE)
+        s.add(
+            "constant_pad_nd.default",
+            lambda x, w=widths: aten.constant_pad_nd.default(x, list(w), -2.0),
+            IMAGE,
+        )
     for mode in ("reflect", "replicate", "circular"):
         for widths in ((1, 2, 3, 0), (0, 1, 2, 2), (4, 4, 4, 4)):
             s.add("pad.default", lambda x, w=widths, m=mode: F.pad(x, w, mode=m), IMAGE)

@@ -388,7 +388,7 @@ def arithmetic(s: Samples) -> None:
     s.add("lerp.Scalar", lambda a, b: torch.lerp(a, b, 0.3), (3, 5), (3, 5))
     s.add("lerp.Tensor", torch.lerp, (3, 5), (3, 5), (5,))
     s.add("mul.Tensor", lambda x: x * x + x, IMAGE)
-    s.add("mul.Tensor", lambda x, y: x.permute(0, 2, 3, 1) * y, IMAGE, IMAGE[:1] + (5, 7, 6))
+    s.add("mul.Tensor", lambda x, y: x.permute(0, 2, 3, 1) * y, IMAGE, (2, 5, 7, 6))
     s.add("add.Tensor", lambda x, y: x.transpose(1, 2) + y, IMAGE, (5, 1, 7))
 
 
@@ -417,8 +417,8 @@ def choices(s: Samples) -> None:
     s.add("zeros_like.default", lambda x: torch.zeros_like(x) + x, IMAGE)
     s.add("ones_like.default", lambda x: torch.ones_like(x) * x, IMAGE)
     s.add("full_like.default", lambda x: torch.full_like(x, 0.3) * x, IMAGE)
-    s.add("zeros_like.default", lambda x: torch.where(torch.zeros_like(x, dtype=torch.bool), x, 2 * x),
-          IMAGE)  # fmt: skip
+    never = partial(torch.zeros_like, dtype=torch.bool)
+    s.add("zeros_like.default", lambda x: torch.where(never(x), x, 2 * x), IMAGE)
     s.add("empty_like.default", lambda x: torch.empty_like(x).fill_(0.3) * x, IMAGE)
     s.add("new_empty.default", lambda x: x.new_empty(5, 7).fill_(0.3) * x, IMAGE)
     s.add("new_zeros.default", lambda x: x.new_zeros(5, 7) + x, IMAGE)

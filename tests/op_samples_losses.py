@@ -12,7 +12,7 @@ from torch import Tensor
 from sampling import Samples, aten, halves, ids, normal, positive
 
 SHAPES: list[tuple[int, ...]] = [(4, 6), (1, 6), (6,), (2, 6, 5), (2, 6, 3, 4)]
-REDUCTIONS = ("mean", "sum")
+REDUCTIONS = ("mean", "sum", "none")
 
 
 def labels(shape: tuple[int, ...]) -> Tensor:
@@ -68,7 +68,7 @@ def class_losses(s: Samples) -> None:
 
 
 def regression_losses(s: Samples) -> None:
-    for reduction in (*REDUCTIONS, "none"):
+    for reduction in REDUCTIONS:
         kw: dict[str, Any] = dict(reduction=reduction)
         for shape in ((3, 5), (2, 3, 4, 5), ()):
             x, y = halves(*shape), halves(*shape, seed=1)
@@ -89,7 +89,7 @@ def regression_losses(s: Samples) -> None:
 
 
 def probability_losses(s: Samples) -> None:
-    for reduction in (*REDUCTIONS, "none"):
+    for reduction in REDUCTIONS:
         kw: dict[str, Any] = dict(reduction=reduction)
         for shape in ((3, 5), (2, 3, 4, 5)):
             y = torch.sigmoid(normal(*shape, seed=1) * 3)

@@ -31,7 +31,7 @@ def test_examples_run_and_print_what_the_page_says(
             same = doctest.OutputChecker().check_output(
                 expected, printed.getvalue(), doctest.ELLIPSIS
             )
-            assert same, f"{page.name} says\n{expected}\nbut the example prints\n{printed.getvalue()}"
+            assert same, f"{page.name} says\n{expected}\nbut prints\n{printed.getvalue()}"
 
 
 def test_the_operator_page_is_up_to_date() -> None:

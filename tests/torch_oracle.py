@@ -21,7 +21,7 @@ from torch import nn
 
 import c_kernels
 from whet.autodiff import backward
-from whet.errors import UnsupportedOps
+from whet.errors import FrontendError, UnsupportedOps
 from whet.frontend.importer import Imported, Importer
 from whet.frontend.tensor import Tensor
 from whet.frontend.torch import export
@@ -260,7 +260,9 @@ def error_of(given: Array, right: Array) -> tuple[float, float]:
         return np.inf, 1.0
     if not np.isfinite(given[number]).all():
         return np.inf, 1.0
-    return float(np.linalg.norm(given[number] - right[number])), float(np.linalg.norm(right[number]))
+    return float(np.linalg.norm(given[number] - right[number])), float(
+        np.linalg.norm(right[number])
+    )
 
 
 def compare(
@@ -317,10 +319,10 @@ def check(cases: Sequence[Case]) -> list[Verdict]:
         if len(cases) > 1:
             half = len(cases) // 2
             return [*check(cases[:half]), *check(cases[half:])]
+        if isinstance(error, FrontendError):
+            return [Verdict(cases[0], unsupported=str(error))]
         return [Verdict(cases[0], error)]
-    return [
-        verdict(k, case, truths[k], subject, (exact, single)) for k, case in enumerate(cases)
-    ]
+    return [verdict(k, case, truths[k], subject, (exact, single)) for k, case in enumerate(cases)]
 
 
 def verdict(

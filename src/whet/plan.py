@@ -6,7 +6,9 @@ A Plan is not a Graph, so no pass can run after planning by accident.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from .errors import InternalError
 from .ir import Graph, Role, Value
@@ -164,16 +166,17 @@ def plan(graph: Graph) -> Plan:
             size = -(-root.type.bytes // ALIGN) * ALIGN
             buffers.append(Buffer(tuple(values), size, first, last))
     placed, arena = place(buffers)
-    loads = [0] * (end + 1)
+    changes = np.zeros(end + 2, np.int64)  # of the bytes alive, from one node to the next
     for b in placed:
-        for i in range(b.first, b.last + 1):
-            loads[i] += b.bytes
+        changes[b.first] += b.bytes
+        changes[b.last + 1] -= b.bytes
+    loads = np.cumsum(changes[:-1])
     home: dict[Value, Value | Buffer] = {v: b for b in placed for v in b.values}
     for value in storage.made:
         if value not in home:
             home[value] = storage.root(value)
-    peak = max(range(end + 1), key=loads.__getitem__)
-    result = Plan(graph, home, tuple(placed), tuple(copies), arena, loads[peak], peak)
+    peak = int(loads.argmax())
+    result = Plan(graph, home, tuple(placed), tuple(copies), arena, int(loads[peak]), peak)
     check_plan(result)
     return result
 
@@ -190,9 +193,7 @@ def place(buffers: Sequence[Buffer]) -> tuple[list[Buffer], int]:
     """Offsets by first fit in several orders; the smallest arena wins."""
     best: tuple[int, list[Buffer]] | None = None
     for order in ORDERS:
-        placed: list[Buffer] = []
-        for b in sorted(buffers, key=order):
-            placed.append(_first_fit(b, placed))
+        placed = _first_fit(sorted(buffers, key=order))
         arena = max((b.end for b in placed), default=0)
         if best is None or arena < best[0]:
             best = arena, placed
@@ -200,25 +201,36 @@ def place(buffers: Sequence[Buffer]) -> tuple[list[Buffer], int]:
     return sorted(best[1], key=lambda b: (b.first, b.offset)), best[0]
 
 
-def _first_fit(b: Buffer, placed: Sequence[Buffer]) -> Buffer:
-    offset = 0
-    for other in sorted((o for o in placed if o.meets(b)), key=lambda o: o.offset):
-        if offset + b.bytes <= other.offset:
-            break
-        offset = max(offset, other.end)
-    return Buffer(b.values, b.bytes, b.first, b.last, offset)
+def _first_fit(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """One after the other, each in the lowest gap between those it meets.
+
+    Graphs have tens of thousands of buffers, so those placed are columns of a table, sorted by
+    offset, and a buffer is compared with all of them at once.
+    """
+    placed: list[Buffer] = []
+    table = np.zeros((4, 0), np.int64)
+    for b in buffers:
+        first, last, offset, end = table
+        met = (first <= b.last) & (b.first <= last)
+        floor = np.concatenate(([0], np.maximum.accumulate(end[met])))
+        gaps = np.flatnonzero(floor[:-1] + b.bytes <= offset[met])
+        at = int(floor[gaps[0]] if gaps.size else floor[-1])
+        column = np.searchsorted(offset, at, side="right")
+        table = np.insert(table, column, (b.first, b.last, at, at + b.bytes), axis=1)
+        placed.append(replace(b, offset=at))
+    return placed
 
 
 def check_plan(plan: Plan) -> None:
     """Prove that no two buffers alive at the same time overlap and that all lie in the arena."""
-    active: list[Buffer] = []
-    for b in sorted(plan.buffers, key=lambda b: b.first):
-        active = [o for o in active if o.last >= b.first]
-        for o in active:
-            if b.offset < o.end and o.offset < b.end:
-                raise InternalError(f"{b.values[0]} and {o.values[0]} overlap in the arena")
+    buffers = sorted(plan.buffers, key=lambda b: b.first)
+    last, offset, end = np.array([(b.last, b.offset, b.end) for b in buffers]).reshape(-1, 3).T
+    for i, b in enumerate(buffers):
+        overlap = (last[:i] >= b.first) & (b.offset < end[:i]) & (offset[:i] < b.end)
+        if overlap.any():
+            other = buffers[int(overlap.argmax())]
+            raise InternalError(f"{b.values[0]} and {other.values[0]} overlap in the arena")
         if b.offset % ALIGN or b.end > plan.arena:
             raise InternalError(f"{b.values[0]} is misaligned or outside the arena")
-        active.append(b)
     if plan.arena < plan.lower_bound:
         raise InternalError(f"arena {plan.arena} is below its lower bound {plan.lower_bound}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -134,7 +135,7 @@ class Tensors:
             taken = f"{name}_{n}"
         return taken
 
-    @property
+    @functools.cached_property
     def stored(self) -> dict[str, Type]:
         """What the program image carries: constants, frozen parameters, and initial values.
 

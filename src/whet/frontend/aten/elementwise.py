@@ -11,8 +11,9 @@ from ...ir import DType, Op, Value
 from ...ops import unary as u
 from ...ops.binary import Add, Div, Eq, Ge, Gt, Maximum, Mul, Ne, Sub, Where
 from ...ops.integer import And, Cast, Or
+from ...ops.reduce import Expand
 from ..importer import Importer, Operand, Unsupported, aten
-from ..tensor import Order, Tensor, ir_dtype
+from ..tensor import Order, Tensor, ir_dtype, plain_order
 
 
 def simple(name: str, op: type[Op]) -> None:
@@ -85,9 +86,10 @@ def leaky_relu(m: Importer, x: Tensor, negative_slope: float = 0.01) -> Tensor:
 def prelu(m: Importer, x: Operand, weight: Operand) -> Tensor:
     """x > 0 ? x : w * x, with w along the channel axis; the slope at 0 is w"""
     t, w = m.tensor(x), m.tensor(weight)
-    if t.rank > 1 and math.prod(w.shape) > 1:
-        shape = (1, math.prod(w.shape)) + (1,) * (t.rank - 2)
-        w = m.arranger.view(w, shape)
+    if math.prod(w.shape) == 1:
+        w = m.arranger.view(w, ())
+    elif t.rank > 1:
+        w = m.arranger.view(w, (1, math.prod(w.shape)) + (1,) * (t.rank - 2))
     return where(m, binary(m, Gt, t, 0.0), t, binary(m, Mul, t, w))
 
 
@@ -208,6 +210,8 @@ def whole(m: Importer, x: Operand) -> Operand:
 
 def truth(m: Importer, x: Operand) -> Operand:
     """An operand as true or false: whether it is not 0."""
+    if isinstance(x, bool):
+        return torch.tensor(x)
     return x if kind(x) is DType.U8 else binary(m, Ne, x, 0)
 
 
@@ -364,10 +368,13 @@ def new_ones(m: Importer, x: Tensor, size: tuple[int, ...], **kwargs: Any) -> to
 
 @aten("fill.Scalar", "fill.Tensor")
 def fill(m: Importer, x: Tensor | torch.Tensor, value: Operand) -> Operand:
+    shape = tuple(x.shape)
     if isinstance(value, Tensor):
-        raise Unsupported("filling with a value that is computed")
+        one = m.arranger.view(value, (1,) * len(shape))
+        return m.emit(Expand, floating(one), order=plain_order(len(shape)), shape=shape)
     dtype = TORCH_DTYPES[x.dtype] if isinstance(x, Tensor) else x.dtype
-    return torch.full(tuple(x.shape), torch.as_tensor(value).item(), dtype=dtype)
+    number = value.item() if isinstance(value, torch.Tensor) else value
+    return torch.full(shape, number, dtype=dtype)
 
 
 @aten("full_like.default")

@@ -89,8 +89,9 @@ def one_hot(m: Importer, x: Tensor, classes: int = -1) -> Tensor:
 @aten("argmax.default")
 def argmax(m: Importer, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The first place of the largest; without an axis, in the order PyTorch has its elements."""
-    if dim is None:
-        return argmax(m, m.arranger.view(x, (math.prod(x.shape),)), 0)
+    if dim is None or x.rank == 0:
+        y = argmax(m, m.arranger.view(x, (math.prod(x.shape),)), 0)
+        return m.arranger.view(y, (1,) * x.rank) if keepdim else y
     numbers = m.tensor(real(m, x))
     y = m.emit(Argmax, numbers.value, order=x.order, axis=x.stored(dim))
     return y if keepdim else without(m, y, dim)
@@ -110,6 +111,8 @@ def without(m: Importer, x: Tensor, dim: int) -> Tensor:
 @aten("max.dim")
 def max_dim(m: Importer, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     """The gradient goes to one place, the first of the largest, unlike that of amax."""
+    if x.rank == 0:
+        return x, argmax(m, x)
     place = argmax(m, x, dim, keepdim=True)
     y = m.emit(TakeAlong, floating(x), place.value, order=x.order, axis=x.stored(dim))
     return (y, place) if keepdim else (without(m, y, dim), without(m, place, dim))
@@ -135,6 +138,8 @@ def min_all(m: Importer, x: Tensor) -> Tensor:
 @aten("cumsum.default")
 def cumsum(m: Importer, x: Tensor, dim: int, **_: Any) -> Tensor:
     """Integers are added up as floats, which is exact below 2^24."""
+    if x.rank == 0:
+        return x
     numbers = m.tensor(real(m, x))
     y = m.emit(Cumsum, numbers.value, order=x.order, axis=x.stored(dim))
     return y if x.dtype is DType.F32 else cast(m, y, "i32")

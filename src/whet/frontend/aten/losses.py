@@ -8,12 +8,13 @@ import torch
 
 from ...ir import DType, Op
 from ...ops import unary as u
-from ...ops.binary import Add, Mul, Sub
+from ...ops.binary import Add, Mul, Ne, Sub
 from ...ops.loss import Bce, CrossEntropy, NllLoss
 from ...ops.reduce import Mean, Sum
-from ..importer import Importer, Operand, Unsupported, aten
+from ..importer import Importer, Operand, aten
 from ..tensor import Tensor, channels_last
-from .elementwise import binary, negated
+from .elementwise import binary, negated, where
+from .moving import gather, take
 from .reducing import log_softmax, reduced
 
 NONE, MEAN, SUM = 0, 1, 2
@@ -30,9 +31,12 @@ def class_loss(
     reduction: int, ignore_index: int, **attrs: float,
 ) -> Tensor:  # fmt: skip
     """Scores [n, classes, ...] and labels [n, ...]; the class axis is stored last."""
-    if reduction == NONE:
-        raise Unsupported("a class loss with reduction='none'; use 'mean' or 'sum'")
     scores, ids = m.tensor(x), m.tensor(labels)
+    if reduction == NONE:
+        smoothing = attrs.get("smoothing", 0.0)
+        if op is CrossEntropy:
+            scores = log_softmax(m, scores, class_axis(scores))
+        return losses_of_rows(m, scores, ids, weight, ignore_index, smoothing)
     if scores.rank == 1:
         scores, ids = m.arranger.view(scores, (1, *scores.shape)), m.arranger.view(ids, (1,))
     operands = [m.arranger.arrange(scores, channels_last(scores.rank)), m.arranger.plain(ids)]
@@ -40,6 +44,36 @@ def class_loss(
         operands.append(m.plain(weight))
     mean = reduction == MEAN
     return m.emit(op, *operands, order=(), ignore_index=ignore_index, mean=mean, **attrs)
+
+
+def class_axis(scores: Tensor) -> int:
+    return 0 if scores.rank == 1 else 1
+
+
+def losses_of_rows(
+    m: Importer, log: Tensor, ids: Tensor, weight: Operand | None, ignore_index: int, s: float
+) -> Tensor:
+    """What would be added up: the loss of every label, 0 where it is ignored."""
+    axis = class_axis(log)
+    counts = binary(m, Ne, ids, ignore_index)
+    safe = where(m, counts, ids, 0)
+    picked = gather(m, log, axis, m.arranger.view(safe, (*ids.shape[:axis], 1, *ids.shape[axis:])))
+    rows = binary(m, Mul, m.arranger.view(picked, ids.shape), s - 1)
+    spread = log
+    if weight is not None:
+        w = m.tensor(weight)
+        rows = binary(m, Mul, rows, take(m, w, 0, safe))
+        spread = binary(m, Mul, log, per_class(m, w, log))
+    if s:
+        even = binary(m, Mul, reduced(m, Sum, spread, axis, False), s / log.shape[axis])
+        rows = binary(m, Sub, rows, even)
+    return where(m, counts, rows, 0.0)
+
+
+def per_class(m: Importer, weight: Tensor, scores: Tensor) -> Tensor:
+    """Class weights in a shape that broadcasts over the scores."""
+    after = scores.rank - 1 - class_axis(scores)
+    return m.arranger.view(weight, (*weight.shape, *(1,) * after))
 
 
 @aten("cross_entropy_loss.default")
@@ -60,16 +94,13 @@ def soft_cross_entropy(
 ) -> Tensor:
     """Targets are class probabilities: minus the sum of target * log softmax(x) * weight."""
     scores = m.tensor(x)
-    axis = 0 if scores.rank == 1 else 1
+    axis = class_axis(scores)
     if s:
         kept = binary(m, Mul, target, 1 - s)
         target = binary(m, Add, kept, s / scores.shape[axis])
     terms = binary(m, Mul, target, log_softmax(m, scores, axis))
     if weight is not None:
-        w = m.tensor(weight)
-        terms = binary(
-            m, Mul, terms, m.arranger.view(w, (*w.shape, *(1,) * (scores.rank - 1 - axis)))
-        )
+        terms = binary(m, Mul, terms, per_class(m, m.tensor(weight), scores))
     rows = negated(m, reduced(m, Sum, terms, axis, False))
     return reduce_loss(m, rows, reduction)
 

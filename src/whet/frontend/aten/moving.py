@@ -57,7 +57,7 @@ def t(m: Importer, x: Tensor) -> Tensor:
     return m.arranger.permute(x, tuple(reversed(range(x.rank))))
 
 
-@aten("clone.default", "alias.default", "lift_fresh_copy.default")
+@aten("clone.default", "alias.default")
 def same(m: Importer, x: Tensor, *_: Any, **__: Any) -> Tensor:
     return x
 
@@ -325,6 +325,8 @@ def from_end(m: Importer, index: Operand, n: int) -> Operand:
 @aten("gather.default")
 def gather(m: Importer, x: Operand, dim: int, index: Operand, **_: Any) -> Tensor:
     base = m.tensor(x)
+    if base.rank == 0:
+        return m.arranger.view(base, tuple(m.tensor(index).shape))
     if isinstance(index, Tensor):
         for axis, n in enumerate(index.shape):
             if axis != dim % base.rank:
@@ -333,8 +335,6 @@ def gather(m: Importer, x: Operand, dim: int, index: Operand, **_: Any) -> Tenso
         numbers = m.tensor(real(m, base)).value
         return like(m, m.emit(TakeAlong, numbers, ids, order=base.order, axis=axis), base)
     assert isinstance(index, torch.Tensor)
-    if base.rank == 0:
-        return m.arranger.view(base, tuple(index.shape))
     grid = list(torch.meshgrid(*(torch.arange(n) for n in index.shape), indexing="ij"))
     grid[dim] = index
     flat = sum(g * math.prod(base.shape[k + 1 :]) for k, g in enumerate(grid))

@@ -67,6 +67,11 @@ def max_pool1d(
     return pool(m, MaxPool2d, x, 1, (kernel, stride, padding, dilation, ceil_mode))
 
 
+@aten("max_pool1d_with_indices.default")
+def max_pool1d_with_indices(m: Importer, *args: Any) -> tuple[Tensor]:
+    return (max_pool1d(m, *args),)
+
+
 @aten("avg_pool2d.default")
 def avg_pool2d(
     m: Importer, x: Operand, kernel: Any, stride: Any = (), padding: Any = 0,
@@ -186,10 +191,10 @@ def by_matrices(name: str) -> None:
         t = m.tensor(x)
         for axis in (2, 3):
             n = t.shape[axis]
-            units = torch.eye(n, dtype=torch.float64).reshape(1, n, n, 1)
-            size = None if out is None else [out[axis - 2], 1]
+            units = torch.eye(n, dtype=torch.float64).reshape(1, 1, n, n)
+            size = None if out is None else [out[axis - 2], n]
             factors = None if scales is None else [scales[axis - 2], 1.0]
-            matrix = resample(units, size, align, factors)[0, :, :, 0].T
+            matrix = resample(units, size, align, factors)[0, 0]
             t = along(m, t, axis, matrix)
         return t
 
