@@ -30,9 +30,6 @@ class Buffer:
     def end(self) -> int:
         return self.offset + self.bytes
 
-    def meets(self, other: Buffer) -> bool:
-        return self.first <= other.last and other.first <= self.last
-
 
 @dataclass(frozen=True)
 class Plan:

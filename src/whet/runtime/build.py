@@ -40,7 +40,6 @@ def find_compiler() -> list[str]:
     )
 
 
-@functools.cache
 def cache_folder() -> Path:
     """Where compiled kernels are kept between runs; a private temporary folder if need be."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
@@ -51,6 +50,12 @@ def cache_folder() -> Path:
             return folder
     except OSError:
         pass
+    return private_folder()
+
+
+@functools.cache
+def private_folder() -> Path:
+    """For this process only, where there is no cache to write to."""
     return Path(tempfile.mkdtemp(prefix="whet-"))
 
 
