@@ -212,7 +212,7 @@ MORE: dict[str, Case] = {
         "Segformer", 64, "ForSemanticSegmentation", **STAGES, decoder_hidden_size=16
     ),
     "squeezebert": text("SqueezeBert", embedding_size=32),
-    "stablelm": words("StableLm"),
+    "stablelm": words("StableLm", num_key_value_heads=4),
     "swinv2": pictures("Swinv2", 32, **WINDOWS),
     "t5": (lambda: Words(t.T5ForConditionalGeneration(t.T5Config(**T5))), (ids(), ids(2, 7))),
     "wav2vec2": (
@@ -243,4 +243,6 @@ def test_transformers_with_dropout_train_as_pytorch_does(name: str) -> None:
 def test_more_transformers_train_as_pytorch_does(name: str) -> None:
     torch.manual_seed(0)
     build, inputs = MORE[name]
-    agreement(prepared(build(), *inputs), *inputs, lr=1e-2)
+    # In eval mode LeViT keeps a part of its graph, so that PyTorch itself cannot train it there.
+    model = prepared(build(), *inputs).train(name == "levit")
+    agreement(model, *inputs, lr=1e-2)
