@@ -262,6 +262,10 @@ def pool(s: Collector) -> None:
             s.add("avg_pool2d", g.normal(*size), **window, **more)
     dilated = dict(out=(2, 3), kernel=(3, 2), stride=(2, 2), pad=(1, 1), dilation=(2, 3))
     s.add("max_pool2d", s.numbers("max_pool2d").halves(2, 7, 8, 5), **dilated)
+    # indices of 1 bit, of 5 and of 9, which straddle bytes
+    for kernel in ((1, 1), (2, 1), (5, 5), (13, 23)):
+        x = s.numbers("max_pool2d").normal(3, 14, 25, 3)
+        s.add("max_pool2d", x, out=(2, 2), kernel=kernel)
 
 
 def resize(s: Collector) -> None:

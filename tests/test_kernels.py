@@ -15,8 +15,9 @@ import pytest
 
 import c_kernels
 from kernel_samples import Sample, all_samples, reference
+from whet import ops
 from whet.interp import interpret
-from whet.ir import Array, Builder, Node, Op, Role, f32
+from whet.ir import Array, Builder, Node, Op, Role, f32, u8
 
 SAMPLES = all_samples()
 LINES = ("formula", "shapes", "aliasing", "rounding", "workspace")  # of every kernel's comment
@@ -108,6 +109,27 @@ def test_samples_pass_under_the_sanitizers() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+def test_max_pool_keeps_the_fewest_bits() -> None:
+    """Written out by hand: the reference and the kernel could share a mistake."""
+    x = np.zeros((1, 2, 10, 1), np.float32)
+    for q, place in enumerate((1, 2, 3, 0, 2)):
+        x[0, place // 2, 2 * q + place % 2, 0] = 1
+    window = dict(out=(1, 5), kernel=(2, 2), stride=(2, 2))
+    sample = Sample(Op.registry["max_pool2d"], (x,), window, "by hand")
+    ((node, arrays), *_) = sample.nodes()
+    assert node.outs[1].type == u8(2)
+    for outs in (c_kernels.execute(node, arrays), reference(node, arrays)):
+        assert outs[1].tolist() == [0b00_11_10_01, 0b10]
+
+
+@pytest.mark.parametrize(
+    "kernel, bits", [((1, 1), 1), ((1, 2), 1), ((2, 2), 2), ((3, 3), 4), ((5, 5), 5), ((16, 16), 8)]
+)
+def test_the_index_of_a_window_takes_bits(kernel: tuple[int, int], bits: int) -> None:
+    y, index = ops.pool.MaxPool2d.infer(ops.pool.Pool((3, 1), kernel), f32(1, 18, 16, 7))
+    assert y == f32(1, 3, 1, 7) and index == u8(-(-21 * bits // 8))
 
 
 def test_interpret_runs_on_the_kernels() -> None:

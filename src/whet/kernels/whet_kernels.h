@@ -263,13 +263,12 @@ void whet_group_norm_dw_f32(float *dw, const float *dy, const float *x, const fl
 
 /* ---- Pooling. No window may be all padding. */
 
-/* index = the place of the first maximum in its window, row by row, padding included */
-void whet_max_pool2d_f32_u8(float *y, uint8_t *index, const float *x, const whet_pool2d_t *d);
-void whet_max_pool2d_f32_i32(float *y, int32_t *index, const float *x, const whet_pool2d_t *d);
-void whet_max_pool2d_dx_f32_u8(float *dx, const float *dy, const uint8_t *index,
-                               const whet_pool2d_t *d);
-void whet_max_pool2d_dx_f32_i32(float *dx, const float *dy, const int32_t *index,
-                                const whet_pool2d_t *d);
+/* index = the place of the first maximum in its window, row by row, padding included: `bits` <= 24
+ * bits each, one behind the other with the low end first, in (n*p*q*c * bits + 7) / 8 bytes */
+void whet_max_pool2d_f32(float *y, uint8_t *index, const float *x, int32_t bits,
+                         const whet_pool2d_t *d);
+void whet_max_pool2d_dx_f32(float *dx, const float *dy, const uint8_t *index, int32_t bits,
+                            const whet_pool2d_t *d);
 /* Divides by `divisor` if it is not 0, else by the window's size, with the padding if count_pad. */
 void whet_avg_pool2d_f32(float *y, const float *x, const whet_pool2d_t *d);
 void whet_avg_pool2d_dx_f32(float *dx, const float *dy, const whet_pool2d_t *d);

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..errors import ShapeError
-from ..ir import DType, Type, Value
+from ..ir import Array, DType, Type, Value
 
 MAX_RANK = 8  # of any value a broadcasting or transposing kernel sees
 
@@ -74,3 +74,21 @@ def collapse(
             axes.append((n, here))
     axes = axes or [(1, [0] * len(steps))]
     return tuple(n for n, _ in axes), [tuple(a[1][k] for a in axes) for k in range(len(steps))]
+
+
+# Small numbers for the backward pass, `bits` each, one behind the other with the low end first.
+
+
+def packed(elements: int, bits: int) -> Type:
+    return Type(DType.U8, (-(-elements * bits // 8),))
+
+
+def pack(numbers: Array, bits: int) -> Array:
+    """Bits behind the last number are 0."""
+    spread = numbers.reshape(-1, 1).astype(np.int32) >> np.arange(bits) & 1
+    return np.packbits(spread.astype(np.uint8), bitorder="little")
+
+
+def unpack(array: Array, bits: int, shape: tuple[int, ...]) -> Array:
+    spread = np.unpackbits(array, count=math.prod(shape) * bits, bitorder="little")
+    return (spread.reshape(-1, bits) @ (1 << np.arange(bits))).reshape(shape)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
-from ._common import d, require, require_f32
+from ..ir import Array, Attributes, Builder, Call, Node, Op, Struct, Type, Value
+from ._common import d, pack, packed, require, require_f32, unpack
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,17 @@ class Pool(Attributes):
             for q in range(self.out[1]):
                 yield p, q, self.taps(0, size[0], p), self.taps(1, size[1], q)
 
+    def bits(self, size: tuple[int, ...]) -> int:
+        """The fewest that tell the places of the largest window apart."""
+        kernel = self.kernel
+        if self.adaptive:
+            lengths = [
+                max(len(self.taps(axis, size[axis], i)) for i in range(n))
+                for axis, n in enumerate(self.out)
+            ]
+            kernel = (lengths[0], lengths[1])
+        return max(1, (kernel[0] * kernel[1] - 1).bit_length())
+
 
 def pool_struct(x: Type, a: Pool, count_pad: bool = False, divisor: int = 0) -> Struct:
     n, h, w, c = x.shape
@@ -65,7 +76,8 @@ class MaxPool2d(Op):
     """y = the largest x of each window; index = its place in the window, row by row
 
     The first of equal maxima wins. The index counts all window positions, padding included, and
-    for an adaptive pool the positions of that window.
+    for an adaptive pool the positions of that window. Indices are packed: they wait in memory for
+    the backward pass, and a 2x2 window needs no more than 2 bits of each.
     """
 
     name = "max_pool2d"
@@ -75,11 +87,9 @@ class MaxPool2d(Op):
     def infer(a: Pool, x: Type) -> tuple[Type, Type]:
         check_pool(a, x)
         shape = (x.shape[0], *a.out, x.shape[3])
-        kernel = a.kernel
-        if a.adaptive:
-            kernel = (x.shape[1], x.shape[2])
-        small = kernel[0] * kernel[1] <= 256
-        return Type(x.dtype, shape), Type(DType.U8 if small else DType.I32, shape)
+        y, bits = Type(x.dtype, shape), a.bits(x.shape[1:3])
+        require(bits <= 24, f"a window of {x} has more than 2^24 places")
+        return y, packed(y.elements, bits)
 
     @staticmethod
     def ref(a: Pool, x: Array) -> tuple[Array, Array]:
@@ -98,7 +108,7 @@ class MaxPool2d(Op):
                 top = (rows.start - (p * a.stride[0] - a.pad[0])) // a.dilation[0]
                 left = (cols.start - (q * a.stride[1] - a.pad[1])) // a.dilation[1]
                 index[:, p, q] = (r + top) * a.kernel[1] + s + left
-        return y, index
+        return y, pack(index, a.bits((h, w)))
 
     @staticmethod
     def vjp(
@@ -114,9 +124,8 @@ class MaxPool2d(Op):
     def call(node: Node) -> Call:
         y, index = node.outs
         (x,) = node.ins
-        suffix = index.type.dtype.label
-        struct = pool_struct(x.type, node.attrs)
-        return Call(f"whet_max_pool2d_f32_{suffix}", (y, index, x, struct), "max_pool2d")
+        bits, struct = node.attrs.bits(x.shape[1:3]), pool_struct(x.type, node.attrs)
+        return Call("whet_max_pool2d_f32", (y, index, x, bits, struct), "max_pool2d")
 
 
 class MaxPool2dDx(Op):
@@ -130,17 +139,21 @@ class MaxPool2dDx(Op):
 
     @staticmethod
     def infer(a: Attrs, dy: Type, index: Type) -> Type:
-        require(dy.shape == index.shape, f"{dy} and {index} differ")
+        require_f32(dy)
+        bits = a.bits(a.size)
+        fits = index == packed(dy.elements, bits)
+        require(fits, f"{index} does not hold {bits} bits for each of {dy}")
         return Type(dy.dtype, (dy.shape[0], *a.size, dy.shape[3]))
 
     @staticmethod
     def ref(a: Attrs, dy: Array, index: Array) -> Array:
+        places = unpack(index, a.bits(a.size), dy.shape)
         n, _, _, c = dy.shape
         dx = np.zeros((n, *a.size, c), dy.dtype)
         images, channels = np.ogrid[:n, :c]
         for p, q, rows, cols in a.windows(a.size):
             width = len(cols) if a.adaptive else a.kernel[1]
-            r, s = np.divmod(index[:, p, q].astype(np.int64), width)
+            r, s = np.divmod(places[:, p, q], width)
             if a.adaptive:
                 i, j = rows.start + r, cols.start + s
             else:
@@ -152,10 +165,8 @@ class MaxPool2dDx(Op):
     @staticmethod
     def call(node: Node) -> Call:
         dy, index = node.ins
-        struct = pool_struct(node.out.type, node.attrs)
-        suffix = index.type.dtype.label
-        args = (node.out, dy, index, struct)
-        return Call(f"whet_max_pool2d_dx_f32_{suffix}", args, "max_pool2d")
+        bits, struct = node.attrs.bits(node.attrs.size), pool_struct(node.out.type, node.attrs)
+        return Call("whet_max_pool2d_dx_f32", (node.out, dy, index, bits, struct), "max_pool2d")
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
-/* One body for both widths of the index; `wide` is a constant after inlining. */
+/* Indices of `bits` bits each are written, and read, one behind the other with the low end first.
+ * Both passes meet them in order, so no place is ever computed from a product that may overflow. */
 
-static inline void put(void *index, int32_t i, int32_t value, const int32_t wide) {
-    if (wide)
-        ((int32_t *)index)[i] = value;
-    else
-        ((uint8_t *)index)[i] = (uint8_t)value;
+typedef struct {
+    uint32_t held; /* bits between an index and a byte, the next one lowest */
+    int32_t count; /* how many */
+} pending_t;
+
+static inline void put(uint8_t **to, pending_t *p, int32_t value, int32_t bits) {
+    p->held |= (uint32_t)value << p->count;
+    for (p->count += bits; p->count >= 8; p->count -= 8) {
+        *(*to)++ = (uint8_t)p->held;
+        p->held >>= 8;
+    }
 }
 
-static inline int32_t get(const void *index, int32_t i, const int32_t wide) {
-    return wide ? ((const int32_t *)index)[i] : ((const uint8_t *)index)[i];
+static inline int32_t get(const uint8_t **from, pending_t *p, int32_t bits) {
+    for (; p->count < bits; p->count += 8) p->held |= (uint32_t)*(*from)++ << p->count;
+    const uint32_t value = p->held & ((UINT32_C(1) << bits) - 1);
+    p->held >>= bits;
+    p->count -= bits;
+    return (int32_t)value;
 }
 
 /* The maxima of n <= WHET_TILE channels of a window `width` places wide; x is its image. */
@@ -35,28 +46,40 @@ static void window(float *best, int32_t *place, const float *x, const whet_pool2
         }
 }
 
-static inline void max_pool2d(float *y, void *index, const float *x, const whet_pool2d_t *d,
-                              const int32_t wide) {
+/* formula    y = max of x over the window;  index = the place of the first maximum in it
+ * shapes     y[n,p,q,c], x[n,h,w,c], index[(n*p*q*c * bits + 7) / 8]; its last bits, if left over,
+ *            are 0
+ * aliasing   none
+ * rounding   none
+ * workspace  none */
+void whet_max_pool2d_f32(float *y, uint8_t *index, const float *x, int32_t bits,
+                         const whet_pool2d_t *d) {
+    pending_t pending = {0, 0};
     for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
         const whet_span_t rows = whet_pool_rows(d, i / d->q % d->p);
         const whet_span_t cols = whet_pool_cols(d, i % d->q);
         const int32_t width = d->adaptive ? cols.taps : d->kw;
         const float *image = x + i / (d->p * d->q) * d->h * d->w * d->c;
         for (int32_t c = 0; c < d->c; c += WHET_TILE) {
-            const int32_t n = whet_min(d->c - c, WHET_TILE), to = i * d->c + c;
+            const int32_t n = whet_min(d->c - c, WHET_TILE);
             float best[WHET_TILE];
             int32_t place[WHET_TILE];
             window(best, place, image + c, d, rows, cols, width, n);
-            for (int32_t l = 0; l < n; l++) {
-                y[to + l] = best[l];
-                put(index, to + l, place[l], wide);
-            }
+            memcpy(y + i * d->c + c, best, (size_t)n * sizeof *y);
+            for (int32_t l = 0; l < n; l++) put(&index, &pending, place[l], bits);
         }
     }
+    if (pending.count > 0) *index = (uint8_t)pending.held;
 }
 
-static inline void max_pool2d_dx(float *dx, const float *dy, const void *index,
-                                 const whet_pool2d_t *d, const int32_t wide) {
+/* formula    dx = 0, then dx at the place named by index += dy
+ * shapes     dx[n,h,w,c], dy[n,p,q,c], index[(n*p*q*c * bits + 7) / 8]
+ * aliasing   none
+ * rounding   added window by window
+ * workspace  none */
+void whet_max_pool2d_dx_f32(float *dx, const float *dy, const uint8_t *index, int32_t bits,
+                            const whet_pool2d_t *d) {
+    pending_t pending = {0, 0};
     whet_fill(dx, d->n * d->h * d->w * d->c, 0.0f);
     for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
         const whet_span_t rows = whet_pool_rows(d, i / d->q % d->p);
@@ -64,40 +87,10 @@ static inline void max_pool2d_dx(float *dx, const float *dy, const void *index,
         const int32_t width = d->adaptive ? cols.taps : d->kw;
         const int32_t image = i / (d->p * d->q) * d->h;
         for (int32_t c = 0; c < d->c; c++) {
-            const int32_t place = get(index, i * d->c + c, wide);
+            const int32_t place = get(&index, &pending, bits);
             const int32_t r = rows.first + (place / width - rows.cut) * rows.step;
             const int32_t s = cols.first + (place % width - cols.cut) * cols.step;
             dx[((image + r) * d->w + s) * d->c + c] += dy[i * d->c + c];
         }
     }
-}
-
-/* formula    y = max of x over the window;  index = the place of the first maximum in it
- * shapes     y[n,p,q,c], index[n,p,q,c], x[n,h,w,c]
- * aliasing   none
- * rounding   none
- * workspace  none */
-void whet_max_pool2d_f32_u8(float *y, uint8_t *index, const float *x, const whet_pool2d_t *d) {
-    max_pool2d(y, index, x, d, 0);
-}
-
-/* The same for windows of more than 256 places. */
-void whet_max_pool2d_f32_i32(float *y, int32_t *index, const float *x, const whet_pool2d_t *d) {
-    max_pool2d(y, index, x, d, 1);
-}
-
-/* formula    dx = 0, then dx at the place named by index += dy
- * shapes     dx[n,h,w,c], dy[n,p,q,c], index[n,p,q,c]
- * aliasing   none
- * rounding   added window by window
- * workspace  none */
-void whet_max_pool2d_dx_f32_u8(float *dx, const float *dy, const uint8_t *index,
-                               const whet_pool2d_t *d) {
-    max_pool2d_dx(dx, dy, index, d, 0);
-}
-
-/* The same for windows of more than 256 places. */
-void whet_max_pool2d_dx_f32_i32(float *dx, const float *dy, const int32_t *index,
-                                const whet_pool2d_t *d) {
-    max_pool2d_dx(dx, dy, index, d, 1);
 }
