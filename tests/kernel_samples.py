@@ -101,7 +101,7 @@ def all_samples() -> list[Sample]:
     s = Collector()
     for family in (unary, binary, reduce, linear, conv, pool, resize, norm, softmax, loss):
         family(s)
-    for family in (shape, integer, random, update):
+    for family in (bits, shape, integer, random, update):
         family(s)
     return s.samples
 
@@ -126,6 +126,25 @@ def unary(s: Collector) -> None:
                 s.add(name, g.halves(7, 11), **a)
                 s.add(name, g.normal(3, 97, scale=4), **a)
     s.add("pow", Numbers("pow").positive(33), exponent=0.5)
+
+
+def bits(s: Collector) -> None:
+    """The limits occur among the numbers, and so does one that float cannot hold exactly."""
+    odd = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 0.1, 6, -1.5], np.float32)
+    limits = [(0.0, np.inf), (-np.inf, 0.1), (0.0, 6.0), (-1.5, 0.1), (-np.inf, np.inf)]
+    for size in ((), (7,), (8,), (5, 13), (3, 97)):
+        for low, high in limits:
+            g = s.numbers("within_bits")
+            x = g.halves(*size)
+            for closed in (False, True):
+                s.add("within_bits", x, low=low, high=high, closed=closed)
+        dy = g.normal(*size)
+        mask = np.packbits(g.bits(dy.size), bitorder="little")
+        for attrs in ({}, {"inside": 1 / 6}, {"inside": 1.0, "outside": 0.01}):
+            s.add("bits_dx", dy, mask, **attrs)
+    for low, high in limits:
+        for closed in (False, True):
+            s.add("within_bits", odd, low=low, high=high, closed=closed)
 
 
 def binary(s: Collector) -> None:

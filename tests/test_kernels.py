@@ -22,7 +22,7 @@ from whet.ir import Array, Builder, Node, Op, Role, f32, u8
 SAMPLES = all_samples()
 LINES = ("formula", "shapes", "aliasing", "rounding", "workspace")  # of every kernel's comment
 EXACT = {"dropout", "reshape", "transpose", "slice", "slice_dx", "concat", "pad", "take", "fill"}
-EXACT |= {"cast", "floor", "take_along", "uniform"}
+EXACT |= {"cast", "floor", "take_along", "uniform", "within_bits"}
 
 
 def assert_close(node: Node, given: Array, right: Array) -> None:
@@ -130,6 +130,18 @@ def test_max_pool_keeps_the_fewest_bits() -> None:
 def test_the_index_of_a_window_takes_bits(kernel: tuple[int, int], bits: int) -> None:
     y, index = ops.pool.MaxPool2d.infer(ops.pool.Pool((3, 1), kernel), f32(1, 18, 16, 7))
     assert y == f32(1, 3, 1, 7) and index == u8(-(-21 * bits // 8))
+
+
+@pytest.mark.parametrize("closed, mask", [(False, 0b0001_1000), (True, 0b0011_1101)])
+def test_a_bit_says_whether_an_element_is_within(closed: bool, mask: int) -> None:
+    """By hand too: -1 and 2 lie on the limits, NaN is never inside, the ninth bit is alone."""
+    x = np.array([-1, -1.5, 2, 0, 1, 2, np.nan, np.inf, 1.5], np.float32)
+    attrs = dict(low=-1.0, high=2.0, closed=closed)
+    sample = Sample(Op.registry["within_bits"], (x,), attrs, "by hand")
+    ((node, arrays),) = sample.nodes()
+    assert not node.op.differentiable
+    for (bits,) in (c_kernels.execute(node, arrays), reference(node, arrays)):
+        assert bits.tolist() == [mask, 1]
 
 
 def test_interpret_runs_on_the_kernels() -> None:

@@ -141,6 +141,15 @@ void whet_pow_dx_f32(float *dx, const float *dy, const float *x, int32_t n, floa
 void whet_neg_f32(float *y, const float *x, int32_t n);
 void whet_floor_f32(float *y, const float *x, int32_t n);
 
+/* ---- Slopes that take two values, kept in one bit of each element. */
+
+/* bit i % 8 of bits[i / 8] = low < x[i] < high, or low <= x[i] <= high if closed */
+void whet_within_bits_f32(uint8_t *bits, const float *x, int32_t n, float low, float high,
+                          int32_t closed);
+/* dx[i] = dy[i] * (bit i ? inside : outside). In place: dy. */
+void whet_bits_dx_f32(float *dx, const float *dy, const uint8_t *bits, int32_t n, float inside,
+                      float outside);
+
 /* ---- Element-wise functions of two or three arrays, with broadcasting.
  * In place: any operand that has the type and shape of the result. */
 

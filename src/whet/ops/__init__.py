@@ -6,6 +6,7 @@ from ..errors import InternalError
 from ..ir import Op
 from . import (
     binary,
+    bits,
     conv,
     integer,
     linear,
@@ -23,6 +24,7 @@ from . import (
 
 __all__ = [
     "binary",
+    "bits",
     "by_name",
     "conv",
     "integer",

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_inline.h"
+
+/* formula    bit i % 8 of bits[i / 8] = low < x[i] < high, or low <= x[i] <= high if closed
+ * shapes     bits[(n + 7) / 8], x[n]; bits behind the last element are 0
+ * aliasing   none
+ * rounding   none
+ * workspace  none */
+void whet_within_bits_f32(uint8_t *bits, const float *x, int32_t n, float low, float high,
+                          int32_t closed) {
+    for (int32_t i = 0; i < n; i += 8) {
+        uint32_t byte = 0;
+        for (int32_t j = 0; j < whet_min(n - i, 8); j++) {
+            const float v = x[i + j];
+            const int32_t inside = closed ? v >= low && v <= high : v > low && v < high;
+            byte |= (uint32_t)inside << j;
+        }
+        bits[i / 8] = (uint8_t)byte;
+    }
+}
+
+/* formula    dx[i] = dy[i] * (bit i ? inside : outside)
+ * shapes     dx[n], dy[n], bits[(n + 7) / 8]
+ * aliasing   dx = dy
+ * rounding   one product
+ * workspace  none */
+void whet_bits_dx_f32(float *dx, const float *dy, const uint8_t *bits, int32_t n, float inside,
+                      float outside) {
+    for (int32_t i = 0; i < n; i++) dx[i] = dy[i] * (bits[i / 8] >> (i % 8) & 1 ? inside : outside);
+}
