@@ -163,6 +163,32 @@ def test_tied_weights_train_as_in_pytorch() -> None:
     torch.testing.assert_close(trained["table.weight"], model.out.weight.data, rtol=1e-4, atol=1e-6)
 
 
+PLACED = """
+graph forward {{
+  %w : f32[3,2,2] param
+  %at : i32[2] const
+  %wide = {} : f32[3,5,2]
+  %cube = pow %wide {{exponent=3.0}} : f32[3,5,2]
+  %sum = sum %cube {{axes=(0, 1, 2)}} : f32[1,1,1]
+  %loss = reshape %sum {{shape=()}} : f32[]
+  return %loss
+}}"""
+
+
+@pytest.mark.parametrize(
+    "place, at",
+    [
+        ("slice_dx %w {axis=1, start=1, step=2, size=5}", (0, 0)),
+        ("slice_dx %w {axis=1, start=3, step=1, size=5}", (0, 0)),
+        ("take_dx %w, %at {axis=1, skip=-1, size=5}", (4, 1)),
+        ("take_dx %w, %at {axis=1, skip=-1, size=5}", (2, 2)),
+    ],
+)
+def test_the_gradient_of_an_index_can_itself_be_in_a_model(place: str, at: tuple[int, int]) -> None:
+    data = random_data(w=(3, 2, 2)) | {"at": np.array(at, np.int32)}
+    agree(parse_graph(PLACED.format(place), data), "w")
+
+
 BRANCHES = """
 graph forward {
   %x : f32[2,3] input

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
-from ._common import around, collapse, d, padded, require, strides
+from ._common import around, collapse, d, padded, require, require_f32, strides
 
 
 class Reshape(Op):
@@ -146,6 +146,7 @@ class SliceDx(Op):
 
     @staticmethod
     def infer(a: Attrs, dy: Type) -> Type:
+        require_f32(dy)
         last = a.start + a.step * (dy.shape[a.axis] - 1)
         require(last < a.size, f"{dy} does not fit into {a.size} along axis {a.axis}")
         return Type(dy.dtype, (*dy.shape[: a.axis], a.size, *dy.shape[a.axis + 1 :]))
@@ -157,6 +158,16 @@ class SliceDx(Op):
         n = dy.shape[a.axis]
         dx[(slice(None),) * a.axis + (slice(a.start, a.start + a.step * n, a.step),)] = dy
         return dx
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        (dy,), a = node.ins, node.attrs
+        stop = a.start + a.step * (dy.shape[a.axis] - 1) + 1
+        attrs = dict(axis=a.axis, start=a.start, stop=stop, step=a.step)
+        return (b.emit(Slice, douts[0], name=d(dy), **attrs),)
 
     @staticmethod
     def call(node: Node) -> Call:
@@ -310,6 +321,9 @@ class TakeDx(Op):
 
     @staticmethod
     def infer(a: Attrs, dy: Type, index: Type) -> Type:
+        require_f32(dy)
+        fits = dy.shape[a.axis : a.axis + index.rank] == index.shape
+        require(fits and index.dtype is DType.I32, f"{index} is no index of {dy} at axis {a.axis}")
         rest = dy.shape[a.axis + index.rank :]
         return Type(dy.dtype, (*dy.shape[: a.axis], a.size, *rest))
 
