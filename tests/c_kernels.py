@@ -21,11 +21,12 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import whet
-from whet.ir import Arg, Array, Call, Node, Struct, Value
+from whet.ir import Arg, Array, Call, Node, Struct, Value, Workspace
 
 KERNELS = Path(whet.__file__).parent / "kernels"
 SOURCES = sorted((KERNELS / "ref").glob("*.c"))
@@ -129,9 +130,14 @@ def _fits(node: Node, param: str, arg: Arg) -> bool:
     if isinstance(arg, Struct):
         given = [(name, isinstance(v, tuple)) for name, v in arg.fields]
         return param == f"const {arg.type} *" and given == structs()[arg.type]
+    if isinstance(arg, Workspace):
+        return param == "float *"
     if isinstance(arg, tuple):
-        values = isinstance(arg[0], Value)
-        return param == ("const void *const *" if values else "const int32_t *")
+        if isinstance(arg[0], Struct):
+            kind = f"{arg[0].type} *const"
+        else:
+            kind = {Value: "void *const", float: "float"}.get(type(arg[0]), "int32_t")
+        return param == f"const {kind} *"
     if arg is None:
         return param.endswith("*")
     return param == "float" or (param == "int32_t" and isinstance(arg, int))
@@ -186,7 +192,8 @@ def execute(
     for output, operand in share:
         outs[output] = ins[operand]
         outs[output].shape = node.outs[output].shape
-    where = dict(zip(node.ins, ins, strict=True)) | dict(zip(node.outs, outs, strict=True))
+    where: dict[Value | Workspace, Buffer] = dict(zip(node.ins, ins, strict=True))
+    where |= dict(zip(node.outs, outs, strict=True))
     keep: list[object] = []
     args = [
         _convert(param, arg, where, keep)
@@ -195,14 +202,16 @@ def execute(
     kernel = getattr(library(), call.kernel)
     kernel.restype = None
     kernel(*args)
-    for buffer in (*ins, *outs):
+    for buffer in where.values():
         assert buffer.intact(), f"{call.kernel} writes outside its arrays"
     for buffer in ins:
         assert buffer in outs or buffer.unchanged(), f"{call.kernel} changes an operand"
     return tuple(out.array.reshape(v.shape) for v, out in zip(node.outs, outs, strict=True))
 
 
-def _convert(param: str, arg: Arg, where: dict[Value, Buffer], keep: list[object]) -> object:
+def _convert(
+    param: str, arg: Arg, where: dict[Value | Workspace, Buffer], keep: list[object]
+) -> Any:
     """`arg` as ctypes wants it; what it points to is put into `keep`."""
     if param == "float":
         assert isinstance(arg, int | float)
@@ -217,8 +226,14 @@ def _convert(param: str, arg: Arg, where: dict[Value, Buffer], keep: list[object
         numbers = np.concatenate([np.ravel(np.asarray(v, np.int32)) for _, v in arg.fields])
         keep.append(numbers)
         return ctypes.c_void_p(numbers.ctypes.data)
+    if isinstance(arg, Workspace):
+        keep.append(where.setdefault(arg, Buffer(np.full(arg.floats, np.nan, np.float32), 0xA5)))
+        return ctypes.c_void_p(where[arg].pointer)
     assert isinstance(arg, tuple)
-    pointers = [where[v].pointer for v in arg if isinstance(v, Value)]
-    words = np.array(pointers, np.uintp) if pointers else np.array(arg, np.int32)
+    if isinstance(arg[0], Value | Struct):
+        parts = [_convert("", part, where, keep) for part in arg]
+        words = np.array([0 if p is None else p.value for p in parts], np.uintp)
+    else:
+        words = np.array(arg, np.float32 if isinstance(arg[0], float) else np.int32)
     keep.append(words)
     return ctypes.c_void_p(words.ctypes.data)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from . import training
-from .emit.program import Program, TensorInfo
+from .emit.program import Program
 from .errors import FrontendError
-from .frontend.importer import Imported
-from .frontend.optim import default_optimizer
-from .frontend.torch import Loss, check_inputs, import_model
-from .ir import Graph, Role
+from .frontend.optim import default_optimizer, nothing_to_train
+from .frontend.torch import Loss, Model, check_inputs, import_model
+from .passes import check_switches
+from .pipeline import Options, assemble
+from .scheme import Scheme, named, parameters_of
 
 if TYPE_CHECKING:
     import torch
@@ -25,40 +26,45 @@ def compile(
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     target: torch.Tensor | None = None,
+    update: str | Scheme | None = None,
     accumulate: bool = False,
     clip_norm: float | None = None,
+    without: Collection[str] = (),
     name: str = "net",
 ) -> Program:
     """A program that trains `model` exactly as PyTorch would, on batches shaped like `inputs`.
 
     The loss defaults to cross-entropy and the optimizer to plain SGD. `model.train()` or
     `.eval()` decides about batch norm and dropout; prediction always behaves as in eval mode.
-    Parameters train if they require a gradient and are in the optimizer. `target` is an example
-    of what the loss compares with, needed only for losses whet does not know. `accumulate` adds
-    the entry points `gradients` and `apply`; `clip_norm` limits the norm of all gradients.
+    `update` says what trains: a Scheme, its name ("full", "bias+last", "last-3", ...) or its TOML
+    file; without it, parameters train if they require a gradient and are in the optimizer.
+    `target` is an example of what the loss compares with, needed only for losses whet does not
+    know. `accumulate` adds the entry points `gradients` and `apply`; `clip_norm` limits the norm
+    of all gradients. `without` names passes to leave out, to see what each is good for.
     """
     import torch
 
-    check_name(name)
+    options = Options(check_name(name), accumulate, check_switches(without))
     clip_norm = check_clip_norm(clip_norm)
     check_inputs(model, inputs)
     loss = loss if loss is not None else torch.nn.CrossEntropyLoss()
     optimizer = optimizer if optimizer is not None else default_optimizer(model)
     imported = import_model(model, inputs, loss, optimizer, target, clip_norm)
-    forward = imported.training.graph
-    entries: dict[str, Graph] = {"train_step": training.train_step(forward, imported.rules)}
-    if accumulate:
-        entries["gradients"] = training.gradients(forward, imported.rules)
-        entries["apply"] = training.apply(forward, imported.rules, entries["gradients"])
-    entries["predict"] = training.predict(imported.prediction.graph)
-    return Program(
-        name=name,
-        entries=entries,
-        tensors=tensors(imported.training, imported.prediction),
-        outputs=tuple(TensorInfo(t.value.type, t.order) for t in imported.prediction.outputs),
-        lr=imported.lr,
-        source=Source(*copy.deepcopy((model, loss, optimizer)), inputs, target, clip_norm),
-    )
+    scheme = choose_scheme(update, imported)
+    source = Source(*copy.deepcopy((model, loss, optimizer)), inputs, target, clip_norm)
+    return assemble(imported, scheme, options, source)
+
+
+def choose_scheme(update: str | Scheme | None, model: Model) -> Scheme:
+    """The scheme asked for; without one, what PyTorch would train."""
+    if isinstance(update, Scheme):
+        return update
+    if update is not None:
+        return named(update, parameters_of(model.training.graph))
+    if not model.trainable:
+        raise nothing_to_train()
+    used = {p.name for p in parameters_of(model.training.graph)}
+    return Scheme.of([n for n in model.trainable if n in used] , name="requires_grad")
 
 
 C_TYPES = frozenset(
@@ -68,7 +74,7 @@ C_TYPES = frozenset(
 )
 
 
-def check_name(name: str) -> None:
+def check_name(name: str) -> str:
     if not isinstance(name, str) or not re.fullmatch(r"[a-z_]\w*", name, re.ASCII | re.IGNORECASE):
         raise FrontendError(
             f"the program's name {name!r} is not a C identifier",
@@ -79,6 +85,7 @@ def check_name(name: str) -> None:
             f"the program cannot be called {name!r}",
             why=f"its struct would be {name}_t, which is a type of C's own headers",
         )
+    return name
 
 
 def check_clip_norm(limit: float | None) -> float | None:
@@ -101,13 +108,3 @@ class Source:
     ) -> None:
         self.model, self.loss, self.optimizer = model, loss, optimizer
         self.inputs, self.target, self.clip_norm = inputs, target, clip_norm
-
-
-def tensors(*imported: Imported) -> dict[str, TensorInfo]:
-    """How PyTorch sees every tensor that it shares with the program, by name."""
-    found: dict[str, TensorInfo] = {}
-    for part in imported:
-        for leaf in part.graph.leaves:
-            if leaf.name in part.orders and leaf.role is not Role.CONST:
-                found.setdefault(leaf.name, TensorInfo(leaf.type, part.orders[leaf.name]))
-    return found

@@ -3,6 +3,8 @@
 WhetError
 ├── FrontendError        the model cannot be brought in
 │   └── UnsupportedOps   it uses operators whet does not have; all of them are listed
+├── SchemeError          an update scheme does not fit the model, or is not a scheme
+├── BudgetError          the program needs more memory than it may have; says what would fit
 ├── ShapeError           an operator was given shapes or types that do not fit together
 ├── DataError            an array handed to a running program is not what the program expects
 ├── NotFinite            the loss became NaN or infinite; the step changed no parameter
@@ -48,6 +50,14 @@ class UnsupportedOps(FrontendError):
 
 class ShapeError(WhetError):
     code = "W201"
+
+
+class BudgetError(WhetError):
+    code = "W301"
+
+
+class SchemeError(WhetError):
+    code = "W302"
 
 
 class DataError(WhetError):

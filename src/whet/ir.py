@@ -120,7 +120,17 @@ class Struct:
     fields: tuple[Field, ...]
 
 
-Arg = Value | None | int | float | Struct | tuple[Value, ...] | tuple[int, ...]
+@dataclass(frozen=True)
+class Workspace:
+    """Memory that a kernel needs while it runs and whose content means nothing before or after."""
+
+    floats: int
+
+
+Arg = (
+    Value | None | int | float | Struct | Workspace
+    | tuple[Value | None, ...] | tuple[int, ...] | tuple[float, ...] | tuple[Struct, ...]
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -134,6 +144,12 @@ class Call:
     kernel: str
     args: tuple[Arg, ...]
     source: str  # the file under kernels/ that defines it, without suffix
+    needs: tuple[str, ...] = ()  # files with kernels that this one calls
+
+    @property
+    def workspace(self) -> int:
+        """Floats of workspace."""
+        return sum(a.floats for a in self.args if isinstance(a, Workspace))
 
 
 @dataclass(frozen=True)

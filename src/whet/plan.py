@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .errors import InternalError
-from .ir import Graph, Role, Value
+from .ir import Array, Graph, Node, Role, Value, f32
 
 ALIGN = 16
 
@@ -36,6 +36,7 @@ class Plan:
     """Where each value of one entry point lives.
 
     `home` maps a value to the leaf whose storage it uses, or to its buffer in the arena.
+    `workspace` gives a value of its own to every kernel that needs memory while it runs.
     `copies` (to, from) are the updates that could not be proven safe in place, made at the end in
     this order.
     `lower_bound` is the largest sum of bytes alive at one time; no placement can need less.
@@ -43,6 +44,7 @@ class Plan:
 
     graph: Graph
     home: Mapping[Value, Value | Buffer]
+    workspace: Mapping[Node, Value]
     buffers: tuple[Buffer, ...]
     copies: tuple[tuple[Value, Value], ...]
     arena: int
@@ -149,33 +151,71 @@ class _Storage:
                     break
 
 
-def plan(graph: Graph) -> Plan:
+def plan(graph: Graph, inplace: bool = True) -> Plan:
+    """Where every value lives; without `inplace` no result overwrites an operand."""
+    lives = lifetimes(graph, inplace)
+    placed, arena = place(lives.buffers)
+    home: dict[Value, Value | Buffer] = {v: b for b in placed for v in b.values}
+    for value in lives.storage.made:
+        if value not in home:
+            home[value] = lives.storage.root(value)
+    bound, peak = lives.peak
+    result = Plan(
+        graph, home, lives.workspace, tuple(placed), tuple(lives.copies), arena, bound, peak
+    )
+    check_plan(result)
+    return result
+
+
+@dataclass(frozen=True)
+class Lifetimes:
+    """Which buffers a graph needs, and when: everything but where they lie."""
+
+    storage: _Storage
+    buffers: list[Buffer]
+    workspace: dict[Node, Value]
+    copies: list[tuple[Value, Value]]
+
+    @property
+    def loads(self) -> Array:
+        """Bytes alive while each node runs, and while the updates are copied at the end."""
+        changes = np.zeros(len(self.storage.graph.nodes) + 2, np.int64)
+        for b in self.buffers:
+            changes[b.first] += b.bytes
+            changes[b.last + 1] -= b.bytes
+        return np.cumsum(changes[:-1])
+
+    @property
+    def peak(self) -> tuple[int, int]:
+        """The largest load, and the index of the node where it is reached first."""
+        loads = self.loads
+        at = int(loads.argmax())
+        return int(loads[at]), at
+
+
+def lifetimes(graph: Graph, inplace: bool = True) -> Lifetimes:
     storage = _Storage(graph)
     copies = storage.join_updates()
-    storage.join_temporaries()
-    end = len(graph.nodes)
-
+    if inplace:
+        storage.join_temporaries()
     buffers: list[Buffer] = []
     for root, values in storage.members().items():
         if root.role is Role.TEMP:
             first = min(storage.made[v] for v in values)
             last = max(first, storage.last_read(values))
-            size = -(-root.type.bytes // ALIGN) * ALIGN
-            buffers.append(Buffer(tuple(values), size, first, last))
-    placed, arena = place(buffers)
-    changes = np.zeros(end + 2, np.int64)  # of the bytes alive, from one node to the next
-    for b in placed:
-        changes[b.first] += b.bytes
-        changes[b.last + 1] -= b.bytes
-    loads = np.cumsum(changes[:-1])
-    home: dict[Value, Value | Buffer] = {v: b for b in placed for v in b.values}
-    for value in storage.made:
-        if value not in home:
-            home[value] = storage.root(value)
-    peak = int(loads.argmax())
-    result = Plan(graph, home, tuple(placed), tuple(copies), arena, int(loads[peak]), peak)
-    check_plan(result)
-    return result
+            buffers.append(Buffer(tuple(values), aligned(root.type.bytes), first, last))
+    workspace: dict[Node, Value] = {}
+    for i, node in enumerate(graph.nodes):
+        call = node.op.call(node)
+        if call is not None and call.workspace:
+            value = Value(f"{node.out.name}.workspace", f32(call.workspace))
+            workspace[node] = value
+            buffers.append(Buffer((value,), aligned(value.type.bytes), i, i))
+    return Lifetimes(storage, buffers, workspace, copies)
+
+
+def aligned(n: int) -> int:
+    return -(-n // ALIGN) * ALIGN
 
 
 ORDERS: tuple[Callable[[Buffer], tuple[int, ...]], ...] = (

@@ -41,7 +41,8 @@ class Training:
 
 
 class _Updater:
-    """Appends updates to a builder, now or (when clipping needs all gradients first) at the end."""
+    """Collects gradients, then appends the updates; the pass `reorder` moves them to where a
+    gradient is complete."""
 
     def __init__(self, b: Builder, training: Training) -> None:
         self.b, self.training = b, training
@@ -51,21 +52,22 @@ class _Updater:
         self.count: Value | None = None
 
     def __call__(self, param: Value, grad: Value) -> None:
-        if self.training.clip_norm is None:
-            self.update(param, grad)
-        else:
-            self.waiting.append((param, grad))
+        self.waiting.append((param, grad))
 
     def finish(self) -> None:
-        if not self.waiting:
-            return
+        for param, grad in self.clipped():
+            self.update(param, grad)
+
+    def clipped(self) -> list[tuple[Value, Value]]:
+        limit = self.training.clip_norm
+        if limit is None or not self.waiting:
+            return self.waiting
         b = self.b
         total = b.emit(SumSquares, self.waiting[0][1], name="grad_norm")
         for _, grad in self.waiting[1:]:
             total = b.emit(Add, total, b.emit(SumSquares, grad), name="grad_norm")
-        scale = b.emit(ClipScale, total, name="clip", limit=self.training.clip_norm)
-        for param, grad in self.waiting:
-            self.update(param, b.emit(Mul, grad, scale, name=grad.name))
+        scale = b.emit(ClipScale, total, name="clip", limit=limit)
+        return [(p, b.emit(Mul, grad, scale, name=grad.name)) for p, grad in self.waiting]
 
     def update(self, param: Value, grad: Value) -> None:
         b, rule = self.b, self.training.rules[param.name]

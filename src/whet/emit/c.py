@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import InternalError
-from ..ir import Arg, Array, Call, DType, Graph, Node, Role, Struct, Type, Value
+from ..ir import Arg, Array, Call, DType, Graph, Node, Role, Struct, Type, Value, Workspace
 from ..plan import Buffer, Plan
 from ..text import print_node
 
@@ -206,17 +206,18 @@ class EntryWriter:
                 return f"net->{part}.{word}"
         return f"{self.prefix}_{word}"
 
-    def argument(self, arg: Arg) -> str:
+    def argument(self, arg: Arg, node: Node) -> str:
         if arg is None:
             return "NULL"
+        if isinstance(arg, Workspace):
+            return self.pointer(self.plan.workspace[node])
         if isinstance(arg, Value):
             return self.pointer(arg)
         if isinstance(arg, Struct):
             return f"&{self.struct(arg)}"
         if isinstance(arg, tuple):
-            pointers = [self.argument(a) for a in arg]
-            kind = "void *const" if isinstance(arg[0], Value) else "int32_t"
-            return f"(const {kind}[]){{{', '.join(pointers)}}}"
+            parts = [self.argument(a, node) for a in arg]
+            return f"(const {element_type(arg[0])}[]){{{', '.join(parts)}}}"
         return number_text(arg)
 
     def struct(self, struct: Struct) -> str:
@@ -234,7 +235,7 @@ class EntryWriter:
             call = node.op.call(node)
             if call is not None:
                 lines += ["", *comment(print_node(node))]
-                lines += call_text(call.kernel, [self.argument(a) for a in call.args])
+                lines += call_text(call.kernel, [self.argument(a, node) for a in call.args])
             for value in losses.intersection(node.outs):
                 lines += ["", *self.loss_guard(value)]
         lines += self.copies()
@@ -283,6 +284,13 @@ class EntryWriter:
     def function(self) -> list[str]:
         head = wrap_prototype(self.signature.text(self.prefix, self.graph.name))
         return [*head[:-1], f"{head[-1]} {{", *self.body(), "}"]
+
+
+def element_type(arg: Arg) -> str:
+    """Of an array argument that begins with this."""
+    if isinstance(arg, Struct):
+        return f"{arg.type} *const"
+    return {Value: "void *const", float: "float"}.get(type(arg), "int32_t")
 
 
 def struct_text(name: str, struct: Struct) -> list[str]:
@@ -541,7 +549,7 @@ def used_kernels(plans: Iterable[Plan]) -> list[str]:
         for node in plan.graph.nodes:
             call: Call | None = node.op.call(node)
             if call is not None:
-                found.add(call.source)
+                found.update((call.source, *call.needs))
     return sorted(found)
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError, WhetError
-from ..ir import Graph, Type
+from ..ir import Array, Graph, Type
 from ..ops.random import RngNext
+from ..passes import Part
 from ..plan import Plan, plan
+from ..scheme import Scheme
 from . import c
 
 if TYPE_CHECKING:
@@ -46,11 +48,16 @@ class Program:
     tensors: Mapping[str, TensorInfo]  # inputs, labels, parameters and state of the model
     outputs: tuple[TensorInfo, ...]
     lr: float
+    scheme: Scheme | None = None
+    parts: Mapping[str, Part] = field(default_factory=dict)  # trained slices of parameters
+    wholes: Mapping[str, Array] = field(default_factory=dict)  # those parameters, as stored
     source: Any = None
+    without: frozenset[str] = frozenset()  # passes that were left out
 
     @functools.cached_property
     def plans(self) -> dict[str, Plan]:
-        return {name: plan(graph) for name, graph in self.entries.items()}
+        inplace = "inplace" not in self.without
+        return {name: plan(graph, inplace) for name, graph in self.entries.items()}
 
     @functools.cached_property
     def storage(self) -> c.Tensors:

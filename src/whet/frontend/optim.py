@@ -29,10 +29,16 @@ def nothing_to_train() -> FrontendError:
 
 
 def default_optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    if not trainable:
+    params = list(model.parameters())
+    if not params:
         raise nothing_to_train()
-    return torch.optim.SGD(trainable, lr=0.01)
+    return torch.optim.SGD(params, lr=0.01)
+
+
+def trainable(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> set[int]:
+    """Ids of the parameters that PyTorch would train."""
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    return {id(p) for p in model.parameters() if p.requires_grad and id(p) in held}
 
 
 def training_of(
@@ -44,11 +50,14 @@ def training_of(
     """Rules by parameter name, and the learning rate that a step uses unless it is given one.
 
     `names` maps id(parameter) to its name. A group whose rate differs from that of the first group
-    that has one keeps that ratio whatever rate is passed at run time.
+    that has one keeps that ratio whatever rate is passed at run time. Parameters that are not in
+    the optimizer have the rule of its first group, should a scheme train them.
     """
     rates = [float(group["lr"]) for group in optimizer.param_groups]
     base = next((rate for rate in rates if rate), 0.0)
-    rules: dict[str, Rule] = {}
+    first, attrs = _rule(optimizer, optimizer.param_groups[0])
+    usual = Rule(first, {**attrs, "lr_scale": rates[0] / base if base else 1.0})
+    rules = {name: usual for name in names.values() if name in orders}
     for group in optimizer.param_groups:
         op, attrs = _rule(optimizer, group)
         scale = float(group["lr"]) / base if base else 1.0
@@ -60,13 +69,11 @@ def training_of(
                     "the model's",
                     try_="build it from model.parameters(); a loss with parameters is not trained",
                 )
-            if name not in orders or not param.requires_grad:  # an empty one is not imported
+            if name not in orders:  # an empty one is not imported
                 continue
             state = optimizer.state.get(param, {})
             moments, step = _moments(state, orders[name]), float(state.get("step", 0.0))
             rules[name] = Rule(op, {**attrs, "lr_scale": scale}, moments, step)
-    if not rules:
-        raise nothing_to_train()
     return Training(rules, clip_norm), base
 
 

@@ -21,7 +21,7 @@ from ..ir import Graph, Role, prune
 from ..training import Training
 from . import aten as _register_handlers  # noqa: F401
 from .importer import HANDLERS, Imported, Importer
-from .optim import training_of
+from .optim import trainable, training_of
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -37,6 +37,7 @@ class Model:
     prediction: Imported
     rules: Training
     lr: float
+    trainable: tuple[str, ...]  # what PyTorch would train: requires_grad, and in the optimizer
 
 
 class WithLoss(nn.Module):
@@ -213,7 +214,9 @@ def import_model(
         prediction = without_loss(training)
     by_id = {id(p): names[f"model.{name}"] for name, p in model.named_parameters()}
     rules, lr = training_of(optimizer, by_id, training.orders, clip_norm)
-    return Model(training, prediction, rules, lr)
+    ids = trainable(model, optimizer)
+    requested = dict.fromkeys(name for i, name in by_id.items() if i in ids)
+    return Model(training, prediction, rules, lr, tuple(requested))
 
 
 def without_loss(training: Imported) -> Imported:

@@ -46,6 +46,23 @@ static inline void whet_fill_rows(float *y, const float *b, int32_t rows, int32_
         for (int32_t r = 0; r < rows; r++) memcpy(y + r * n, b, (size_t)n * sizeof *b);
 }
 
+/* Every row of y[rows,n] = its row of add, or 0, plus b, or 0. y may be add. */
+static inline void whet_start_rows(float *y, const float *b, const float *add, int32_t rows,
+                                   int32_t n) {
+    if (add == NULL) {
+        whet_fill_rows(y, b, rows, n);
+        return;
+    }
+    if (y != add) memcpy(y, add, (size_t)(rows * n) * sizeof *y);
+    for (int32_t r = 0; r < rows && b != NULL; r++)
+        for (int32_t i = 0; i < n; i++) y[r * n + i] += b[i];
+}
+
+static inline void whet_clip_all(float *y, int32_t n, float low, float high) {
+    if (low == -INFINITY && high == INFINITY) return;
+    for (int32_t i = 0; i < n; i++) y[i] = whet_clip(y[i], low, high);
+}
+
 /* ---- Sums. */
 
 /* Compensated (Kahan) addition: `lost` is what rounding has dropped so far. */

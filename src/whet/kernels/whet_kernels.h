@@ -18,7 +18,8 @@
 extern "C" {
 #endif
 
-#define WHET_MAX_RANK 8
+#define WHET_MAX_RANK   8
+#define WHET_MAX_STAGES 16
 
 /* A window that moves over x[n,h,w,c] and gives y[n,p,q,o]: kernel kh x kw, strides sh and sw,
  * zeros above (ph) and to the left (pw), dilations dh and dw. */
@@ -59,6 +60,9 @@ typedef whet_walk_t whet_reduce_t;
 /* y = conv(x, w) + b */
 void whet_conv2d_f32(float *y, const float *x, const float *w, const float *b,
                      const whet_conv2d_t *d);
+/* y = min(max(conv(x, w) + b + add, low), high); add may be NULL; in place on add */
+void whet_conv2d_fused_f32(float *y, const float *x, const float *w, const float *b,
+                           const float *add, float low, float high, const whet_conv2d_t *d);
 /* dx[n,h,w,c] = the transpose of conv in x, applied to dy[n,p,q,o] */
 void whet_conv2d_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d);
 /* dw = the gradient of w */
@@ -67,14 +71,29 @@ void whet_conv2d_dw_f32(float *dw, const float *dy, const float *x, const whet_c
 /* y = depthwise conv(x, w) + b; groups = o = c */
 void whet_depthwise_f32(float *y, const float *x, const float *w, const float *b,
                         const whet_conv2d_t *d);
+/* y = min(max(depthwise(x, w) + b + add, low), high); add may be NULL; in place on add */
+void whet_depthwise_fused_f32(float *y, const float *x, const float *w, const float *b,
+                              const float *add, float low, float high, const whet_conv2d_t *d);
 void whet_depthwise_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d);
 void whet_depthwise_dw_f32(float *dw, const float *dy, const float *x, const whet_conv2d_t *d);
+
+/* y = layer_k(... layer_1(x)), row by row: each layer is depthwise_fused or conv2d_fused, with its
+ * weight, bias and addend (the last two may be NULL) in operands and its low, high in limits. The
+ * workspace holds, of every layer but the first, as many rows of its operand as its window is
+ * high. */
+void whet_stream_f32(float *y, const float *x, const void *const *operands,
+                     const whet_conv2d_t *const *layers, const int32_t *depthwise,
+                     const float *limits, int32_t count, float *workspace);
 
 /* ---- Matrix products. */
 
 /* y[rows,o] = x[rows,i] w[o,i]' + b[o]; b may be NULL */
 void whet_linear_f32(float *y, const float *x, const float *w, const float *b, int32_t rows,
                      int32_t i, int32_t o);
+/* y = min(max(x w' + b + add, low), high); add may be NULL; in place on add */
+void whet_linear_fused_f32(float *y, const float *x, const float *w, const float *b,
+                           const float *add, float low, float high, int32_t rows, int32_t i,
+                           int32_t o);
 /* dx[rows,i] = dy[rows,o] w[o,i] */
 void whet_linear_dx_f32(float *dx, const float *dy, const float *w, int32_t rows, int32_t i,
                         int32_t o);

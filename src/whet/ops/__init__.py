@@ -8,6 +8,7 @@ from . import (
     binary,
     bits,
     conv,
+    fused,
     integer,
     linear,
     loss,
@@ -18,6 +19,7 @@ from . import (
     resize,
     shape,
     softmax,
+    stream,
     unary,
     update,
 )
@@ -27,6 +29,7 @@ __all__ = [
     "bits",
     "by_name",
     "conv",
+    "fused",
     "integer",
     "linear",
     "loss",
@@ -37,6 +40,7 @@ __all__ = [
     "resize",
     "shape",
     "softmax",
+    "stream",
     "unary",
     "update",
 ]

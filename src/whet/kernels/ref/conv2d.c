@@ -9,15 +9,9 @@ static int32_t is_linear(const whet_conv2d_t *d) {
            d->p == d->h && d->q == d->w;
 }
 
-/* formula    y[n,p,q,o] = b[o] + sum_{r,s,i} x[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] * w[o,r,s,i]
- * shapes     y[n,p,q,o], x[n,h,w,c], w[o,kh,kw,c/groups], b[o] or NULL
- * aliasing   none
- * rounding   sums of WHET_DEPTH products, added tap by tap
- * workspace  WHET_DEPTH * WHET_TILE floats of stack */
-void whet_conv2d_f32(float *y, const float *x, const float *w, const float *b,
-                     const whet_conv2d_t *d) {
+/* y += conv(x, w) */
+static void accumulate(float *y, const float *x, const float *w, const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
-    whet_fill_rows(y, b, d->n * d->p * d->q, d->o);
     if (is_linear(d)) {
         whet_matmul_nt(y, x, w, d->n * d->p * d->q, d->o, d->c);
         return;
@@ -39,6 +33,29 @@ void whet_conv2d_f32(float *y, const float *x, const float *w, const float *b,
             }
         }
     }
+}
+
+/* formula    y[n,p,q,o] = b[o] + sum_{r,s,i} x[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] * w[o,r,s,i]
+ * shapes     y[n,p,q,o], x[n,h,w,c], w[o,kh,kw,c/groups], b[o] or NULL
+ * aliasing   none
+ * rounding   sums of WHET_DEPTH products, added tap by tap
+ * workspace  WHET_DEPTH * WHET_TILE floats of stack */
+void whet_conv2d_f32(float *y, const float *x, const float *w, const float *b,
+                     const whet_conv2d_t *d) {
+    whet_fill_rows(y, b, d->n * d->p * d->q, d->o);
+    accumulate(y, x, w, d);
+}
+
+/* formula    y = min(max(conv2d(x, w, b) + add, low), high)
+ * shapes     as conv2d; add[n,p,q,o] or NULL
+ * aliasing   y may be add
+ * rounding   as conv2d, starting from add + b
+ * workspace  WHET_DEPTH * WHET_TILE floats of stack */
+void whet_conv2d_fused_f32(float *y, const float *x, const float *w, const float *b,
+                           const float *add, float low, float high, const whet_conv2d_t *d) {
+    whet_start_rows(y, b, add, d->n * d->p * d->q, d->o);
+    accumulate(y, x, w, d);
+    whet_clip_all(y, d->n * d->p * d->q * d->o, low, high);
 }
 
 /* formula    dx[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] += sum_o dy[n,p,q,o] * w[o,r,s,i], from 0

@@ -2,9 +2,8 @@
 #include "whet_inline.h"
 
 /* One output pixel, n <= WHET_TILE channels of it; n is a constant after inlining. */
-static inline void pixel(float *y, const float *x, const float *w, const float *b,
-                         const whet_conv2d_t *d, whet_span_t rows, whet_span_t cols,
-                         const int32_t n) {
+static inline void pixel(float *y, const float *x, const float *w, const whet_conv2d_t *d,
+                         whet_span_t rows, whet_span_t cols, const int32_t n) {
     float t[WHET_TILE] = {0.0f};
     for (int32_t r = 0; r < rows.taps; r++)
         for (int32_t s = 0; s < cols.taps; s++) {
@@ -13,7 +12,24 @@ static inline void pixel(float *y, const float *x, const float *w, const float *
             const float *v = w + ((rows.cut + r) * d->kw + cols.cut + s) * d->c;
             for (int32_t l = 0; l < n; l++) t[l] += u[l] * v[l];
         }
-    for (int32_t l = 0; l < n; l++) y[l] = b == NULL ? t[l] : t[l] + b[l];
+    for (int32_t l = 0; l < n; l++) y[l] += t[l];
+}
+
+/* y += depthwise(x, w) */
+static void accumulate(float *y, const float *x, const float *w, const whet_conv2d_t *d) {
+    for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
+        const whet_span_t rows = whet_span(i / d->q % d->p, d->h, d->kh, d->sh, d->ph, d->dh);
+        const whet_span_t cols = whet_span(i % d->q, d->w, d->kw, d->sw, d->pw, d->dw);
+        const float *image = x + i / (d->p * d->q) * d->h * d->w * d->c;
+        for (int32_t c = 0; c < d->c; c += WHET_TILE) {
+            const int32_t width = whet_min(d->c - c, WHET_TILE);
+            float *out = y + i * d->c + c;
+            if (width == WHET_TILE)
+                pixel(out, image + c, w + c, d, rows, cols, WHET_TILE);
+            else
+                pixel(out, image + c, w + c, d, rows, cols, width);
+        }
+    }
 }
 
 /* formula    y[n,p,q,c] = b[c] + sum_{r,s} x[n, p*sh+r*dh-ph, q*sw+s*dw-pw, c] * w[r,s,c]
@@ -23,20 +39,20 @@ static inline void pixel(float *y, const float *x, const float *w, const float *
  * workspace  none */
 void whet_depthwise_f32(float *y, const float *x, const float *w, const float *b,
                         const whet_conv2d_t *d) {
-    for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
-        const whet_span_t rows = whet_span(i / d->q % d->p, d->h, d->kh, d->sh, d->ph, d->dh);
-        const whet_span_t cols = whet_span(i % d->q, d->w, d->kw, d->sw, d->pw, d->dw);
-        const float *image = x + i / (d->p * d->q) * d->h * d->w * d->c;
-        for (int32_t c = 0; c < d->c; c += WHET_TILE) {
-            const int32_t width = whet_min(d->c - c, WHET_TILE);
-            const float *bias = b == NULL ? NULL : b + c;
-            float *out = y + i * d->c + c;
-            if (width == WHET_TILE)
-                pixel(out, image + c, w + c, bias, d, rows, cols, WHET_TILE);
-            else
-                pixel(out, image + c, w + c, bias, d, rows, cols, width);
-        }
-    }
+    whet_fill_rows(y, b, d->n * d->p * d->q, d->c);
+    accumulate(y, x, w, d);
+}
+
+/* formula    y = min(max(depthwise(x, w, b) + add, low), high)
+ * shapes     as depthwise; add[n,p,q,c] or NULL
+ * aliasing   y may be add
+ * rounding   as depthwise, starting from add + b
+ * workspace  none */
+void whet_depthwise_fused_f32(float *y, const float *x, const float *w, const float *b,
+                              const float *add, float low, float high, const whet_conv2d_t *d) {
+    whet_start_rows(y, b, add, d->n * d->p * d->q, d->c);
+    accumulate(y, x, w, d);
+    whet_clip_all(y, d->n * d->p * d->q * d->c, low, high);
 }
 
 /* formula    dx[n, p*sh+r*dh-ph, q*sw+s*dw-pw, c] += dy[n,p,q,c] * w[r,s,c], from 0

@@ -12,6 +12,19 @@ void whet_linear_f32(float *y, const float *x, const float *w, const float *b, i
     whet_matmul_nt(y, x, w, rows, o, i);
 }
 
+/* formula    y = min(max(linear(x, w, b) + add, low), high)
+ * shapes     as linear; add[rows,o] or NULL
+ * aliasing   y may be add
+ * rounding   as linear, starting from add + b
+ * workspace  WHET_DEPTH * WHET_TILE floats of stack */
+void whet_linear_fused_f32(float *y, const float *x, const float *w, const float *b,
+                           const float *add, float low, float high, int32_t rows, int32_t i,
+                           int32_t o) {
+    whet_start_rows(y, b, add, rows, o);
+    whet_matmul_nt(y, x, w, rows, o, i);
+    whet_clip_all(y, rows * o, low, high);
+}
+
 /* formula    dx[r,i] = sum_o dy[r,o] * w[o,i]
  * shapes     dx[rows,i], dy[rows,o], w[o,i]
  * aliasing   none

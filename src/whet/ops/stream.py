@@ -1,0 +1,124 @@
+"""Convolutions one after the other, a row at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..ir import Array, Attributes, Call, Node, Op, Type, Workspace
+from ._common import require
+from .conv import Window, conv_struct
+from .fused import Conv2dFused, DepthwiseFused, Epilogue, FusedLayer
+
+MOST = 16  # stages of one stream, as the kernel has it
+
+Stage = tuple[
+    bool, tuple[int, int], tuple[int, ...], tuple[int, int], int, bool, bool, float, float
+]
+
+
+def stage_of(layer: type[FusedLayer], attrs: Epilogue) -> Stage:
+    """A fused convolution as literals: depthwise?, then its attributes in order."""
+    a: dict[str, Any] = asdict(attrs)
+    depthwise = layer is DepthwiseFused
+    window = (a["stride"], a["pad"], a["dilation"], 1 if depthwise else a["groups"])
+    return (depthwise, *window, a["bias"], a["add"], a["low"], a["high"])
+
+
+def layer_of(stage: Stage) -> tuple[type[FusedLayer], Any]:
+    depthwise, stride, pad, dilation, groups, bias, add, low, high = stage
+    attrs: dict[str, Any] = dict(stride=stride, pad=pad, dilation=dilation)
+    attrs |= dict(bias=bias, add=add, low=low, high=high)
+    if depthwise:
+        return DepthwiseFused, DepthwiseFused.Attrs(**attrs)
+    return Conv2dFused, Conv2dFused.Attrs(groups=groups, **attrs)
+
+
+class Stream(Op):
+    """y = layer_k(... layer_2(layer_1(x)))
+
+    Rows of y are made one after the other, each from the few rows of the layer before that it
+    reads, so that what lies between the layers never exists as a whole. Operands: x, then of each
+    layer its weight, bias and addend, the last two where `stages` says so.
+    """
+
+    name = "stream"
+
+    @dataclass(frozen=True)
+    class Attrs(Attributes):
+        stages: tuple[Stage, ...] = ()
+
+    @staticmethod
+    def infer(a: Attrs, x: Type, *operands: Type) -> Type:
+        require(1 <= len(a.stages) <= MOST, f"needs 1 to {MOST} layers")
+        for layer, attrs, own in split(a.stages, operands):
+            y = layer.infer(attrs, x, *own)
+            assert isinstance(y, Type)
+            x = y
+        return x
+
+    @staticmethod
+    def ref(a: Attrs, x: Array, *operands: Array) -> Array:
+        for layer, attrs, own in split(a.stages, operands):
+            x = layer.ref(attrs, x, *own)
+        return x
+
+    @staticmethod
+    def macs(node: Node) -> int:
+        return sum(
+            own[0].elements * math.prod(y.shape[:3])
+            for (_, _, own), (_, y) in zip(parts(node), steps(node), strict=True)
+        )
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        structs, pointers, floats = [], [], 0
+        operands = iter(node.ins[1:])
+        for i, ((layer, attrs, own), (x, y)) in enumerate(
+            zip(parts(node), steps(node), strict=True)
+        ):
+            kernel = own[0].shape[:2] if layer is DepthwiseFused else own[0].shape[1:3]
+            groups = x.shape[3] if layer is DepthwiseFused else attrs.groups
+            structs.append(conv_struct(x, y, kernel, groups, attrs))
+            pointers += [next(operands) if has else None for has in (True, attrs.bias, attrs.add)]
+            floats += rows_kept(x, attrs, kernel) * x.shape[2] * x.shape[3] if i else 0
+        stages = node.attrs.stages
+        limits = tuple(limit for stage in stages for limit in stage[-2:])
+        depthwise = tuple(int(stage[0]) for stage in stages)
+        args = (
+            node.out, node.ins[0], tuple(pointers), tuple(structs), depthwise, limits, len(stages),
+            Workspace(floats) if floats else None,
+        )  # fmt: skip
+        return Call("whet_stream_f32", args, "stream", needs=("conv2d", "depthwise"))
+
+
+def rows_kept(x: Type, window: Window, kernel: tuple[int, ...]) -> int:
+    """How many rows of x one row of the result is made from."""
+    return min(window.reach(kernel)[0], x.shape[1])
+
+
+def split(
+    stages: Sequence[Stage], operands: Sequence[Any]
+) -> Iterator[tuple[type[FusedLayer], Any, Sequence[Any]]]:
+    """Each layer with its attributes and its own operands behind x."""
+    for stage in stages:
+        layer, attrs = layer_of(stage)
+        count = attrs.operands - 1
+        yield layer, attrs, operands[:count]
+        operands = operands[count:]
+
+
+def parts(node: Node) -> Iterator[tuple[type[FusedLayer], Any, Sequence[Type]]]:
+    return split(node.attrs.stages, [v.type for v in node.ins[1:]])
+
+
+def steps(node: Node) -> Iterator[tuple[Type, Type]]:
+    """Operand and result of each layer."""
+    x = node.ins[0].type
+    for layer, attrs, own in parts(node):
+        y = layer.infer(attrs, x, *own)
+        assert isinstance(y, Type)
+        yield x, y
+        x = y

@@ -1,0 +1,130 @@
+"""Train some input channels of a weight: split it into a frozen and a trained part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ..errors import SchemeError
+from ..ir import Builder, DType, Graph, Node, Role, Type, Value
+from ..ops.binary import Add
+from ..ops.conv import Conv2d, Conv2dDx, Depthwise
+from ..ops.linear import Linear
+from ..ops.shape import Reshape, Slice, SliceDx, Take, TakeDx
+from ._rewrite import Uses, rewrite
+
+LAYERS = (Conv2d, Conv2dDx, Depthwise, Linear)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A trained leaf holds these indices along an axis of the stored parameter `whole`."""
+
+    whole: str
+    axis: int
+    indices: tuple[int, ...]
+
+    @property
+    def place(self) -> tuple[slice | list[int], ...]:
+        """What to index the stored parameter with to find the part."""
+        return (slice(None),) * self.axis + (list(self.indices),)
+
+
+def split_channels(
+    graph: Graph, chosen: Mapping[str, tuple[int, ...]]
+) -> tuple[Graph, dict[str, Part]]:
+    """layer(x, w) becomes layer(x, w') + layer(x[chosen], w.part), w' being w without those.
+
+    Only x[chosen] is needed for the gradient of w.part, so only that is kept, and only w.part
+    lives in RAM. In w' its place is taken by zeros, so that w' keeps its shape.
+    """
+    uses = Uses(graph)
+    parts: dict[str, Part] = {}
+    trained: dict[str, Value] = {}
+
+    def leaf_of(value: Value) -> Value:
+        maker = uses.producer.get(value)
+        return leaf_of(maker.ins[0]) if maker is not None and maker.op is Reshape else value
+
+    def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
+        found = [leaf_of(v).name for v in node.ins if leaf_of(v).name in chosen]
+        if node.op is Reshape or not found:
+            return None
+        leaf = leaf_of(node.ins[1]) if len(node.ins) > 1 else node.ins[0]
+        if node.op not in LAYERS or found != [leaf.name]:
+            raise SchemeError(
+                f"{found[0]} cannot train by channels",
+                at=str(node.loc),
+                why=f"{node.op.name} uses it in another way than a convolution or linear layer",
+                try_="train it whole",
+            )
+        indices = chosen[leaf.name]
+        if leaf.name not in trained:
+            parts[f"{leaf.name}.part"] = part = _part_of(leaf, node, indices)
+            trained[leaf.name] = _split(b, graph, leaf, part)
+        return (_layer(b, node, trained[leaf.name], indices),)
+
+    return rewrite(graph, rule), parts
+
+
+def _part_of(leaf: Value, node: Node, indices: tuple[int, ...]) -> Part:
+    if node.op is Conv2dDx:
+        groups = node.attrs.groups
+        per_group = node.ins[1].shape[0] // groups
+        return Part(leaf.name, 0, _in_groups(indices, groups, per_group))
+    # A depthwise weight is stored as [kh, kw, c, 1], everything else with its inputs last.
+    return Part(leaf.name, leaf.type.rank - (2 if node.op is Depthwise else 1), indices)
+
+
+def _in_groups(indices: tuple[int, ...], groups: int, per_group: int) -> tuple[int, ...]:
+    return tuple(g * per_group + i for g in range(groups) for i in indices)
+
+
+def _split(b: Builder, graph: Graph, leaf: Value, part: Part) -> Value:
+    """Make the trained leaf, and take its numbers out of the frozen one."""
+    data = graph.data[leaf.name]
+    frozen = data.copy()
+    frozen[part.place] = 0
+    b.data[leaf.name] = frozen
+    chosen = data[part.place]
+    return b.leaf(f"{leaf.name}.part", Type(DType.F32, chosen.shape), Role.PARAM, chosen)
+
+
+def _layer(b: Builder, node: Node, part: Value, indices: tuple[int, ...]) -> Value:
+    x, w, *bias = node.ins
+    attrs, name = asdict(node.attrs), node.out.name
+    groups = attrs.get("groups", 1)
+    channels = _in_groups(indices, groups, x.shape[-1] // groups)
+    frozen = b.emit(node.op, x, w, *bias, name=f"{name}.frozen", **attrs)
+    kept = take_channels(b, x, channels)
+    shape = (len(channels), *w.shape[1:]) if node.op is Conv2dDx else (*w.shape[:-1], len(indices))
+    weight = part if part.shape == shape else b.emit(Reshape, part, shape=shape)
+    moved = b.emit(node.op, kept, weight, name=f"{name}.part", **attrs)
+    if node.op is Depthwise:
+        moved = put_channels(b, moved, channels, x.shape[-1])
+    return b.emit(Add, frozen, moved, name=name)
+
+
+def side_by_side(channels: tuple[int, ...]) -> bool:
+    return channels[-1] - channels[0] + 1 == len(channels)
+
+
+def take_channels(b: Builder, x: Value, channels: tuple[int, ...]) -> Value:
+    """The chosen channels of x, next to each other."""
+    axis, name = x.type.rank - 1, f"{x.name}.part"
+    if side_by_side(channels):
+        start, stop = channels[0], channels[-1] + 1
+        return b.emit(Slice, x, name=name, axis=axis, start=start, stop=stop)
+    index = b.const(np.array(channels), name=f"{name}.channels", dtype=DType.I32)
+    return b.emit(Take, x, index, name=name, axis=axis)
+
+
+def put_channels(b: Builder, x: Value, channels: tuple[int, ...], size: int) -> Value:
+    """Zeros, with x in the chosen channels."""
+    axis, name = x.type.rank - 1, f"{x.name}.put"
+    if side_by_side(channels):
+        return b.emit(SliceDx, x, name=name, axis=axis, start=channels[0], step=1, size=size)
+    index = b.const(np.array(channels), name=f"{name}.channels", dtype=DType.I32)
+    return b.emit(TakeDx, x, index, name=name, axis=axis, size=size)

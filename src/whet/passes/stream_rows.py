@@ -1,0 +1,121 @@
+"""Run frozen convolutions row by row, so that the large maps between them never exist."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from ..ir import Builder, Graph, Node, Op, Role, Value
+from ..ops.conv import Conv2d, Depthwise
+from ..ops.fused import FUSED, Conv2dFused, DepthwiseFused
+from ..ops.stream import MOST, Stream, stage_of
+from ..plan import lifetimes
+from ._rewrite import Uses
+
+LAYERS: tuple[type[Op], ...] = (Conv2d, Depthwise, Conv2dFused, DepthwiseFused)
+
+
+def stream_rows(graph: Graph) -> Graph:
+    """Chains of convolutions whose results nothing else reads become `stream` where that helps.
+
+    A stream needs its operand, its result, and a few rows of everything between. First every
+    chain is cut so that its largest need is as small as it can be; then as many layers as possible
+    stay on their own without raising the peak again.
+    """
+    chains = _chains(graph, Uses(graph))
+    if not chains:
+        return graph
+    before = lifetimes(graph).peak[0]
+    limit = max(_smallest_limit(chain) for chain in chains)
+    best = _streamed(graph, [_cut(chain, limit) for chain in chains])
+    peak = lifetimes(best).peak[0]
+    if peak >= before:
+        return graph
+    fewer = _streamed(graph, [_cut(chain, peak) for chain in chains])
+    return fewer if lifetimes(fewer).peak[0] <= peak else best
+
+
+def _chains(graph: Graph, uses: Uses) -> list[list[Node]]:
+    """Runs of layers, each the only reader of the one before."""
+    chains: list[list[Node]] = []
+    chain_of: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op not in LAYERS:
+            continue
+        before = uses.producer.get(node.ins[0])
+        follows = before in chain_of and uses.only_reader(node.ins[0]) is node
+        chain = chain_of[before] if before is not None and follows else []
+        if not chain:
+            chains.append(chain)
+        chain.append(node)
+        chain_of[node] = chain
+    return [chain for chain in chains if len(chain) > 1]
+
+
+def _need(part: Sequence[Node]) -> int:
+    """Bytes that a part of a chain works on, run as one stream (or, a single layer, as it is)."""
+    operands = {v for node in part for v in node.ins if v is part[0].ins[0] or _is_addend(v, node)}
+    in_arena = [v for v in operands if v.role is Role.TEMP]
+    need = sum(v.type.bytes for v in in_arena) + part[-1].out.type.bytes
+    for node in part[1:]:
+        x, w = node.ins[0].type, node.ins[1].type
+        kernel = w.shape[:2] if node.op in (Depthwise, DepthwiseFused) else w.shape[1:3]
+        rows = min(node.attrs.reach(kernel)[0], x.shape[1])
+        need += 4 * rows * x.shape[2] * x.shape[3]
+    return need
+
+
+def _is_addend(value: Value, node: Node) -> bool:
+    return bool(getattr(node.attrs, "add", False)) and value is node.ins[-1]
+
+
+def _smallest_limit(chain: Sequence[Node]) -> int:
+    """The least that the neediest part can need, over all ways to cut the chain."""
+    best = [0]
+    for j in range(1, len(chain) + 1):
+        starts = range(max(0, j - MOST), j)
+        best.append(min(max(best[i], _need(chain[i:j])) for i in starts))
+    return best[-1]
+
+
+def _cut(chain: Sequence[Node], limit: int) -> list[Sequence[Node]]:
+    """Parts that each need at most `limit`, with as few layers in streams as possible."""
+    best: list[tuple[int, list[Sequence[Node]]] | None] = [(0, [])]
+    for j in range(1, len(chain) + 1):
+        options = []
+        for i in range(max(0, j - MOST), j):
+            head = best[i]
+            if head is not None and (i == j - 1 or _need(chain[i:j]) <= limit):
+                over = i == j - 1 and _need(chain[i:j]) > limit
+                layers = j - i if i < j - 1 else len(chain) if over else 0
+                options.append((head[0] + layers, [*head[1], chain[i:j]]))
+        best.append(min(options, key=lambda option: option[0]) if options else None)
+    assert best[-1] is not None
+    return best[-1][1]
+
+
+def _streamed(graph: Graph, cuts: Sequence[Sequence[Sequence[Node]]]) -> Graph:
+    parts = {part[-1]: part for cut in cuts for part in cut if len(part) > 1}
+    inside = {node for part in parts.values() for node in part[:-1]}
+    b = Builder.extend(graph, graph.name)
+    b.nodes = []
+    for node in graph.nodes:
+        if node in parts:
+            b.loc = node.loc
+            stages, operands = zip(*(_stage(n) for n in parts[node]), strict=True)
+            first = parts[node][0].ins[0]
+            b.emit(Stream, first, *(v for own in operands for v in own), stages=tuple(stages))
+            b.nodes[-1] = replace(b.nodes[-1], outs=node.outs)
+        elif node not in inside:
+            b.nodes.append(node)
+    return b.finish(graph.outputs)
+
+
+def _stage(node: Node) -> tuple[Any, tuple[Value, ...]]:
+    if node.op in FUSED:
+        layer = FUSED[node.op]
+        attrs = layer.Attrs(**asdict(node.attrs), bias=len(node.ins) > 2)
+    else:
+        layer, attrs = node.op, node.attrs
+    return stage_of(layer, attrs), node.ins[1:]

@@ -1,0 +1,92 @@
+"""From an imported model and a scheme to a Program: the path of a model, once around."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from . import training
+from .emit.program import Program, TensorInfo
+from .frontend.importer import Imported
+from .frontend.torch import Model
+from .ir import Graph, Role
+from .passes import Part, optimise, simplify, split_channels
+from .scheme import Scheme, parameters_of
+from .training import Training
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a program is like, besides its model and scheme."""
+
+    name: str = "net"
+    accumulate: bool = False
+    without: frozenset[str] = frozenset()
+
+
+def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None) -> Program:
+    """Simplify, split, differentiate, optimise; the scheme says what trains."""
+    forward, prediction = model.training.graph, model.prediction.graph
+    chosen = scheme.resolve(parameters_of(forward))
+    changing = {*chosen, *(leaf.name for leaf, _ in forward.state)}
+    sliced = {name: channels for name, channels in chosen.items() if channels is not None}
+
+    forward = simplify(forward, changing, options.without)
+    prediction = simplify(prediction, changing, options.without)
+    forward, parts = split_channels(forward, sliced)
+    prediction, _ = split_channels(prediction, sliced)
+
+    rules = rules_for(model.rules, chosen, parts)
+    entries: dict[str, Graph] = {"train_step": training.train_step(forward, rules)}
+    if options.accumulate:
+        entries["gradients"] = training.gradients(forward, rules)
+        entries["apply"] = training.apply(forward, rules, entries["gradients"])
+    entries["predict"] = training.predict(prediction)
+    tensors = tensors_of(model.training, model.prediction)
+    return Program(
+        name=options.name,
+        entries={name: optimise(graph, options.without) for name, graph in entries.items()},
+        tensors=tensors | parts_of(parts, tensors),
+        outputs=tuple(TensorInfo(t.value.type, t.order) for t in model.prediction.outputs),
+        lr=model.lr,
+        scheme=scheme,
+        parts=parts,
+        wholes={p.whole: model.training.graph.data[p.whole] for p in parts.values()},
+        source=source,
+        without=options.without,
+    )
+
+
+def rules_for(
+    all_rules: Training, chosen: Mapping[str, Any], parts: Mapping[str, Part]
+) -> Training:
+    """Update rules of what trains; a part has its share of the whole's optimizer state."""
+    split = {part.whole for part in parts.values()}
+    rules = {n: all_rules.rules[n] for n in chosen if n not in split}
+    for name, part in parts.items():
+        rule = all_rules.rules[part.whole]
+        rules[name] = replace(rule, state={k: a[part.place] for k, a in rule.state.items()})
+    return replace(all_rules, rules=rules)
+
+
+def tensors_of(*imported: Imported) -> dict[str, TensorInfo]:
+    """How PyTorch sees every tensor that it shares with the program, by name."""
+    found: dict[str, TensorInfo] = {}
+    for part in imported:
+        for leaf in part.graph.leaves:
+            if leaf.name in part.orders and leaf.role is not Role.CONST:
+                found.setdefault(leaf.name, TensorInfo(leaf.type, part.orders[leaf.name]))
+    return found
+
+
+def parts_of(
+    parts: Mapping[str, Part], tensors: Mapping[str, TensorInfo]
+) -> dict[str, TensorInfo]:
+    found = {}
+    for name, part in parts.items():
+        whole = tensors[part.whole]
+        shape = list(whole.type.shape)
+        shape[part.axis] = len(part.indices)
+        found[name] = TensorInfo(replace(whole.type, shape=tuple(shape)), whole.order)
+    return found

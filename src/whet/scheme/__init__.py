@@ -1,0 +1,10 @@
+"""Which parameters train, and how much of each: a Scheme is data, in TOML or in Python."""
+
+from .parameters import Parameter, parameters_of
+from .presets import blocks, named, preset, published, sparse
+from .scheme import Chosen, Rule, Scheme
+
+__all__ = [
+    "Chosen", "Parameter", "Rule", "Scheme", "blocks", "named", "parameters_of", "preset",
+    "published", "sparse",
+]  # fmt: skip

@@ -1,0 +1,65 @@
+"""What a graph uses its parameters for: the facts that rules and presets are about."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..ir import Graph, Node, Op, Role, Value
+from ..ops.conv import Conv2d, Conv2dDx, Depthwise
+from ..ops.linear import Linear
+from ..ops.norm import BatchNorm, BatchNormTrain, GroupNorm
+from ..ops.shape import Reshape, Transpose
+
+# The axis of the weight that runs over input channels. A conv2d_dx in a forward graph is a
+# transposed convolution; the weights of a depthwise one have an input channel per output channel.
+INPUT_AXIS: dict[type[Op], int] = {Conv2d: 3, Conv2dDx: 0, Depthwise: 2, Linear: 1}
+NORMS = (BatchNorm, BatchNormTrain, GroupNorm)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter and its first use: `layer` counts convolutions and linear layers from 0.
+
+    `channels` is how many input channels a layer's weight has, per group (for depthwise: in
+    all), and 0 for anything that cannot train by channels.
+    """
+
+    name: str
+    kind: str  # "weight", "bias", "norm weight", "norm bias" or "other"
+    layer: int
+    channels: int
+
+    @property
+    def block(self) -> str:
+        """The path down to the last number of its first run: features.3, layer4.1, blocks.2.0."""
+        match = re.match(r"[^.]*(?:\.\D[^.]*)*?(?:\.\d+)+(?=\.)", self.name)
+        return match[0] if match else self.name.rpartition(".")[0]
+
+
+def parameters_of(forward: Graph) -> list[Parameter]:
+    """Every parameter in order of first use."""
+    source: dict[Value, Value] = {v: v for v in forward.leaves_of(Role.PARAM)}
+    found: dict[str, Parameter] = {}
+    layer = -1
+    for node in forward.nodes:
+        if node.op in (Reshape, Transpose) and node.ins[0] in source:
+            source[node.out] = source[node.ins[0]]
+            continue
+        layer += node.op in INPUT_AXIS
+        for place, value in enumerate(node.ins):
+            if value in source:
+                name = source[value].name
+                found.setdefault(name, _describe(name, node, place, layer))
+    return list(found.values())
+
+
+def _describe(name: str, node: Node, place: int, layer: int) -> Parameter:
+    if node.op in INPUT_AXIS and place == 1:
+        groups = node.attrs.groups if node.op is Conv2dDx else 1
+        channels = node.ins[1].shape[INPUT_AXIS[node.op]] // groups
+        return Parameter(name, "weight", layer, channels)
+    if node.op in NORMS:
+        return Parameter(name, "norm weight" if place == 1 else "norm bias", layer, 0)
+    bias = node.op in INPUT_AXIS or name.endswith(".bias")
+    return Parameter(name, "bias" if bias else "other", layer, 0)

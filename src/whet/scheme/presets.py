@@ -1,0 +1,106 @@
+"""Schemes by name: full, last, bias+last, norm+last, last-3, and those that were published."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+
+from ..errors import SchemeError
+from .parameters import Parameter
+from .scheme import Rule, Scheme
+
+PARTS = "full, last, bias, norm, last-K (the last K blocks and the head), joined by +"
+
+
+def named(name: str, parameters: Sequence[Parameter]) -> Scheme:
+    """A scheme from what a user writes: a preset, a TOML file, or a published scheme's name."""
+    if name.endswith(".toml"):
+        return Scheme.from_toml(Path(name))
+    if name in (known := published()):
+        return Scheme.from_toml(known[name])
+    return preset(name, parameters)
+
+
+def published() -> dict[str, str]:
+    """The TOML text of every scheme that comes with whet, by name."""
+    folder = resources.files("whet") / "scheme" / "published"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+    return {f.name.removesuffix(".toml"): f.read_text() for f in files}
+
+
+def preset(name: str, parameters: Sequence[Parameter]) -> Scheme:
+    """The named scheme for a model with these parameters; parts may be joined with `+`."""
+    chosen: set[str] = set()
+    for part in name.split("+"):
+        chosen.update(p.name for p in _part(part, name, parameters))
+    return Scheme.of([p.name for p in parameters if p.name in chosen], name=name)
+
+
+def _part(part: str, name: str, parameters: Sequence[Parameter]) -> list[Parameter]:
+    if part == "full":
+        return list(parameters)
+    if part == "last":
+        return head(parameters)
+    if part == "bias":
+        return [p for p in parameters if p.kind.endswith("bias")]
+    if part == "norm":
+        return [p for p in parameters if p.kind.startswith("norm")]
+    if match := re.fullmatch(r"last-(\d+)", part):
+        return last_blocks(parameters, int(match[1]))
+    raise SchemeError(
+        f"there is no scheme {name!r}",
+        try_=(PARTS, "a file such as sparse.toml", ", ".join(published()) or "nothing published"),
+    )
+
+
+def head(parameters: Sequence[Parameter]) -> list[Parameter]:
+    """The parameters of the last layer."""
+    layered = [p.layer for p in parameters if p.kind == "weight"]
+    last = max(layered, default=max((p.layer for p in parameters), default=-1))
+    found = [p for p in parameters if p.layer == last and p.kind in ("weight", "bias")]
+    return found or [p for p in parameters if p.layer == last]
+
+
+def blocks(parameters: Sequence[Parameter]) -> list[str]:
+    """Paths of the blocks before the head, in order."""
+    own = {p.block for p in head(parameters)}
+    return list(dict.fromkeys(p.block for p in parameters if p.block not in own))
+
+
+def last_blocks(parameters: Sequence[Parameter], count: int) -> list[Parameter]:
+    """The head, and the last `count` blocks before it."""
+    found = blocks(parameters)
+    if not 0 < count <= len(found):
+        raise SchemeError(f"the model has {len(found)} blocks before its head, not {count}")
+    wanted = set(found[-count:]) | {p.block for p in head(parameters)}
+    return [p for p in parameters if p.block in wanted]
+
+
+def sparse(
+    parameters: Sequence[Parameter],
+    bias_layers: int,
+    weights: Mapping[int, float],
+    name: str = "sparse",
+) -> Scheme:
+    """The head, the biases of the last layers before it, and fractions of chosen weights.
+
+    `weights` maps the number of a layer, counted from 0 in forward order, to the fraction of its
+    input channels that train. This is how arXiv:2206.15472 writes a scheme.
+    """
+    top = head(parameters)
+    last = max(p.layer for p in top)
+    rules = [Rule(escape(p.name)) for p in top]
+    for p in parameters:
+        if p.kind.endswith("bias") and last - bias_layers <= p.layer < last:
+            rules.append(Rule(escape(p.name)))
+        if p.kind == "weight" and weights.get(p.layer):
+            fraction = weights[p.layer]
+            rules.append(Rule(escape(p.name), None if fraction == 1 else fraction))
+    return Scheme(rules, name=name)
+
+
+def escape(name: str) -> str:
+    """A glob that matches just this name."""
+    return re.sub(r"([*?[])", r"[\1]", name)

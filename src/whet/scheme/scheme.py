@@ -1,0 +1,164 @@
+"""Rules keyed by parameter name, with globs; TOML in and out."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import SchemeError
+from .parameters import Parameter
+
+Chosen = dict[str, tuple[int, ...] | None]  # parameter -> channels that train, None for all
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Parameters whose name matches a glob train: whole, or in some of their input channels.
+
+    `channels` is a fraction (the first channels, at least one) or a list of channel numbers. In a
+    grouped convolution it is about the channels of each group, in a depthwise one about channels.
+    """
+
+    params: str
+    channels: float | tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        given = self.channels
+        if isinstance(given, (list, tuple, range)):
+            if not given or not all(type(c) is int for c in given):
+                raise _bad_channels(self)
+            object.__setattr__(self, "channels", tuple(sorted({int(c) for c in given})))
+        elif given is not None and not (type(given) in (int, float) and 0 < given <= 1):
+            raise _bad_channels(self)
+
+    def select(self, parameter: Parameter) -> tuple[int, ...] | None:
+        """The channels this rule trains of a parameter; None for all of it."""
+        if self.channels is None or self.channels == 1:
+            return None
+        if not parameter.channels:
+            raise SchemeError(
+                f"{parameter.name} cannot train by channels",
+                why=f"it is a {parameter.kind}; only weights of layers have input channels",
+                try_=f"a rule for {parameter.name} without channels",
+            )
+        if isinstance(self.channels, tuple):
+            chosen = self.channels
+            if chosen[0] < 0 or chosen[-1] >= parameter.channels:
+                raise SchemeError(
+                    f"{parameter.name} has no channel {chosen[-1] if chosen[0] >= 0 else chosen[0]}",
+                    why=f"its channels are 0 to {parameter.channels - 1}",
+                )
+        else:
+            chosen = tuple(range(max(1, round(self.channels * parameter.channels))))
+        return None if len(chosen) == parameter.channels else chosen
+
+
+def _bad_channels(rule: Rule) -> SchemeError:
+    return SchemeError(
+        f"channels = {rule.channels!r} in the rule for {rule.params!r} chooses nothing",
+        try_="a fraction above 0 and up to 1, or a list of channel numbers",
+    )
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """Rules in order; where several match a parameter the last one decides."""
+
+    rules: tuple[Rule, ...]
+    name: str = ""
+    origin: str = ""  # where it comes from, in words
+
+    def __init__(self, rules: Iterable[Rule], name: str = "", origin: str = "") -> None:
+        object.__setattr__(self, "rules", tuple(rules))
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "origin", origin)
+        if not self.rules:
+            raise SchemeError("a scheme without rules trains nothing", try_='Rule("classifier.*")')
+
+    @classmethod
+    def of(cls, names: Iterable[str], name: str = "") -> Scheme:
+        """The scheme that trains just these parameters, whole."""
+        return cls([Rule(re.sub(r"([*?[])", r"[\1]", n)) for n in names], name=name)
+
+    def resolve(self, parameters: Sequence[Parameter]) -> Chosen:
+        """What trains of a model with these parameters, in the model's order."""
+        by_name = {p.name: p for p in parameters}
+        chosen: Chosen = {}
+        for rule in self.rules:
+            names = [n for n in by_name if fnmatch.fnmatchcase(n, rule.params)]
+            if not names:
+                raise SchemeError(
+                    f"the rule {rule.params!r} matches no parameter",
+                    at=self.name,
+                    try_=near(rule.params, list(by_name)),
+                )
+            for name in names:
+                chosen[name] = rule.select(by_name[name])
+        return {n: chosen[n] for n in by_name if n in chosen}
+
+    def to_toml(self) -> str:
+        head = {"name": self.name, "origin": self.origin}
+        lines = [f"{key} = {json.dumps(text)}" for key, text in head.items() if text]
+        lines += [""] if lines else []
+        for rule in self.rules:
+            lines += ["[[train]]", f"params = {json.dumps(rule.params)}"]
+            if isinstance(rule.channels, tuple):
+                lines.append(f"channels = {json.dumps(list(rule.channels))}")
+            elif rule.channels is not None:
+                lines.append(f"channels = {rule.channels!r}")
+            lines.append("")
+        return "\n".join(lines)
+
+    @classmethod
+    def from_toml(cls, source: str | Path) -> Scheme:
+        """From a file, or from TOML text (anything with a line break in it)."""
+        inline = isinstance(source, str) and "\n" in source
+        text = str(source) if inline else read(Path(source))
+        try:
+            data = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise SchemeError(
+                "the scheme is not TOML", at="" if inline else str(source), why=str(error)
+            ) from error
+        words = {key: data.pop(key, "") for key in ("name", "origin")}
+        if not inline and not words["name"]:
+            words["name"] = Path(source).stem
+        return cls([_rule(entry) for entry in _entries(data)], **words)
+
+
+def read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SchemeError(f"cannot read the scheme {path}", why=str(error)) from error
+
+
+def _entries(data: dict[str, Any]) -> list[Any]:
+    entries = data.get("train")
+    if set(data) != {"train"} or not isinstance(entries, list) or not entries:
+        raise SchemeError(
+            "a scheme holds [[train]] tables, and maybe a name and an origin",
+            why=f"found {', '.join(sorted(data)) or 'nothing'}",
+            try_=("[[train]]", 'params = "classifier.*"'),
+        )
+    return entries
+
+
+def _rule(entry: Any) -> Rule:
+    fits = isinstance(entry, dict) and isinstance(entry.get("params"), str)
+    if not fits or set(entry) - {"params", "channels"}:
+        raise SchemeError(f"a [[train]] table has params and maybe channels, not {entry!r}")
+    return Rule(entry["params"], entry.get("channels"))
+
+
+def near(pattern: str, names: list[str]) -> list[str]:
+    """Parameters the writer of a pattern may have meant."""
+    found = difflib.get_close_matches(pattern, names, n=4, cutoff=0.3)
+    return [f"did you mean {name}?" for name in found] or [f"names look like {names[0]}"]
