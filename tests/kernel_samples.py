@@ -101,7 +101,7 @@ def all_samples() -> list[Sample]:
     s = Collector()
     for family in (unary, binary, reduce, linear, conv, pool, resize, norm, softmax, loss):
         family(s)
-    for family in (bits, shape, integer, random, update):
+    for family in (bits, shape, put, integer, random, update):
         family(s)
     return s.samples
 
@@ -366,6 +366,20 @@ def shape(s: Collector) -> None:
     # gradients that a model may contain as operators of their own, with gradients in turn
     s.add("take_dx", g.normal(2, 3, 4, 7), g.ids(5, 3, 4), axis=1, size=5)
     s.add("slice_dx", g.normal(2, 3, 7), axis=1, start=1, step=2, size=7)
+
+
+def put(s: Collector) -> None:
+    """More indices than places, so that some repeat; ranges at either end, of all and of one."""
+    size = (5, 6, 7)
+    for axis, index in [(0, (4,)), (1, (2, 3)), (2, ()), (0, (30,)), (2, (9,))]:
+        part = (*size[:axis], *index, *size[axis + 1 :])
+        g = s.numbers("put_add")
+        s.add("put_add", g.normal(*size), g.normal(*part), g.ids(size[axis], *index), axis=axis)
+    for axis, start, count in [(0, 0, 2), (0, 4, 1), (1, 2, 3), (1, 0, 6), (2, 3, 4), (2, 6, 1)]:
+        part = (*size[:axis], count, *size[axis + 1 :])
+        g = s.numbers("slice_add")
+        s.add("slice_add", g.normal(*size), g.normal(*part), axis=axis, start=start)
+    s.add("slice_add", g.normal(1), g.normal(1))
 
 
 def integer(s: Collector) -> None:

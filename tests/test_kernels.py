@@ -16,8 +16,9 @@ import pytest
 import c_kernels
 from kernel_samples import Sample, all_samples, reference
 from whet import ops
+from whet.errors import ShapeError
 from whet.interp import interpret
-from whet.ir import Array, Builder, Node, Op, Role, f32, u8
+from whet.ir import Array, Builder, Node, Op, Role, Type, f32, i32, u8
 
 SAMPLES = all_samples()
 LINES = ("formula", "shapes", "aliasing", "rounding", "workspace")  # of every kernel's comment
@@ -182,3 +183,42 @@ def test_is_finite() -> None:
     finite.argtypes = [ctypes.c_float]
     assert finite(-3.0e38) and finite(0.0)
     assert not any(map(finite, (float("inf"), float("-inf"), float("nan"))))
+
+
+@pytest.mark.parametrize(
+    "op, gradient, attrs, tail",
+    [
+        ("put_add", "take_dx", dict(axis=1), (np.array([2, 0, 2, 2], np.int32),)),
+        ("slice_add", "slice_dx", dict(axis=1, start=1), ()),
+    ],
+)
+def test_adding_to_a_part_is_adding_its_gradient(
+    op: str, gradient: str, attrs: dict[str, int], tail: tuple[Array, ...]
+) -> None:
+    """Small whole numbers, so that sums are exact in any order."""
+    rng = np.random.default_rng(1)
+    base, u = (rng.integers(-9, 9, (2, n, 3)).astype(np.float32) for n in (5, 4))
+    ((node, arrays),) = Sample(Op.registry[op], (base, u, *tail), attrs, op).nodes()
+    apart = Op.registry[gradient]
+    right = base + apart.ref(apart.Attrs(**attrs, size=5), u, *tail)
+    for (y,) in (c_kernels.execute(node, arrays), reference(node, arrays)):
+        np.testing.assert_array_equal(y, right)
+
+
+@pytest.mark.parametrize(
+    "op, shapes, attrs",
+    [
+        ("put_add", (f32(4, 3), f32(2, 3), i32(3)), dict(axis=0)),
+        ("put_add", (f32(4, 3), f32(2, 3), f32(2)), dict(axis=0)),
+        ("put_add", (f32(4, 3), f32(2, 3), i32(2)), dict(axis=2)),
+        ("slice_add", (f32(4, 3), f32(2, 3)), dict(axis=0, start=3)),
+        ("slice_add", (f32(4, 3), f32(2, 3)), dict(axis=0, start=-1)),
+        ("slice_add", (f32(4, 3), f32(2, 2)), dict(axis=0)),
+        ("slice_add", (f32(4, 3), f32(2)), dict(axis=0)),
+    ],
+)
+def test_a_part_must_fit(op: str, shapes: tuple[Type, ...], attrs: dict[str, int]) -> None:
+    b = Builder("net")
+    leaves = [b.leaf(f"x{i}", t, Role.INPUT) for i, t in enumerate(shapes)]
+    with pytest.raises(ShapeError):
+        b.emit(Op.registry[op], *leaves, **attrs)

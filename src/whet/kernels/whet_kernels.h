@@ -340,6 +340,12 @@ void whet_take_along_f32(float *y, const float *x, const int32_t *index, int32_t
 /* dx[outer,n,inner] = 0, then dx at index[outer,count,inner] += dy */
 void whet_take_along_dx_f32(float *dx, const float *dy, const int32_t *index, int32_t outer,
                             int32_t n, int32_t inner, int32_t count);
+/* y[outer,n,inner] = base, then y[:, index[j]] += u[:, j], j < count. In place: base. */
+void whet_put_add_f32(float *y, const float *base, const float *u, const int32_t *index,
+                      int32_t outer, int32_t n, int32_t inner, int32_t count);
+/* y[outer,n,inner] = base, then y[:, start + j] += u[:, j], j < count. In place: base. */
+void whet_slice_add_f32(float *y, const float *base, const float *u, int32_t outer, int32_t n,
+                        int32_t inner, int32_t count, int32_t start);
 void whet_fill_f32(float *y, int32_t n, float value);
 
 /* ---- Random numbers: Philox 4x32-10. rng = (seed, step) selects the bits, site the dropout. */
