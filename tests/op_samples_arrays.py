@@ -124,6 +124,9 @@ def resampling(s: Samples) -> None:
         dict(size=(8, 3)), dict(size=9), dict(scale_factor=2), dict(scale_factor=(2, 3)),
         dict(scale_factor=1.7), dict(scale_factor=0.5), dict(scale_factor=(0.6, 2.3)),
         dict(scale_factor=1.7, recompute_scale_factor=True),
+        # sizes that stay or double although the factor says a little more
+        dict(scale_factor=1.13), dict(scale_factor=(1.13, 1.7)), dict(scale_factor=(0.6, 1.13)),
+        dict(scale_factor=(2.15, 2.1)), dict(scale_factor=(1.7, 2.1)),
     ]  # fmt: skip
     for kw in sizes:
         s.add("upsample_nearest2d.vec", partial(F.interpolate, mode="nearest", **kw), x)
@@ -135,6 +138,8 @@ def resampling(s: Samples) -> None:
         for align in (False, True):
             f = partial(F.interpolate, mode="linear", align_corners=align, **kw)
             s.add("upsample_linear1d.vec", f, x[1:])
+    f = partial(F.interpolate, mode="linear", scale_factor=1.13)
+    s.add("upsample_linear1d.vec", f, x[1:])
     s.add(
         "upsample_nearest2d.default",
         lambda x: aten.upsample_nearest2d.default(x, [8, 12], 1.7, 1.8),

@@ -132,6 +132,20 @@ def adaptive(m: Importer, op: type[Op], x: Operand, out: Any, space: int) -> Ten
 # Resampling ----------------------------------------------------------------------------------
 
 
+def step(op: type[Op], space: int, n: int, target: int, factor: float | None) -> float:
+    """Source pixels per target pixel.
+
+    A factor like 1.7 need not be the ratio of the sizes, and PyTorch goes by the factor. But some
+    of its loops have a shorter way for sizes that stay, or double, and that goes by the sizes. For
+    nearest1d only its gradient does, which then is not that of its value: ours is.
+    """
+    if op is UpsampleBilinear:
+        by_size = target == n
+    else:
+        by_size = space == 2 and target in (n, 2 * n)
+    return n / target if by_size or not factor else 1.0 / factor
+
+
 def resize(
     m: Importer, op: type[Op], x: Operand, out: Any, scales: Any, align: bool, space: int = 2
 ) -> Tensor:
@@ -148,7 +162,7 @@ def resize(
         if align:
             steps.append((n - 1) / (target - 1) if target > 1 else 0.0)
         else:
-            steps.append(1.0 / factor if factor else n / target)
+            steps.append(step(op, space, n, target, factor))
     attrs = dict(out=(int(out[0]), int(out[1])), step=(steps[0], steps[1]), align_corners=align)
     return result(m, m.emit(op, value, order=channels_last(4), **attrs), space, unbatched)
 
