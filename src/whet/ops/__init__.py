@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..errors import InternalError
 from ..ir import Op
 from . import (
+    amax,
     binary,
     bits,
     conv,
@@ -26,6 +27,7 @@ from . import (
 )
 
 __all__ = [
+    "amax",
     "binary",
     "bits",
     "by_name",

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
 from ._common import around, broadcast_shapes, collapse, d, padded, require, require_f32, strides
+from .shape import Reshape
 
 
 @dataclass(frozen=True)
@@ -79,29 +80,6 @@ class Mean(Reduce):
         return (b.emit(Expand, douts[0], name=d(x), shape=x.shape, scale=scale),)
 
 
-class Amax(Reduce):
-    """y = max of x over axes; equal maxima share the gradient"""
-
-    name = "amax"
-
-    @staticmethod
-    def ref(a: Axes, x: Array) -> Array:
-        return x.max(axis=a.axes, keepdims=True)
-
-    @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
-        from .binary import Div, Eq, Mul, Where
-
-        assert douts[0] is not None
-        (x,) = node.ins
-        one, zero = b.const(np.float32(1)), b.const(np.float32(0))
-        hit = b.emit(Where, b.emit(Eq, x, node.out), one, zero)
-        share = b.emit(Div, douts[0], b.emit(Sum, hit, axes=node.attrs.axes))
-        return (b.emit(Mul, hit, share, name=d(x)),)
-
-
 class Norm(Reduce):
     """y = sqrt(sum of x^2 over axes); the gradient where y = 0 is 0"""
 
@@ -167,12 +145,11 @@ class Expand(Op):
     def vjp(
         b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
     ) -> tuple[Value | None, ...]:
-        from .binary import Mul
-
         assert douts[0] is not None
-        dx = sum_to(b, douts[0], node.ins[0])
-        if node.attrs.scale != 1.0:
-            dx = b.emit(Mul, dx, b.const(np.float32(node.attrs.scale)))
+        (x,), scale = node.ins, node.attrs.scale
+        dx = sum_to(b, douts[0], x)
+        if scale != 1.0:
+            dx = b.emit(Expand, dx, name=d(x), shape=x.shape, scale=scale)
         return (dx,)
 
     @staticmethod
@@ -229,8 +206,6 @@ class Cumsum(Op):
 
 def sum_to(b: Builder, grad: Value, like: Value) -> Value:
     """Undo broadcasting: sum `grad` down to the shape of `like`; `grad` itself if equal."""
-    from .shape import Reshape
-
     if grad.shape == like.shape:
         return grad
     aligned = (1,) * (grad.type.rank - like.type.rank) + like.shape

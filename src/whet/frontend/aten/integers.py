@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from ...ir import DType
+from ...ops.amax import Amax
 from ...ops.binary import Eq, Ne
 from ...ops.integer import And, Argmax, Not, Or
-from ...ops.reduce import Amax, Cumsum
+from ...ops.reduce import Cumsum
 from ...ops.shape import TakeAlong
 from ...ops.unary import Neg
 from ..importer import Importer, Operand, Unsupported, aten

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from ...ir import DType, Op
+from ...ops.amax import Amax
 from ...ops.binary import Add, Mul, Sub
 from ...ops.random import Dropout, Uniform
-from ...ops.reduce import Amax, Mean, Norm, Sum
+from ...ops.reduce import Mean, Norm, Sum
 from ...ops.softmax import LogSoftmax, Softmax
 from ...ops.unary import Abs, Clamp, Exp, Log, Neg
 from ..importer import Handler, Importer, Operand, Unsupported, aten

@@ -1,0 +1,31 @@
+"""The largest element: a reduction whose gradient is made of element-wise operators."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..ir import Array, Builder, Node, Value
+from ._common import d
+from .binary import Div, Eq, Mul, Where
+from .reduce import Axes, Reduce, Sum
+
+
+class Amax(Reduce):
+    """y = max of x over axes; equal maxima share the gradient"""
+
+    name = "amax"
+
+    @staticmethod
+    def ref(a: Axes, x: Array) -> Array:
+        return x.max(axis=a.axes, keepdims=True)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        (x,) = node.ins
+        one, zero = b.const(np.float32(1)), b.const(np.float32(0))
+        hit = b.emit(Where, b.emit(Eq, x, node.out), one, zero)
+        share = b.emit(Div, douts[0], b.emit(Sum, hit, axes=node.attrs.axes))
+        return (b.emit(Mul, hit, share, name=d(x)),)
