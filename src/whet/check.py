@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ TRIES = 5
 FLOOR = 1e-4  # tensors smaller than this share of the whole are measured against the whole
 
 Batch = tuple[tuple[torch.Tensor, ...], torch.Tensor]
+Trained = Mapping[str, tuple[int, tuple[int, ...]] | None]
 
 
 def check(program: Program, steps: int = 10) -> CheckReport:
@@ -70,7 +71,8 @@ def _twin(program: Program) -> Program:
     model, loss, optimizer = copies(source)
     return compile(
         model, source.inputs, loss=loss, optimizer=optimizer, target=source.target,
-        accumulate=True, clip_norm=source.clip_norm, name=program.name,
+        update=program.scheme, accumulate=True, clip_norm=source.clip_norm,
+        without=program.without, name=program.name,
     )  # fmt: skip
 
 
@@ -78,7 +80,8 @@ def _attempt(
     trainer: Trainer, source: Source, exact: torch.dtype, batches: list[Batch]
 ) -> CheckReport:
     """Gradients on the first batch, then one step on each of the others."""
-    single, double = Reference(source, torch.float32), Reference(source, exact)
+    trained = trainer.program.trained
+    single, double = (Reference(source, dtype, trained) for dtype in (torch.float32, exact))
     first, *rest = batches
     truth = double.gradients(first)
     state = trainer.save()
@@ -128,13 +131,33 @@ def is_drop_path(module: nn.Module) -> bool:
     return type(module).__name__.endswith(known) and not list(module.children())
 
 
+@dataclass(frozen=True)
+class Mask:
+    """Some places along an axis of a parameter: the channels that train."""
+
+    axis: int
+    indices: tuple[int, ...]
+
+    def take(self, array: Array) -> Array:
+        return array.take(self.indices, self.axis)
+
+    def ones(self, like: torch.Tensor) -> torch.Tensor:
+        found = torch.zeros(like.shape, dtype=torch.bool)
+        return found.index_fill_(self.axis, torch.tensor(self.indices), True)
+
+
+def mask(places: tuple[int, tuple[int, ...]] | None) -> Mask | None:
+    return None if places is None else Mask(*places)
+
+
 class Reference:
     """PyTorch training its own copy of the model in one precision."""
 
-    def __init__(self, source: Source, dtype: torch.dtype) -> None:
+    def __init__(self, source: Source, dtype: torch.dtype, trained: Trained) -> None:
         self.dtype, self.clip_norm = dtype, source.clip_norm
         self.model, self.loss, self.optimizer = copies(source)
         self.model.to(dtype)
+        self.trained = self.restrict(trained)
         if isinstance(self.loss, nn.Module):
             self.loss.to(dtype)
         self.optimizer.load_state_dict(self.optimizer.state_dict())  # moments follow their weights
@@ -150,31 +173,56 @@ class Reference:
     def cast(self, t: torch.Tensor) -> torch.Tensor:
         return t.to(self.dtype) if t.is_floating_point() else t
 
+    def restrict(self, trained: Trained) -> dict[str, tuple[nn.Parameter, Mask | None]]:
+        """Let just `trained` require gradients, with a mask for what trains in part."""
+        names = canonical_names(self.model)
+        found: dict[str, tuple[nn.Parameter, Mask | None]] = {}
+        for path, parameter in self.model.named_parameters():
+            name = names[f"model.{path}"]
+            parameter.requires_grad_(name in trained)
+            if name in trained:
+                found[name] = parameter, mask(trained[name])
+        held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        first = self.optimizer.param_groups[0]["params"]
+        first += [p for p, _ in found.values() if id(p) not in held]
+        return found
+
     def gradients(self, batch: Batch) -> dict[str, Array]:
-        """Of what the optimizer trains, by name; running statistics are put back afterwards."""
+        """Of what trains, by name; running statistics are put back afterwards."""
         start = copy.deepcopy(self.model.state_dict())
         self.model.zero_grad()
         self.forward(batch).backward()
-        names = canonical_names(self.model)
-        trained = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
-        found = {
-            names[f"model.{n}"]: p.grad.numpy()
-            for n, p in self.model.named_parameters()
-            if p.grad is not None and id(p) in trained
-        }
+        found = {}
+        for name, (p, chosen) in self.trained.items():
+            if p.grad is not None:
+                found[name] = p.grad.numpy() if chosen is None else chosen.take(p.grad.numpy())
         self.model.load_state_dict(start)
         self.model.zero_grad()
         return found
 
     def step(self, batch: Batch) -> float:
         self.optimizer.zero_grad()
+        frozen = {n: p.detach().clone() for n, (p, chosen) in self.trained.items() if chosen}
+        loss = self.backward(batch)
+        self.optimizer.step()
+        with torch.no_grad():  # weight decay and momentum reach the channels that do not train
+            for name, before in frozen.items():
+                parameter, chosen = self.trained[name]
+                assert chosen is not None
+                parameter.copy_(torch.where(chosen.ones(parameter), parameter, before))
+        return loss
+
+    def backward(self, batch: Batch) -> float:
+        """Gradients in place, zero where nothing trains, and clipped."""
         loss = self.forward(batch)
         loss.backward()
+        for parameter, chosen in self.trained.values():
+            if chosen is not None and parameter.grad is not None:
+                parameter.grad *= chosen.ones(parameter)
         if self.clip_norm is not None:
             groups = self.optimizer.param_groups
             params = [p for g in groups for p in g["params"] if p.grad is not None]
             torch.nn.utils.clip_grad_norm_(params, self.clip_norm)
-        self.optimizer.step()
         return loss.item()
 
     def arrays(self) -> dict[str, Array]:
@@ -193,7 +241,7 @@ def dense_gradient(module: nn.Module, inputs: Any, output: torch.Tensor) -> None
 def runs(source: Source, dtype: torch.dtype, batch: Batch) -> bool:
     """Whether the model, which may insist on float32 somewhere, also runs in this precision."""
     try:
-        Reference(source, dtype).forward(batch)
+        Reference(source, dtype, {}).forward(batch)
     except (RuntimeError, TypeError):
         return False
     return True

@@ -60,6 +60,18 @@ class Program:
         return {name: plan(graph, inplace) for name, graph in self.entries.items()}
 
     @functools.cached_property
+    def trained(self) -> dict[str, tuple[int, tuple[int, ...]] | None]:
+        """What trains, by PyTorch's names: None for all of it, or an axis and indices along it."""
+        parts = self.parts
+        whole = {n: None for n in self.storage.params if n not in parts}
+        sliced = {
+            part.whole: (self.tensors[part.whole].order[part.axis], part.indices)
+            for name, part in parts.items()
+            if name in self.storage.params
+        }
+        return {**whole, **sliced}
+
+    @functools.cached_property
     def storage(self) -> c.Tensors:
         return c.Tensors.of(self.entries)
 

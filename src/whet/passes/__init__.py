@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 
 from ..errors import FrontendError
 from ..ir import Graph, verify
+from .add_parts import add_parts
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
 from .fuse_layers import fuse_layers
@@ -23,6 +24,7 @@ FORWARD: tuple[Forward, ...] = (fold_batch_norm, fold_constants)
 # On every entry point, after differentiation.
 PIPELINE: tuple[Callable[[Graph], Graph], ...] = (
     share_common,
+    add_parts,
     keep_bits,
     fuse_layers,
     reorder,

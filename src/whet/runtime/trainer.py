@@ -58,10 +58,13 @@ class Trainer:
     # Parameters and state ----------------------------------------------------------------------
 
     def arrays(self) -> dict[str, Array]:
-        """Trained parameters and running statistics as NumPy arrays, by PyTorch's names."""
+        """Trained parameters and running statistics as NumPy arrays, by PyTorch's names.
+
+        A parameter of which some channels train is given whole.
+        """
         names = [*self.program.storage.params, *self.program.storage.state]
         wanted = [n for n in names if n in self.program.tensors and n != self.program.rng]
-        return {n: self._get(n) for n in wanted}
+        return dict(self._whole(n) for n in wanted)
 
     def state_dict(self) -> dict[str, Any]:
         """What `model.load_state_dict(..., strict=False)` takes."""
@@ -70,20 +73,33 @@ class Trainer:
         return {n: torch.from_numpy(a.copy()) for n, a in self.arrays().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set trained parameters and running statistics by name; other names are passed over."""
+        """Set trained parameters and running statistics by name; other names are passed over.
+
+        So are the channels of a parameter that do not train.
+        """
         given = {n: to_numpy(state[n]) for n in self.arrays() if n in state}
         for name, array in given.items():
             if tuple(array.shape) != (shape := self.program.tensors[name].shape):
                 raise DataError(f"{name} has shape {tuple(array.shape)}, not {shape}")
+        parts = {part.whole: (name, part) for name, part in self.program.parts.items()}
         for name, array in given.items():
-            self._view(name)[:] = to_stored(array, self.program.tensors[name]).ravel()
+            stored = to_stored(array, self.program.tensors[name])
+            if name in parts:
+                name, part = parts[name]
+                stored = stored[part.place]
+            self._view(name)[:] = stored.ravel()
 
     def collected(self) -> dict[str, Array]:
-        """The gradients collected by `gradients`, by parameter name."""
+        """The gradients collected by `gradients`, by parameter name.
+
+        Of a parameter that trains in part, this holds the channels that do.
+        """
         found = {}
         for name in self.program.storage.params:
             if f"{name}.grad" in self.program.storage.state:
-                found[name] = self._get(f"{name}.grad", self.program.tensors[name])
+                part = self.program.parts.get(name)
+                gradient = self._get(f"{name}.grad", self.program.tensors[name])
+                found[part.whole if part else name] = gradient
         return found
 
     def seed(self, seed: int) -> None:
@@ -148,6 +164,15 @@ class Trainer:
     def _get(self, name: str, info: TensorInfo | None = None) -> Array:
         info = info or self.program.tensors[name]
         return from_stored(self._view(name), info)
+
+    def _whole(self, name: str) -> tuple[str, Array]:
+        """A parameter or state; a part is given as the parameter it is a part of."""
+        part = self.program.parts.get(name)
+        if part is None:
+            return name, self._get(name)
+        stored = self.program.wholes[part.whole].astype(np.float32)
+        stored[part.place] = self._view(name).reshape(self.program.tensors[name].type.shape)
+        return part.whole, from_stored(stored, self.program.tensors[part.whole])
 
     def _entry(self, name: str) -> Graph:
         if name not in self.program.entries:

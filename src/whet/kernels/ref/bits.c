@@ -19,12 +19,15 @@ void whet_within_bits_f32(uint8_t *bits, const float *x, int32_t n, float low, f
     }
 }
 
-/* formula    dx[i] = dy[i] * (bit i ? inside : outside)
+/* formula    dx[i] = dy[i] * (bit i ? inside : outside), and 0 where that slope is 0
  * shapes     dx[n], dy[n], bits[(n + 7) / 8]
  * aliasing   dx = dy
  * rounding   one product
  * workspace  none */
 void whet_bits_dx_f32(float *dx, const float *dy, const uint8_t *bits, int32_t n, float inside,
                       float outside) {
-    for (int32_t i = 0; i < n; i++) dx[i] = dy[i] * (bits[i / 8] >> (i % 8) & 1 ? inside : outside);
+    for (int32_t i = 0; i < n; i++) {
+        const float slope = bits[i / 8] >> (i % 8) & 1 ? inside : outside;
+        dx[i] = slope == 0.0f ? 0.0f : dy[i] * slope;
+    }
 }
