@@ -7,11 +7,12 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from .budget import fit, parse_bytes
 from .emit.program import Program
 from .errors import FrontendError
 from .frontend.optim import default_optimizer, nothing_to_train
 from .frontend.torch import Loss, Model, check_inputs, import_model
-from .passes import check_switches
+from .passes import Recompute, check_switches
 from .pipeline import Options, assemble
 from .scheme import Scheme, named, parameters_of
 
@@ -27,6 +28,8 @@ def compile(
     optimizer: torch.optim.Optimizer | None = None,
     target: torch.Tensor | None = None,
     update: str | Scheme | None = None,
+    ram: int | str | None = None,
+    rematerialize: bool = False,
     accumulate: bool = False,
     clip_norm: float | None = None,
     without: Collection[str] = (),
@@ -38,13 +41,18 @@ def compile(
     `.eval()` decides about batch norm and dropout; prediction always behaves as in eval mode.
     `update` says what trains: a Scheme, its name ("full", "bias+last", "last-3", ...) or its TOML
     file; without it, parameters train if they require a gradient and are in the optimizer.
+    `ram` is a budget in bytes, or as "256K" or "1M": a program that needs more is not made, and the
+    error says what would fit. `rematerialize` lets element-wise work be done twice where that saves
+    memory; a budget that needs it switches it on by itself.
     `target` is an example of what the loss compares with, needed only for losses whet does not
     know. `accumulate` adds the entry points `gradients` and `apply`; `clip_norm` limits the norm
     of all gradients. `without` names passes to leave out, to see what each is good for.
     """
     import torch
 
-    options = Options(check_name(name), accumulate, check_switches(without))
+    recompute = Recompute() if rematerialize else None
+    options = Options(check_name(name), accumulate, check_switches(without), recompute)
+    budget = None if ram is None else parse_bytes(ram)
     clip_norm = check_clip_norm(clip_norm)
     check_inputs(model, inputs)
     loss = loss if loss is not None else torch.nn.CrossEntropyLoss()
@@ -52,7 +60,9 @@ def compile(
     imported = import_model(model, inputs, loss, optimizer, target, clip_norm)
     scheme = choose_scheme(update, imported)
     source = Source(*copy.deepcopy((model, loss, optimizer)), inputs, target, clip_norm)
-    return assemble(imported, scheme, options, source)
+    if budget is None:
+        return assemble(imported, scheme, options, source)
+    return fit(imported, scheme, options, budget, source)
 
 
 def choose_scheme(update: str | Scheme | None, model: Model) -> Scheme:

@@ -11,7 +11,7 @@ from .emit.program import Program, TensorInfo
 from .frontend.importer import Imported
 from .frontend.torch import Model
 from .ir import Graph, Role
-from .passes import Part, optimise, simplify, split_channels
+from .passes import Part, Recompute, optimise, simplify, split_channels
 from .scheme import Scheme, parameters_of
 from .training import Training
 
@@ -23,6 +23,7 @@ class Options:
     name: str = "net"
     accumulate: bool = False
     without: frozenset[str] = frozenset()
+    recompute: Recompute | None = None
 
 
 def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None) -> Program:
@@ -46,7 +47,10 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
     tensors = tensors_of(model.training, model.prediction)
     return Program(
         name=options.name,
-        entries={name: optimise(graph, options.without) for name, graph in entries.items()},
+        entries={
+            name: optimise(graph, options.without, options.recompute)
+            for name, graph in entries.items()
+        },
         tensors=tensors | parts_of(parts, tensors),
         outputs=tuple(TensorInfo(t.value.type, t.order) for t in model.prediction.outputs),
         lr=model.lr,

@@ -558,11 +558,34 @@ def main_c(prefix: str, template: str, plans: Mapping[str, Plan]) -> str:
     step = plans["train_step"].graph
     inputs, labels = step.leaves_of(Role.INPUT), step.leaves_of(Role.LABEL)
     if len(inputs) != 1 or len(labels) != 1:
-        return f"/* {prefix} takes {len(inputs)} inputs; see model.h and call it yourself. */\n" + (
-            '#include "model.h"\n\n'
-            f"int main(void) {{ static {prefix}_t net; {prefix}_init(&net); return 0; }}\n"
-        )
+        return main_for_many(prefix, Signature.of(step))
     return template.replace("NET_", f"{prefix.upper()}_").replace("net_", f"{prefix}_")
+
+
+def main_for_many(prefix: str, signature: Signature) -> str:
+    """An example for a model with several inputs: one step on zeros."""
+    arrays = [(name, v.type) for name, v in signature.leaves if v.role is not Role.SCALAR]
+    args = ["&ram.net", *(f"ram.{name}" for name, _ in arrays)]
+    return "\n".join(
+        [
+            "/* One training step on zeros: put your data in their place. */",
+            '#include "model.h"',
+            "",
+            "/* All the memory that the program works in, the stack aside. */",
+            "static struct {",
+            f"    {prefix}_t net;",
+            *(f"    {declaration(t, name)};" for name, t in arrays),
+            "} ram;",
+            "",
+            "int main(void) {",
+            "    float loss;",
+            f"    {prefix}_init(&ram.net);",
+            f"    const float rate = {prefix.upper()}_LEARNING_RATE;",
+            *call_text(f"return {prefix}_train_step", [*args, "rate", "&loss"]),
+            "}",
+            "",
+        ]
+    )
 
 
 def makefile(prefix: str, template: str, kernels: Sequence[str]) -> str:

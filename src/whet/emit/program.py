@@ -17,6 +17,7 @@ from ..passes import Part
 from ..plan import Plan, plan
 from ..scheme import Scheme
 from . import c
+from .memory import memory_of
 
 if TYPE_CHECKING:
     from ..report import CheckReport
@@ -85,17 +86,10 @@ class Program:
         nodes = self.entries["train_step"].nodes
         return next((n.ins[0].name for n in nodes if n.op is RngNext), None)
 
-    @property
+    @functools.cached_property
     def memory(self) -> dict[str, int]:
-        """Bytes by kind: what lies in RAM (arena, trained, state) and in the image (frozen)."""
-        store = self.storage
-        return {
-            "arena": self.arena,
-            "lower_bound": max(p.lower_bound for p in self.plans.values()),
-            "trained": sum(t.bytes for t in store.params.values()),
-            "state": sum(t.bytes for t in store.state.values()),
-            "frozen": sum(t.bytes for t in store.frozen.values()),
-        }
+        """Bytes by kind: arena, lower_bound, trained, state, io, ram; frozen, flash."""
+        return memory_of(self)
 
     @functools.cached_property
     def fingerprint(self) -> int:

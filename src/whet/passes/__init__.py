@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from ..errors import FrontendError
 from ..ir import Graph, verify
@@ -11,27 +12,25 @@ from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
 from .fuse_layers import fuse_layers
 from .keep_bits import keep_bits
+from .rematerialize import rematerialize
 from .reorder import reorder
+from .schedule import schedule
 from .share_common import share_common
 from .split_channels import Part, split_channels
 from .stream_rows import stream_rows
 
 Forward = Callable[[Graph, Collection[str]], Graph]
+Pass = Callable[[Graph], Graph]
 
 # On the model, before differentiation: each is told which leaves change while training.
 FORWARD: tuple[Forward, ...] = (fold_batch_norm, fold_constants)
 
-# On every entry point, after differentiation.
-PIPELINE: tuple[Callable[[Graph], Graph], ...] = (
-    share_common,
-    add_parts,
-    keep_bits,
-    fuse_layers,
-    reorder,
-    stream_rows,
-)
+# On every entry point, after differentiation. Rematerialization, if it is asked for, comes
+# between the two: it needs the updates in their places and layers not yet fused.
+EARLY: tuple[Pass, ...] = (share_common, add_parts, keep_bits, reorder)
+LATE: tuple[Pass, ...] = (fuse_layers, stream_rows, schedule)
 
-SWITCHES = tuple(p.__name__ for p in (*FORWARD, *PIPELINE)) + ("inplace",)
+SWITCHES = tuple(p.__name__ for p in (*FORWARD, *EARLY, *LATE)) + ("inplace",)
 
 
 def check_switches(without: Collection[str]) -> frozenset[str]:
@@ -49,13 +48,26 @@ def simplify(graph: Graph, changing: Collection[str], without: Collection[str] =
     return graph
 
 
-def optimise(graph: Graph, without: Collection[str] = ()) -> Graph:
+@dataclass(frozen=True)
+class Recompute:
+    """Whether values may be computed twice to save memory, and until the arena is how small."""
+
+    layers: bool = False  # convolutions and matrix products too, not just element-wise work
+    limit: int = 0
+
+
+def optimise(
+    graph: Graph, without: Collection[str] = (), recompute: Recompute | None = None
+) -> Graph:
     """An entry point that needs less memory and time, and means the same."""
-    for step in PIPELINE:
+    steps = list(EARLY)
+    if recompute is not None:
+        steps.append(lambda g: rematerialize(g, recompute.limit, recompute.layers))
+    for step in (*steps, *LATE):
         if step.__name__ not in without:
             graph = step(graph)
             verify(graph)
     return graph
 
 
-__all__ = ["Part", "check_switches", "optimise", "simplify", "split_channels"]
+__all__ = ["Part", "Recompute", "check_switches", "optimise", "simplify", "split_channels"]

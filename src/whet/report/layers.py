@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..ir import Graph, Role, Value
 from ..plan import Buffer
 from ..text import print_node
+from .kept import kept_buffers, loss_step
 from .program import kernel_calls, kib, live_at_peak, macs
 
 if TYPE_CHECKING:
@@ -52,24 +53,6 @@ class Layer:
     @property
     def says_something(self) -> bool:
         return any(getattr(self, number) for number in NUMBERS)
-
-
-def loss_step(graph: Graph) -> int:
-    """Number of the node that makes the loss: what follows is backward pass and updates.
-
-    An entry point without updates is all forward; one without outputs has no forward pass.
-    """
-    if not graph.state:
-        return len(graph.nodes)
-    makers = {v: i for i, node in enumerate(graph.nodes) for v in node.outs}
-    return makers.get(graph.outputs[0], -1) if graph.outputs else -1
-
-
-def kept_buffers(plan: Plan) -> list[Buffer]:
-    """What the forward pass leaves in the arena for the backward pass; the loss is a result."""
-    loss = loss_step(plan.graph)
-    results = {plan.home[v] for v in plan.graph.outputs}
-    return [b for b in plan.buffers if b.first <= loss < b.last and b not in results]
 
 
 def gradient_buffers(plan: Plan) -> dict[Buffer, Value]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..ir import Call, Role
 from ..text import print_node
+from .kept import kept_buffers
 
 if TYPE_CHECKING:
     from ..emit.program import Program
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
 
 def kib(n: int) -> str:
     return f"{n:,} B" if n < 10240 else f"{n / 1024:,.1f} KiB"
+
+
+def exactly(n: int) -> str:
+    return f"{n:>14,} B"
 
 
 def gap(arena: int, bound: int) -> str:
@@ -30,28 +35,53 @@ def program_report(program: Program) -> str:
         }.values()
         if v.name not in store.params
     )
-    ram = memory["arena"] + memory["trained"] + memory["state"]
-    image = sum(t.bytes for t in store.stored.values())
+    parts = ("arena", "trained", "state", "io")
+    padding = memory["ram"] - sum(memory[part] for part in parts)
     lines = [
         f"{program.name}: {elements + frozen:,} parameters, {elements:,} of them trained "
         f"({len(store.params)} tensors)",
+        *scheme_lines(program),
         "",
-        f"  RAM                                 {kib(ram):>14}",
-        f"    arena                             {kib(memory['arena']):>14}"
-        f"    lower bound {kib(memory['lower_bound'])}, gap "
+        f"  RAM                                 {exactly(memory['ram'])}",
+        f"    arena                             {exactly(memory['arena'])}"
+        f"    lower bound {memory['lower_bound']:,}, gap "
         f"{gap(memory['arena'], memory['lower_bound'])}",
-        f"    trained parameters                {kib(memory['trained']):>14}",
-        f"    optimizer and running state       {kib(memory['state']):>14}",
-        f"  program image                       {kib(image):>14}",
-        f"    frozen parameters and constants   {kib(memory['frozen']):>14}",
-        f"    initial values                    {kib(image - memory['frozen']):>14}",
+        f"    trained parameters                {exactly(memory['trained'])}",
+        f"    optimizer and running state       {exactly(memory['state'])}",
+        f"    input and label                   {exactly(memory['io'])}",
+        f"    alignment                         {exactly(padding)}",
+        f"  flash, code aside                   {exactly(memory['flash'])}",
+        f"    frozen parameters and constants   {exactly(memory['frozen'])}",
+        f"    initial values                    {exactly(memory['flash'] - memory['frozen'])}",
         "",
         f"  {'entry point':<12} {'calls':>6} {'kernels':>8} {'MMACs':>9}"
         f" {'arena':>14} {'bound':>14}",
     ]
     lines += [entry_line(name, plan) for name, plan in program.plans.items()]
     name, plan = max(program.plans.items(), key=lambda item: item[1].arena)
-    return "\n".join([*lines, "", *peak_lines(name, plan)])
+    return "\n".join([*lines, "", *training_against_inference(program), *peak_lines(name, plan)])
+
+
+def scheme_lines(program: Program) -> list[str]:
+    lines = []
+    if program.scheme is not None and program.scheme.name:
+        lines.append(f"update scheme: {program.scheme.name}")
+    if program.without:
+        lines.append(f"compiled without: {', '.join(sorted(program.without))}")
+    return lines
+
+
+def training_against_inference(program: Program) -> list[str]:
+    arena = {name: plan.arena for name, plan in program.plans.items()}
+    step, predict = arena["train_step"], arena["predict"]
+    if not predict:
+        return []
+    kept = sum(b.bytes for b in kept_buffers(program.plans["train_step"]))
+    return [
+        f"  a training step needs {step / predict:.2f} times the arena of a prediction; "
+        f"{kib(kept)} are kept for the backward pass",
+        "",
+    ]
 
 
 def kernel_calls(plan: Plan) -> list[Call]:

@@ -12,24 +12,28 @@
 
 #include "model.h"
 
-static net_t net;
-static net_input_t input[NET_INPUT_ELEMENTS];
-static net_label_t label[NET_LABEL_ELEMENTS];
+/* All the memory that the program works in, the stack aside. */
+static struct {
+    net_t net;
+    net_input_t input[NET_INPUT_ELEMENTS];
+    net_label_t label[NET_LABEL_ELEMENTS];
+} ram;
 
 /* A repeatable pattern: inputs in [-1, 1) (ids are all 0), labels 0 and 1 in turn. */
 static void make_batch(void) {
     uint32_t word = 1;
     for (size_t i = 0; i < NET_INPUT_ELEMENTS; i++) {
         word = word * 1664525u + 1013904223u;
-        input[i] = (net_input_t)((float)(word >> 8) / 8388608.0f - 1.0f);
+        ram.input[i] = (net_input_t)((float)(word >> 8) / 8388608.0f - 1.0f);
     }
-    for (size_t i = 0; i < NET_LABEL_ELEMENTS; i++) label[i] = (net_label_t)(i % 2);
+    for (size_t i = 0; i < NET_LABEL_ELEMENTS; i++) ram.label[i] = (net_label_t)(i % 2);
 }
 
 /* The next batch of the file, from its beginning again when it ends. */
 static int read_batch(FILE *file) {
     for (int attempt = 0; attempt < 2; attempt++) {
-        if (fread(input, sizeof input, 1, file) == 1 && fread(label, sizeof label, 1, file) == 1)
+        if (fread(ram.input, sizeof ram.input, 1, file) == 1 &&
+            fread(ram.label, sizeof ram.label, 1, file) == 1)
             return 1;
         rewind(file);
     }
@@ -37,11 +41,11 @@ static int read_batch(FILE *file) {
 }
 
 static int save(const char *path) {
-    size_t size = net_save(&net, NULL, 0);
+    size_t size = net_save(&ram.net, NULL, 0);
     void *blob = malloc(size);
     FILE *file = fopen(path, "wb");
     int done =
-        blob && file && net_save(&net, blob, size) == size && fwrite(blob, size, 1, file) == 1;
+        blob && file && net_save(&ram.net, blob, size) == size && fwrite(blob, size, 1, file) == 1;
     if (file) fclose(file);
     free(blob);
     return done;
@@ -56,9 +60,9 @@ int main(int argc, char **argv) {
         return 1;
     }
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
-    net_init(&net);
+    net_init(&ram.net);
     make_batch();
-    printf("%zu bytes of memory for the network\n", sizeof net);
+    printf("%zu bytes of memory\n", sizeof ram);
     for (int step = 1; step <= steps; step++) {
         float loss = 0.0f;
         if (file && !read_batch(file)) {
@@ -66,7 +70,7 @@ int main(int argc, char **argv) {
             return 1;
         }
         clock_t start = clock();
-        net_status_t status = net_train_step(&net, input, label, rate, &loss);
+        net_status_t status = net_train_step(&ram.net, ram.input, ram.label, rate, &loss);
         double ms = 1e3 * (double)(clock() - start) / CLOCKS_PER_SEC;
         if (status != NET_OK) {
             fprintf(stderr, "step %d stopped with status %d\n", step, (int)status);

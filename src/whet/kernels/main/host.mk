@@ -1,5 +1,6 @@
 # make         build ./@name@, an example that trains (see main.c)
 # make lib     build lib@name@.so with the functions of model.h
+# make size    show the sections: data + bss is the RAM that report.txt promises, to the byte
 CC ?= cc
 CFLAGS ?= -O3 -ffp-contract=off
 WARN = -std=c11 -Wall -Wextra -Werror -pedantic
@@ -14,7 +15,13 @@ lib: lib@name@.so
 lib@name@.so: $(SOURCES) $(OTHERS)
 	$(CC) $(CFLAGS) $(WARN) -fPIC -shared -I. -Ikernels $(filter %.c,$^) -lm -o $@
 
-clean:
-	rm -f @name@ lib@name@.so
+size: @name@.o
+	size $<
 
-.PHONY: lib clean
+@name@.o: main.c $(SOURCES) $(OTHERS)
+	$(CC) $(CFLAGS) $(WARN) -I. -Ikernels -nostdlib -r $(filter %.c,$^) -o $@
+
+clean:
+	rm -f @name@ @name@.o lib@name@.so
+
+.PHONY: lib size clean

@@ -1,0 +1,57 @@
+"""How many bytes a program needs, of which kind: the sums that the built program is held to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..ir import Role, Type
+from ..plan import ALIGN
+from .c import Signature
+
+if TYPE_CHECKING:
+    from .program import Program
+
+
+def memory_of(program: Program) -> dict[str, int]:
+    """Bytes by kind. `ram` is all that changes, to the byte: arena, trained parameters, state,
+    the caller's arrays for one training step, and what alignment adds. `flash` is what does not:
+    frozen parameters and constants, and the initial values of what changes; code comes on top.
+    """
+    store, plans = program.storage, program.plans
+    arena = max(plan.arena for plan in plans.values())
+    arrays = program_arrays(program)
+    network = 0
+    for table in (store.params, store.state):
+        network += struct_bytes(table.values(), network)
+    network = up(up(network, ALIGN) + max(arena, 1), ALIGN)  # an empty array is not C
+    frozen = sum(t.bytes for t in store.frozen.values())
+    return {
+        "arena": arena,
+        "lower_bound": max(plan.lower_bound for plan in plans.values()),
+        "trained": sum(t.bytes for t in store.params.values()),
+        "state": sum(t.bytes for t in store.state.values()),
+        "io": sum(t.bytes for t in arrays),
+        "ram": up(network + struct_bytes(arrays, network), ALIGN),
+        "frozen": frozen,
+        "flash": sum(t.bytes for t in store.stored.values()),
+    }
+
+
+def program_arrays(program: Program) -> list[Type]:
+    """What the caller hands to a training step: inputs and labels."""
+    leaves = Signature.of(program.entries["train_step"]).leaves
+    return [leaf.type for _, leaf in leaves if leaf.role is not Role.SCALAR]
+
+
+def up(n: int, alignment: int) -> int:
+    return -(-n // alignment) * alignment
+
+
+def struct_bytes(members: Iterable[Type], start: int) -> int:
+    """How far arrays reach that C lays out one after the other from `start`."""
+    at, widest = start, 1
+    for t in members:
+        at = up(at, t.dtype.size) + t.bytes
+        widest = max(widest, t.dtype.size)
+    return up(at, widest) - start

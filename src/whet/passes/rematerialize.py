@@ -1,0 +1,108 @@
+"""Compute a value again where it is needed, instead of keeping it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..ir import Graph, Node, Value
+from ..plan import Buffer, Lifetimes, lifetimes
+from ._rewrite import Uses
+
+DEPTH = 6  # nodes computed again for one value
+EFFORT = 400_000  # nodes looked at in all
+
+
+def rematerialize(graph: Graph, limit: int = 0, costly: bool = False) -> Graph:
+    """Recompute values in the backward pass until the peak is at most `limit`, or cannot fall.
+
+    Only element-wise work and the like is done twice, unless `costly` allows layers as well.
+    """
+    attempts = EFFORT // max(1, len(graph.nodes))
+    lives = lifetimes(graph)
+    improved = True
+    while improved and attempts > 0 and lives.peak[0] > limit:
+        improved = False
+        for candidate in _candidates(graph, lives, costly):
+            attempts -= 1
+            found = lifetimes(candidate)
+            if found.peak[0] < lives.peak[0]:
+                graph, lives, improved = candidate, found, True
+                break
+            if attempts <= 0:
+                break
+    return graph
+
+
+def _candidates(graph: Graph, lives: Lifetimes, costly: bool) -> Iterator[Graph]:
+    """The graph with one buffer less at the peak, largest first."""
+    at = lives.peak[1]
+    uses = Uses(graph)
+    live = [b for b in lives.buffers if b.first < at < b.last]
+    for b in sorted(live, key=lambda b: -b.bytes):
+        reader = _next_reader(graph, b, at)
+        if reader is None:
+            continue
+        for depth in (1, DEPTH):
+            chain = _chain(graph, lives, uses, b, reader, depth, costly)
+            if chain:
+                yield _recompute(graph, chain, reader)
+
+
+def _next_reader(graph: Graph, b: Buffer, at: int) -> int | None:
+    """Where the buffer is read next; None if it is also written from the peak on."""
+    values = set(b.values)
+    if any(values.intersection(n.outs) for n in graph.nodes[at:]):
+        return None
+    later = (i for i in range(at + 1, len(graph.nodes)) if values.intersection(graph.nodes[i].ins))
+    return next(later, None)
+
+
+def _chain(
+    graph: Graph, lives: Lifetimes, uses: Uses, b: Buffer, reader: int, depth: int, costly: bool
+) -> list[Node] | None:
+    """Nodes that compute what is read of the buffer, from what is there when it is read."""
+    alive = {v for other in lives.buffers if other.last >= reader for v in other.values} - {
+        *b.values
+    }
+    wanted = [v for v in graph.nodes[reader].ins if v in b.values]
+    wanted += [v for n in graph.nodes[reader + 1 :] for v in n.ins if v in b.values]
+    index = {n: i for i, n in enumerate(graph.nodes)}
+    found: set[Node] = set()
+    while wanted:
+        value = wanted.pop()
+        node = uses.producer.get(value)
+        if node is None or value in alive or node in found:
+            continue
+        if index[node] >= reader or (node.op.macs(node) and not costly):
+            return None
+        if len(found) == depth:
+            continue  # its operands are kept for longer instead
+        found.add(node)
+        wanted += node.ins
+    return sorted(found, key=index.__getitem__)
+
+
+def _recompute(graph: Graph, chain: list[Node], reader: int) -> Graph:
+    """`chain` once more before the reader; from there on its results are read."""
+    taken = {v.name for v in graph.leaves} | {v.name for n in graph.nodes for v in n.outs}
+    again: dict[Value, Value] = {}
+    clones = []
+    for node in chain:
+        ins = tuple(again.get(v, v) for v in node.ins)
+        for v in node.outs:
+            again[v] = replace(v, name=_fresh(f"{v.name}.again", taken))
+        clones.append(replace(node, ins=ins, outs=tuple(again[v] for v in node.outs)))
+    rest = [
+        replace(n, ins=tuple(again.get(v, v) for v in n.ins)) for n in graph.nodes[reader:]
+    ]
+    return replace(graph, nodes=(*graph.nodes[:reader], *clones, *rest))
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    candidate, n = name, 1
+    while candidate in taken:
+        n += 1
+        candidate = f"{name}_{n}"
+    taken.add(candidate)
+    return candidate

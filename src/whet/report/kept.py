@@ -1,0 +1,28 @@
+"""What the forward pass leaves behind for the backward pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..ir import Graph
+
+if TYPE_CHECKING:
+    from ..plan import Buffer, Plan
+
+
+def loss_step(graph: Graph) -> int:
+    """Number of the node that makes the loss: what follows is backward pass and updates.
+
+    An entry point without updates is all forward; one without outputs has no forward pass.
+    """
+    if not graph.state:
+        return len(graph.nodes)
+    makers = {v: i for i, node in enumerate(graph.nodes) for v in node.outs}
+    return makers.get(graph.outputs[0], -1) if graph.outputs else -1
+
+
+def kept_buffers(plan: Plan) -> list[Buffer]:
+    """What the forward pass leaves in the arena for the backward pass; the loss is a result."""
+    loss = loss_step(plan.graph)
+    results = {plan.home[v] for v in plan.graph.outputs}
+    return [b for b in plan.buffers if b.first <= loss < b.last and b not in results]
