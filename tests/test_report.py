@@ -19,7 +19,8 @@ from whet.ops.binary import Add
 from whet.ops.reduce import Sum
 from whet.plan import ALIGN, Buffer, Plan, plan
 from whet.report import arena_svg, kib, layer_table, layers_svg, to_json
-from whet.report.layers import NUMBERS, Layer, kept_buffers, layers, loss_step
+from whet.report.kept import kept_buffers, loss_step
+from whet.report.layers import NUMBERS, Layer, layers
 
 SVG = "{http://www.w3.org/2000/svg}"
 Case = tuple[nn.Module, torch.Tensor, Program]

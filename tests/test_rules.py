@@ -26,7 +26,7 @@ ROWS = (
     ("targets",),
     ("emit",),
     ("runtime",),
-    ("api", "check", "report", "cli", "docs", "demo", "__init__", "__main__"),
+    ("api", "budget", "check", "pipeline", "report", "cli", "docs", "demo", "__init__", "__main__"),
     ("tinytl", "compress", "privacy", "federated"),
 )
 ROW = {room: i for i, rooms in enumerate(ROWS) for room in rooms}

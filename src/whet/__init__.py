@@ -8,24 +8,28 @@ from . import errors
 from .emit.program import Program
 from .errors import WhetError
 from .runtime import Trainer
+from .scheme import Rule, Scheme
 
 if TYPE_CHECKING:
+    from .api import compare as compare
     from .api import compile as compile
 
-__all__ = ["Program", "Trainer", "WhetError", "compile", "errors"]
+__all__ = [
+    "Program", "Rule", "Scheme", "Trainer", "WhetError", "compare", "compile", "errors",
+]  # fmt: skip
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """`whet.compile` needs PyTorch, running a program does not: import it when it is asked for."""
-    if name == "compile":
+    """Compiling needs PyTorch, running a program does not: import it when it is asked for."""
+    if name in ("compare", "compile"):
         try:
-            from .api import compile
+            from . import api
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
             raise errors.FrontendError(
                 "compiling needs PyTorch, which is not installed", try_='pip install "whet[torch]"'
             ) from None
-        return compile
+        return getattr(api, name)
     raise AttributeError(f"module 'whet' has no attribute {name!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from .budget import fit, parse_bytes
@@ -12,8 +12,9 @@ from .emit.program import Program
 from .errors import FrontendError
 from .frontend.optim import default_optimizer, nothing_to_train
 from .frontend.torch import Loss, Model, check_inputs, import_model
-from .passes import Recompute, check_switches
+from .passes import SWITCHES, Recompute, check_switches
 from .pipeline import Options, assemble
+from .report.compare import Comparison
 from .scheme import Scheme, named, parameters_of
 
 if TYPE_CHECKING:
@@ -65,6 +66,43 @@ def compile(
     return fit(imported, scheme, options, budget, source)
 
 
+def compare(
+    model: torch.nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    schemes: Sequence[str | Scheme],
+    *,
+    loss: Loss | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    target: torch.Tensor | None = None,
+    clip_norm: float | None = None,
+    without: Collection[str] = (),
+) -> list[Comparison]:
+    """The memory of a model under each scheme, and what every pass in `without` is good for.
+
+    The first row is the first scheme with no pass at all: the plain program.
+    """
+    import torch
+
+    check_switches(without)
+    check_inputs(model, inputs)
+    loss = loss if loss is not None else torch.nn.CrossEntropyLoss()
+    optimizer = optimizer if optimizer is not None else default_optimizer(model)
+    imported = import_model(model, inputs, loss, optimizer, target, check_clip_norm(clip_norm))
+    rows = []
+    for i, update in enumerate(schemes):
+        scheme = choose_scheme(update, imported)
+        name = scheme.name or f"scheme {i + 1}"
+        if i == 0:
+            plain = assemble(imported, scheme, Options(without=frozenset(SWITCHES)))
+            rows.append(Comparison.of(f"{name}, no passes", plain, dict.fromkeys(without, plain)))
+        others = {
+            left_out: assemble(imported, scheme, Options(without=check_switches([left_out])))
+            for left_out in without
+        }
+        rows.append(Comparison.of(name, assemble(imported, scheme, Options()), others))
+    return rows
+
+
 def choose_scheme(update: str | Scheme | None, model: Model) -> Scheme:
     """The scheme asked for; without one, what PyTorch would train."""
     if isinstance(update, Scheme):
@@ -74,7 +112,7 @@ def choose_scheme(update: str | Scheme | None, model: Model) -> Scheme:
     if not model.trainable:
         raise nothing_to_train()
     used = {p.name for p in parameters_of(model.training.graph)}
-    return Scheme.of([n for n in model.trainable if n in used] , name="requires_grad")
+    return Scheme.of([n for n in model.trainable if n in used], name="requires_grad")
 
 
 C_TYPES = frozenset(

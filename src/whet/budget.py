@@ -89,7 +89,9 @@ def alternatives(
         return assemble(rules, changed, options).memory["ram"]
 
     layers = sorted({p.layer for p in parameters if p.name in chosen})
-    by_layer = {n: [p.name for p in parameters if p.layer == n and p.name in chosen] for n in layers}
+    by_layer = {
+        n: [p.name for p in parameters if p.layer == n and p.name in chosen] for n in layers
+    }
 
     def behind(first: int) -> Scheme:
         kept = {n for layer in layers[first:] for n in by_layer[layer]}
@@ -97,13 +99,17 @@ def alternatives(
 
     if len(layers) > 1:
         first = smallest(lambda i: need(behind(i)) <= ram, range(1, len(layers)))
-        yield f"update={scheme_name(scheme)} from {by_layer[layers[first]][0]} on", need(
-            behind(first)
+        yield (
+            f"update={scheme_name(scheme)} from {by_layer[layers[first]][0]} on",
+            need(behind(first)),
         )
     sliced = {p.name for p in parameters if p.channels > 1 and p.name in chosen}
     for share, word in ((2, "half"), (4, "a quarter"), (8, "an eighth")) if sliced else ():
-        yield f"{word} of the input channels of every weight", need(
-            scheme_of(thinned(chosen, {p.name: p.channels for p in parameters}, sliced, share))
+        yield (
+            f"{word} of the input channels of every weight",
+            need(
+                scheme_of(thinned(chosen, {p.name: p.channels for p in parameters}, sliced, share))
+            ),
         )
     if any(rule.moments for rule in model.rules.rules.values()):
         yield "the same with plain SGD, which has no state", need(scheme, stateless(model))

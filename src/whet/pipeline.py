@@ -84,9 +84,7 @@ def tensors_of(*imported: Imported) -> dict[str, TensorInfo]:
     return found
 
 
-def parts_of(
-    parts: Mapping[str, Part], tensors: Mapping[str, TensorInfo]
-) -> dict[str, TensorInfo]:
+def parts_of(parts: Mapping[str, Part], tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
     found = {}
     for name, part in parts.items():
         whole = tensors[part.whole]

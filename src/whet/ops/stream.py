@@ -10,7 +10,7 @@ from typing import Any
 from ..ir import Array, Attributes, Call, Node, Op, Type, Workspace
 from ._common import require
 from .conv import Window, conv_struct
-from .fused import Conv2dFused, DepthwiseFused, Epilogue, FusedLayer
+from .fused import Conv2dFused, DepthwiseFused, FusedLayer
 
 MOST = 16  # stages of one stream, as the kernel has it
 
@@ -19,7 +19,7 @@ Stage = tuple[
 ]
 
 
-def stage_of(layer: type[FusedLayer], attrs: Epilogue) -> Stage:
+def stage_of(layer: type[Op], attrs: Attributes) -> Stage:
     """A fused convolution as literals: depthwise?, then its attributes in order."""
     a: dict[str, Any] = asdict(attrs)
     depthwise = layer is DepthwiseFused

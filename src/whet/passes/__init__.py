@@ -34,10 +34,11 @@ SWITCHES = tuple(p.__name__ for p in (*FORWARD, *EARLY, *LATE)) + ("inplace",)
 
 
 def check_switches(without: Collection[str]) -> frozenset[str]:
+    """Passes to leave out; without `reorder` nothing else may move the updates either."""
     for name in without:
         if name not in SWITCHES:
             raise FrontendError(f"there is no pass {name!r} to leave out", try_=", ".join(SWITCHES))
-    return frozenset(without)
+    return frozenset(without) | ({"schedule"} if "reorder" in without else set())
 
 
 def simplify(graph: Graph, changing: Collection[str], without: Collection[str] = ()) -> Graph:
@@ -70,4 +71,6 @@ def optimise(
     return graph
 
 
-__all__ = ["Part", "Recompute", "check_switches", "optimise", "simplify", "split_channels"]
+__all__ = [
+    "SWITCHES", "Part", "Recompute", "check_switches", "optimise", "simplify", "split_channels",
+]  # fmt: skip

@@ -93,9 +93,7 @@ def _recompute(graph: Graph, chain: list[Node], reader: int) -> Graph:
         for v in node.outs:
             again[v] = replace(v, name=_fresh(f"{v.name}.again", taken))
         clones.append(replace(node, ins=ins, outs=tuple(again[v] for v in node.outs)))
-    rest = [
-        replace(n, ins=tuple(again.get(v, v) for v in n.ins)) for n in graph.nodes[reader:]
-    ]
+    rest = [replace(n, ins=tuple(again.get(v, v) for v in n.ins)) for n in graph.nodes[reader:]]
     return replace(graph, nodes=(*graph.nodes[:reader], *clones, *rest))
 
 

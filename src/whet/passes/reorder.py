@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..ir import Graph, Node, Value
+from ..ir import Graph, Node
 from ._rewrite import Uses
 
 

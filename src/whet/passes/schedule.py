@@ -49,10 +49,10 @@ def _dependencies(graph: Graph) -> dict[Node, set[Node]]:
     outputs = {uses.producer[v] for v in graph.outputs if v in uses.producer}
     before = {n: {uses.producer[v] for v in n.ins if v in uses.producer} for n in graph.nodes}
     for leaf, nxt in graph.state:
-        node = uses.producer.get(nxt)
-        if node is not None:
-            before[node] |= (readers.get(leaf, set()) | outputs) - {node}
-            before[node] -= {n for n in before[node] if node in before[n]}
+        update = uses.producer.get(nxt)
+        if update is not None:
+            before[update] |= (readers.get(leaf, set()) | outputs) - {update}
+            before[update] -= {n for n in before[update] if update in before[n]}
     return before
 
 

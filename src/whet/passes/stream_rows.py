@@ -113,9 +113,6 @@ def _streamed(graph: Graph, cuts: Sequence[Sequence[Sequence[Node]]]) -> Graph:
 
 
 def _stage(node: Node) -> tuple[Any, tuple[Value, ...]]:
-    if node.op in FUSED:
-        layer = FUSED[node.op]
-        attrs = layer.Attrs(**asdict(node.attrs), bias=len(node.ins) > 2)
-    else:
-        layer, attrs = node.op, node.attrs
-    return stage_of(layer, attrs), node.ins[1:]
+    layer = FUSED.get(node.op, node.op)
+    attrs = {"bias": len(node.ins) > 2} | asdict(node.attrs)
+    return stage_of(layer, layer.Attrs(**attrs)), node.ins[1:]

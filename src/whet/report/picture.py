@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..ir import DType
-from .layers import Layer, gradient_buffers, kept_buffers, layers, loss_step
+from .kept import kept_buffers, loss_step
+from .layers import Layer, gradient_buffers, layers
 from .program import gap, kib
 from .svg import GREY, INK, LETTER, Box, Plot, legend, page, rect, rule, text, ticks, tooltip
 

@@ -51,8 +51,9 @@ class Rule:
         if isinstance(self.channels, tuple):
             chosen = self.channels
             if chosen[0] < 0 or chosen[-1] >= parameter.channels:
+                outside = chosen[0] if chosen[0] < 0 else chosen[-1]
                 raise SchemeError(
-                    f"{parameter.name} has no channel {chosen[-1] if chosen[0] >= 0 else chosen[0]}",
+                    f"{parameter.name} has no channel {outside}",
                     why=f"its channels are 0 to {parameter.channels - 1}",
                 )
         else:

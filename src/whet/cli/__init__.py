@@ -1,0 +1,209 @@
+"""The command line: `whet compile`, `check`, `plan`, `compare` and `ir`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from ..errors import BuildError, WhetError
+from .models import Recipe
+from .options import (
+    ClipOpt,
+    DecayOpt,
+    InputOpt,
+    JsonOpt,
+    LossName,
+    LossOpt,
+    LrOpt,
+    ModelArg,
+    MomentumOpt,
+    NameOpt,
+    OptimizerName,
+    OptimizerOpt,
+    OutOpt,
+    RamOpt,
+    RematOpt,
+    StepsOpt,
+    TrainOpt,
+    UpdateOpt,
+    WithoutOpt,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from ..emit.program import Program
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Compile a PyTorch model into a small C program that trains it.",
+)
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(text: str = "") -> None:
+    out.print(text, markup=False)
+
+
+@app.command("compile")
+def compile_command(
+    model: ModelArg,
+    input: InputOpt,
+    output: OutOpt,
+    loss: LossOpt = LossName.cross_entropy,
+    optimizer: OptimizerOpt = OptimizerName.sgd,
+    lr: LrOpt = 0.01,
+    momentum: MomentumOpt = 0.9,
+    weight_decay: DecayOpt = 0.0,
+    clip_norm: ClipOpt = None,
+    train: TrainOpt = False,
+    update: UpdateOpt = None,
+    ram: RamOpt = None,
+    rematerialize: RematOpt = False,
+    accumulate: Annotated[bool, typer.Option(help="add `gradients` and `apply`")] = False,
+    name: NameOpt = "net",
+) -> None:
+    """Write a folder of C that trains MODEL and builds with `make`."""
+    start = time.perf_counter()
+    recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
+    program = recipe.compile(
+        update=update, ram=ram, rematerialize=rematerialize, accumulate=accumulate, name=name
+    )
+    folder = program.write(output)
+    say(program.report())
+    say()
+    seconds = time.perf_counter() - start
+    say(f"wrote {len(program.files)} files to {folder} in {seconds:.1f} s")
+    say(f"next: make -C {folder} && {folder}/{name}")
+
+
+@app.command("check")
+def check_command(
+    model: ModelArg,
+    input: InputOpt,
+    loss: LossOpt = LossName.cross_entropy,
+    optimizer: OptimizerOpt = OptimizerName.sgd,
+    lr: LrOpt = 0.01,
+    momentum: MomentumOpt = 0.9,
+    weight_decay: DecayOpt = 0.0,
+    clip_norm: ClipOpt = None,
+    train: TrainOpt = False,
+    update: UpdateOpt = None,
+    steps: StepsOpt = 10,
+) -> None:
+    """Build the program and compare every gradient and some steps with PyTorch."""
+    recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
+    say(str(recipe.compile(update=update).check(steps)))
+
+
+@app.command("plan")
+def plan_command(
+    model: ModelArg,
+    input: InputOpt,
+    loss: LossOpt = LossName.cross_entropy,
+    optimizer: OptimizerOpt = OptimizerName.sgd,
+    momentum: MomentumOpt = 0.9,
+    train: TrainOpt = False,
+    update: UpdateOpt = None,
+    ram: RamOpt = None,
+    rematerialize: RematOpt = False,
+    without: WithoutOpt = None,
+    as_json: JsonOpt = False,
+    picture: Annotated[Path | None, typer.Option(help="draw the arena over time, as .svg")] = None,
+    layers: Annotated[
+        Path | None, typer.Option(help="draw activations and weights by layer, as .svg")
+    ] = None,
+) -> None:
+    """Say where every byte of a training step goes, layer by layer, without writing a program."""
+    from ..report import arena_svg, layer_table, layers_svg, to_json
+
+    recipe = Recipe(model, input, loss, optimizer, momentum=momentum, train=train)
+    program = recipe.compile(
+        update=update, ram=ram, rematerialize=rematerialize, without=without or ()
+    )
+    if as_json:
+        out.print_json(json.dumps(to_json(program)))
+    else:
+        say(program.report())
+        say()
+        say(layer_table(program))
+    title = f"{model}, {scheme_of(program)}"
+    if picture is not None:
+        draw(picture, arena_svg(program.plans["train_step"], title), as_json)
+    if layers is not None:
+        draw(layers, layers_svg(program, title), as_json)
+
+
+def scheme_of(program: Program) -> str:
+    return program.scheme.name if program.scheme is not None else ""
+
+
+def draw(path: Path, svg: str, quiet: bool) -> None:
+    try:
+        path.write_text(svg)
+    except OSError as error:
+        raise BuildError(f"cannot write {path}", why=str(error.strerror)) from error
+    if not quiet:
+        say(f"\ndrew {path}")
+
+
+@app.command("compare")
+def compare_command(
+    model: ModelArg,
+    input: InputOpt,
+    schemes: Annotated[
+        str, typer.Option(help="what to compare, separated by commas; see `plan --update`")
+    ] = "full,last,bias+last,norm+last",
+    loss: LossOpt = LossName.cross_entropy,
+    optimizer: OptimizerOpt = OptimizerName.sgd,
+    momentum: MomentumOpt = 0.0,
+    train: TrainOpt = False,
+    without: WithoutOpt = None,
+    as_json: JsonOpt = False,
+) -> None:
+    """Print the memory of one model under several update schemes.
+
+    Every pass named by --without gets a column: the arena without it, and its own factor.
+    """
+    import whet
+
+    from ..report.compare import comparison_table
+
+    recipe = Recipe(model, input, loss, optimizer, momentum=momentum, train=train)
+    names = [name.strip() for name in schemes.split(",") if name.strip()]
+    rows = whet.compare(**recipe.arguments(), schemes=names, without=without or ())
+    if as_json:
+        out.print_json(json.dumps([row.as_dict() for row in rows]))
+    else:
+        say(comparison_table(rows))
+
+
+@app.command("ir")
+def ir_command(
+    model: ModelArg,
+    input: InputOpt,
+    entry: Annotated[str, typer.Option(help="train_step or predict")] = "train_step",
+    train: TrainOpt = False,
+    update: UpdateOpt = None,
+    without: WithoutOpt = None,
+) -> None:
+    """Print the graph of an entry point."""
+    program = Recipe(model, input, train=train).compile(update=update, without=without or ())
+    if entry not in program.entries:
+        raise WhetError(f"no entry point {entry!r}", try_=", ".join(program.entries))
+    say(str(program.entries[entry]))
+
+
+def main() -> None:
+    try:
+        app()
+    except WhetError as error:
+        err.print(f"whet: {error}", markup=False)
+        sys.exit(1)

@@ -1,0 +1,63 @@
+"""What the commands can be told, declared once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class LossName(StrEnum):
+    cross_entropy = "cross-entropy"
+    mse = "mse"
+    l1 = "l1"
+    smooth_l1 = "smooth-l1"
+    bce = "bce-with-logits"
+    nll = "nll"
+    kl = "kl"
+
+
+class OptimizerName(StrEnum):
+    sgd = "sgd"
+    adam = "adam"
+    adamw = "adamw"
+
+
+ModelArg = Annotated[
+    str, typer.Argument(help="pkg.module:make_model or file.py:make_model", metavar="MODEL")
+]
+InputOpt = Annotated[
+    list[str],
+    typer.Option(
+        "--input", "-i", help="shape with batch, as 1,3,128,128; ids below 1000 as 1,16:1000"
+    ),
+]
+OutOpt = Annotated[Path, typer.Option("--output", "-o", help="folder for the C program")]
+LossOpt = Annotated[LossName, typer.Option(help="what is minimised")]
+OptimizerOpt = Annotated[OptimizerName, typer.Option(help="how parameters are updated")]
+LrOpt = Annotated[float, typer.Option(help="learning rate; can be changed at run time")]
+MomentumOpt = Annotated[float, typer.Option(help="of sgd; 0 needs no state")]
+DecayOpt = Annotated[float, typer.Option(help="weight decay")]
+ClipOpt = Annotated[float | None, typer.Option(help="limit of the gradients' total norm")]
+TrainOpt = Annotated[
+    bool, typer.Option("--train/--eval", help="batch norm and dropout as in training, or frozen")
+]
+NameOpt = Annotated[str, typer.Option(help="prefix of the C functions")]
+StepsOpt = Annotated[int, typer.Option(min=1, help="how many steps to compare")]
+UpdateOpt = Annotated[
+    str | None,
+    typer.Option(
+        help="what trains: full, last, bias+last, norm+last, last-3, a TOML file, or a published "
+        "scheme such as mcunet-5fps-99kb"
+    ),
+]
+RamOpt = Annotated[str | None, typer.Option(help="budget, as 256K or 1M")]
+RematOpt = Annotated[
+    bool, typer.Option("--rematerialize", help="do element-wise work twice to save memory")
+]
+WithoutOpt = Annotated[
+    list[str] | None, typer.Option(help="leave out a pass, such as reorder; may be repeated")
+]
+JsonOpt = Annotated[bool, typer.Option("--json", help="print JSON")]
