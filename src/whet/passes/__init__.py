@@ -30,7 +30,7 @@ FORWARD: tuple[Forward, ...] = (fold_batch_norm, fold_constants)
 EARLY: tuple[Pass, ...] = (share_common, add_parts, keep_bits, reorder)
 LATE: tuple[Pass, ...] = (fuse_layers, stream_rows, schedule)
 
-SWITCHES = tuple(p.__name__ for p in (*FORWARD, *EARLY, *LATE)) + ("inplace",)
+SWITCHES = (*(p.__name__ for p in (*FORWARD, *EARLY, *LATE)), "inplace")
 
 
 def check_switches(without: Collection[str]) -> frozenset[str]:

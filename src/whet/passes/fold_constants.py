@@ -9,8 +9,8 @@ from ..ir import Array, Builder, Graph, Node, Role, Value
 from ._rewrite import rewrite
 
 
-def fold_constants(graph: Graph, trained: Collection[str]) -> Graph:
-    """Nodes whose operands are constants or parameters outside `trained` become constants.
+def fold_constants(graph: Graph, changing: Collection[str]) -> Graph:
+    """Nodes whose operands are constants or parameters outside `changing` become constants.
 
     A result larger than all its operands together (an expanded mask, say) is left to run time, so
     that folding never makes the program image grow.
@@ -18,7 +18,7 @@ def fold_constants(graph: Graph, trained: Collection[str]) -> Graph:
     known: dict[Value, Array] = {
         leaf: graph.data[leaf.name]
         for leaf in graph.leaves_of(Role.CONST, Role.PARAM)
-        if leaf.role is Role.CONST or leaf.name not in trained
+        if leaf.role is Role.CONST or leaf.name not in changing
     }
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
