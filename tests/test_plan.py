@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from random import Random
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
+from torch import nn
 
+import whet.place
 from strategies import feed, graphs, steps
+from whet import models
 from whet.errors import InternalError
 from whet.interp import interpret, run_reference
 from whet.ir import Array, Attributes, Builder, Graph, Node, Op, Role, Type, Value, f32
 from whet.ops import by_name
-from whet.plan import ALIGN, Buffer, Plan, check_plan, place, plan
+from whet.plan import ALIGN, Buffer, Plan, check_plan, lives, place, plan
 from whet.text import parse_graph
 
 
@@ -326,6 +331,95 @@ def test_known_optima_are_found(case: str) -> None:
     placed, arena = place(buffers)
     assert arena == optimum
     assert len(placed) == len(buffers)
+
+
+# Bytes, first and last step; no simple order puts these into the bytes alive at the busiest step.
+PUZZLES = {
+    "six": (
+        [(16, 1, 1), (48, 1, 5), (48, 3, 6), (32, 4, 5), (16, 5, 6), (64, 6, 6)],
+        144,
+        160,
+    ),
+    "seven": (
+        [(48, 0, 1), (48, 0, 2), (32, 1, 1), (64, 2, 3), (64, 3, 4), (32, 4, 5), (64, 5, 5)],
+        128,
+        160,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PUZZLES)
+def test_the_search_solves_what_no_simple_order_does(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, optimum, by_orders = PUZZLES[case]
+    buffers = [buffer(*row) for row in rows]
+    placed, arena = place(buffers)
+    assert arena == max(b.end for b in placed) == lives(buffers).loads.max() == optimum
+    monkeypatch.setattr(whet.place, "EFFORT", 0)
+    assert place(buffers)[1] == by_orders
+
+
+def random_buffers(count: int, life: int, seed: int) -> list[Buffer]:
+    rng = np.random.default_rng(seed)
+    sizes, firsts = 16 * rng.integers(1, 100, count), rng.integers(0, count, count)
+    lasts = np.minimum(count, firsts + rng.integers(0, life, count))
+    return [buffer(*map(int, row)) for row in zip(sizes, firsts, lasts, strict=True)]
+
+
+@pytest.mark.parametrize(("count", "life"), [(20, 10), (60, 20), (100, 20), (300, 15)])
+def test_random_lifetimes_end_at_the_bound_or_close_to_it(count: int, life: int) -> None:
+    """Nothing says that the bound can be reached here."""
+    gaps = []
+    for seed in range(10):
+        buffers = random_buffers(count, life, seed)
+        placed, arena = place(buffers)
+        for i, b in enumerate(placed):
+            met = [o for o in placed[:i] if b.first <= o.last and o.first <= b.last]
+            assert all(b.end <= o.offset or o.end <= b.offset for o in met)
+        gaps.append(arena / lives(buffers).loads.max() - 1)
+    assert gaps.count(0) >= 9 and np.mean(gaps) <= 0.005
+
+
+def test_the_search_is_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    buffers = random_buffers(100, 60, 0)
+    once, again = place(buffers), place(buffers)
+    assert once == again
+    monkeypatch.setattr(whet.place, "EFFORT", 0)
+    assert once[1] < place(buffers)[1], "the orders alone had done, so nothing was searched"
+
+
+def test_more_buffers_than_the_search_can_handle_are_placed_all_the_same() -> None:
+    buffers = random_buffers(2500, 2500, 0)
+    assert lives(buffers).pairs * whet.place.WORTHWHILE > whet.place.EFFORT
+    bound = lives(buffers).loads.max()
+    assert bound <= place(buffers)[1] <= 1.06 * bound
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "mobilenet_v2": lambda: models.mobilenet_v2(
+        10, 0.35, feature_mix=False, folded=True, dropout=0.0
+    ),
+    "proxyless": lambda: models.proxyless_nas_mobile(10, 0.3, feature_mix=False, folded=True),
+    "mcunet": lambda: models.mcunet_5fps(10, folded=True),
+    "resnet18": lambda: models.resnet18(10),
+}
+
+
+@pytest.mark.parametrize("trained", ["biases of the last layers", "some weights"])
+@pytest.mark.parametrize("name", MODELS)
+def test_partly_trained_models_reach_the_lower_bound(name: str, trained: str) -> None:
+    model = MODELS[name]().eval()
+    rng = Random(1)
+    named = dict(model.named_parameters())
+    for i, (parameter, tensor) in enumerate(named.items()):
+        late = i >= len(named) - 20
+        some = rng.random() < 0.2 and parameter.endswith("weight")
+        chosen = some if trained == "some weights" else late and parameter.endswith("bias")
+        tensor.requires_grad_(chosen or parameter == list(named)[-1])
+    program = whet.compile(model, (torch.zeros(1, 3, 128, 128),))
+    for planned in program.plans.values():
+        assert planned.arena == planned.lower_bound
 
 
 def overlapping() -> Plan:

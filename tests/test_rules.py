@@ -21,7 +21,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 ROWS = (
     ("errors", "models"),
     ("ir",),
-    ("ops",),
+    ("ops", "place"),
     ("text", "interp", "autodiff", "training", "scheme", "quantize", "passes", "plan", "frontend"),
     ("targets",),
     ("emit",),

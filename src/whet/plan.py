@@ -5,13 +5,15 @@ A Plan is not a Graph, so no pass can run after planning by accident.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .errors import InternalError
-from .ir import Array, Graph, Node, Role, Value, f32
+from .ir import Graph, Node, Role, Value, f32
+from .place import Lives, find_offsets
 
 ALIGN = 16
 
@@ -153,15 +155,15 @@ class _Storage:
 
 def plan(graph: Graph, inplace: bool = True) -> Plan:
     """Where every value lives; without `inplace` no result overwrites an operand."""
-    lives = lifetimes(graph, inplace)
-    placed, arena = place(lives.buffers)
+    need = lifetimes(graph, inplace)
+    placed, arena = place(need.buffers)
     home: dict[Value, Value | Buffer] = {v: b for b in placed for v in b.values}
-    for value in lives.storage.made:
+    for value in need.storage.made:
         if value not in home:
-            home[value] = lives.storage.root(value)
-    bound, peak = lives.peak
+            home[value] = need.storage.root(value)
+    bound, peak = need.peak
     result = Plan(
-        graph, home, lives.workspace, tuple(placed), tuple(lives.copies), arena, bound, peak
+        graph, home, need.workspace, tuple(placed), tuple(need.copies), arena, bound, peak
     )
     check_plan(result)
     return result
@@ -176,19 +178,10 @@ class Lifetimes:
     workspace: dict[Node, Value]
     copies: list[tuple[Value, Value]]
 
-    @property
-    def loads(self) -> Array:
-        """Bytes alive while each node runs, and while the updates are copied at the end."""
-        changes = np.zeros(len(self.storage.graph.nodes) + 2, np.int64)
-        for b in self.buffers:
-            changes[b.first] += b.bytes
-            changes[b.last + 1] -= b.bytes
-        return np.cumsum(changes[:-1])
-
-    @property
+    @functools.cached_property
     def peak(self) -> tuple[int, int]:
-        """The largest load, and the index of the node where it is reached first."""
-        loads = self.loads
+        """The most bytes alive at once, and the index of the first node where they are."""
+        loads = lives(self.buffers).loads
         at = int(loads.argmax())
         return int(loads[at]), at
 
@@ -218,44 +211,18 @@ def aligned(n: int) -> int:
     return -(-n // ALIGN) * ALIGN
 
 
-ORDERS: tuple[Callable[[Buffer], tuple[int, ...]], ...] = (
-    lambda b: (-b.bytes, b.first),
-    lambda b: (-b.bytes * (b.last - b.first + 1), b.first),
-    lambda b: (b.first - b.last, -b.bytes),
-    lambda b: (b.first, -b.bytes),
-)
-
-
 def place(buffers: Sequence[Buffer]) -> tuple[list[Buffer], int]:
-    """Offsets by first fit in several orders; the smallest arena wins."""
-    best: tuple[int, list[Buffer]] | None = None
-    for order in ORDERS:
-        placed = _first_fit(sorted(buffers, key=order))
-        arena = max((b.end for b in placed), default=0)
-        if best is None or arena < best[0]:
-            best = arena, placed
-    assert best is not None
-    return sorted(best[1], key=lambda b: (b.first, b.offset)), best[0]
+    """The buffers with their offsets, and the size of the arena that takes."""
+    offsets = find_offsets(lives(buffers))
+    placed = [replace(b, offset=int(at)) for b, at in zip(buffers, offsets, strict=True)]
+    arena = max((b.end for b in placed), default=0)
+    return sorted(placed, key=lambda b: (b.first, b.offset)), arena
 
 
-def _first_fit(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """One after the other, each in the lowest gap between those it meets.
-
-    Graphs have tens of thousands of buffers, so those placed are columns of a table, sorted by
-    offset, and a buffer is compared with all of them at once.
-    """
-    placed: list[Buffer] = []
-    table = np.zeros((4, 0), np.int64)
-    for b in buffers:
-        first, last, offset, end = table
-        met = (first <= b.last) & (b.first <= last)
-        floor = np.concatenate(([0], np.maximum.accumulate(end[met])))
-        gaps = np.flatnonzero(floor[:-1] + b.bytes <= offset[met])
-        at = int(floor[gaps[0]] if gaps.size else floor[-1])
-        column = np.searchsorted(offset, at, side="right")
-        table = np.insert(table, column, (b.first, b.last, at, at + b.bytes), axis=1)
-        placed.append(replace(b, offset=at))
-    return placed
+def lives(buffers: Sequence[Buffer]) -> Lives:
+    return Lives(
+        *np.array([(b.bytes, b.first, b.last) for b in buffers], np.int64).reshape(-1, 3).T
+    )
 
 
 def check_plan(plan: Plan) -> None:
