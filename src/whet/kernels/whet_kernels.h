@@ -67,6 +67,9 @@ void whet_conv2d_fused_f32(float *y, const float *x, const float *w, const float
 void whet_conv2d_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d);
 /* dw = the gradient of w */
 void whet_conv2d_dw_f32(float *dw, const float *dy, const float *x, const whet_conv2d_t *d);
+/* dw[first .. first + count) of it */
+void whet_conv2d_dw_rows_f32(float *dw, const float *dy, const float *x, int32_t first,
+                             int32_t count, const whet_conv2d_t *d);
 
 /* y = depthwise conv(x, w) + b; groups = o = c */
 void whet_depthwise_f32(float *y, const float *x, const float *w, const float *b,
@@ -372,6 +375,21 @@ void whet_adam_f32(float *next, float *m_next, float *v_next, const float *w, co
                    const float *m, const float *v, const float *t, const float *lr, int32_t n,
                    float lr_scale, float weight_decay, float fresh1, float fresh2, float eps,
                    int32_t decoupled);
+/* The same with the gradient of a convolution's weight, which is made and spent `rows` rows at a
+ * time; a linear layer is a 1x1 convolution. In place like those. */
+void whet_dw_sgd_f32(float *next, const float *w, const float *dy, const float *x, const float *lr,
+                     const whet_conv2d_t *d, int32_t rows, float lr_scale, float weight_decay,
+                     float *workspace);
+void whet_dw_sgd_momentum_f32(float *next, float *m_next, const float *w, const float *dy,
+                              const float *x, const float *m, const float *lr,
+                              const whet_conv2d_t *d, int32_t rows, float lr_scale,
+                              float weight_decay, float momentum, int32_t nesterov,
+                              float *workspace);
+void whet_dw_adam_f32(float *next, float *m_next, float *v_next, const float *w, const float *dy,
+                      const float *x, const float *m, const float *v, const float *t,
+                      const float *lr, const whet_conv2d_t *d, int32_t rows, float lr_scale,
+                      float weight_decay, float fresh1, float fresh2, float eps, int32_t decoupled,
+                      float *workspace);
 /* t' = t + 1 */
 void whet_count_step_f32(float *next, const float *t, int32_t n);
 /* s' = (1 - momentum) * s + momentum * correction * x */

@@ -73,6 +73,12 @@ class Stream(Op):
         )
 
     @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        types = [node.ins[0].type, node.ins[1].type, *(y for _, y in steps(node))]
+        fits = replaces_operand(node.attrs.stages, types)
+        return tuple((0, k) for k, v in enumerate(node.ins) if v is node.ins[0] and fits)
+
+    @staticmethod
     def call(node: Node) -> Call:
         structs, pointers, floats = [], [], 0
         operands = iter(node.ins[1:])
@@ -92,6 +98,17 @@ class Stream(Op):
             Workspace(floats) if floats else None,
         )  # fmt: skip
         return Call("whet_stream_f32", args, "stream", needs=("conv2d", "depthwise"))
+
+
+def replaces_operand(stages: Sequence[Stage], types: Sequence[Type]) -> bool:
+    """Whether y may lie where x lies: if each row of x is read once, before its place is taken.
+
+    `types` are those of x, of the first weight, and of every layer's result.
+    """
+    x, weight, *results = types
+    depthwise, stride = stages[0][:2]
+    once = stride == (1, 1) and not depthwise and weight.shape[1] == 1
+    return once and results[-1] == x and all(y.shape[1] == x.shape[1] for y in results)
 
 
 def rows_kept(x: Type, window: Window, kernel: tuple[int, ...]) -> int:

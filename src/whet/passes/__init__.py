@@ -11,6 +11,7 @@ from .add_parts import add_parts
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
 from .fuse_layers import fuse_layers
+from .fuse_updates import fuse_updates
 from .keep_bits import keep_bits
 from .rematerialize import rematerialize
 from .reorder import reorder
@@ -28,7 +29,7 @@ FORWARD: tuple[Forward, ...] = (fold_batch_norm, fold_constants)
 # On every entry point, after differentiation. Rematerialization, if it is asked for, comes
 # between the two: it needs the updates in their places and layers not yet fused.
 EARLY: tuple[Pass, ...] = (share_common, add_parts, keep_bits, reorder)
-LATE: tuple[Pass, ...] = (fuse_layers, stream_rows, schedule)
+LATE: tuple[Pass, ...] = (fuse_layers, fuse_updates, stream_rows, schedule)
 
 SWITCHES = (*(p.__name__ for p in (*FORWARD, *EARLY, *LATE)), "inplace")
 
@@ -38,7 +39,8 @@ def check_switches(without: Collection[str]) -> frozenset[str]:
     for name in without:
         if name not in SWITCHES:
             raise FrontendError(f"there is no pass {name!r} to leave out", try_=", ".join(SWITCHES))
-    return frozenset(without) | ({"schedule"} if "reorder" in without else set())
+    moving = {"fuse_updates", "schedule"} if "reorder" in without else set()
+    return frozenset(without) | moving
 
 
 def simplify(graph: Graph, changing: Collection[str], without: Collection[str] = ()) -> Graph:

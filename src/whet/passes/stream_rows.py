@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..ir import Builder, Graph, Node, Op, Role, Value
+from ..ir import Builder, Graph, Node, Op, Role, Type, Value
 from ..ops.conv import Conv2d, Depthwise
 from ..ops.fused import FUSED, Conv2dFused, DepthwiseFused
-from ..ops.stream import MOST, Stream, stage_of
+from ..ops.stream import MOST, Stream, replaces_operand, stage_of
 from ..plan import lifetimes
 from ._rewrite import Uses
 
@@ -23,16 +23,17 @@ def stream_rows(graph: Graph) -> Graph:
     chain is cut so that its largest need is as small as it can be; then as many layers as possible
     stay on their own without raising the peak again.
     """
-    chains = _chains(graph, Uses(graph))
+    uses = Uses(graph)
+    chains = _chains(graph, uses)
     if not chains:
         return graph
     before = lifetimes(graph).peak[0]
-    limit = max(_smallest_limit(chain) for chain in chains)
-    best = _streamed(graph, [_cut(chain, limit) for chain in chains])
+    limit = max(_smallest_limit(chain, uses) for chain in chains)
+    best = _streamed(graph, [_cut(chain, limit, uses) for chain in chains])
     peak = lifetimes(best).peak[0]
     if peak >= before:
         return graph
-    fewer = _streamed(graph, [_cut(chain, peak) for chain in chains])
+    fewer = _streamed(graph, [_cut(chain, peak, uses) for chain in chains])
     return fewer if lifetimes(fewer).peak[0] <= peak else best
 
 
@@ -53,11 +54,11 @@ def _chains(graph: Graph, uses: Uses) -> list[list[Node]]:
     return [chain for chain in chains if len(chain) > 1]
 
 
-def _need(part: Sequence[Node]) -> int:
+def _need(part: Sequence[Node], uses: Uses) -> int:
     """Bytes that a part of a chain works on, run as one stream (or, a single layer, as it is)."""
     operands = {v for node in part for v in node.ins if v is part[0].ins[0] or _is_addend(v, node)}
-    in_arena = [v for v in operands if v.role is Role.TEMP]
-    need = sum(v.type.bytes for v in in_arena) + part[-1].out.type.bytes
+    need = sum(v.type.bytes for v in operands if v.role is Role.TEMP)
+    need += 0 if _replaces_operand(part, uses) else part[-1].out.type.bytes
     for node in part[1:]:
         x, w = node.ins[0].type, node.ins[1].type
         kernel = w.shape[:2] if node.op in (Depthwise, DepthwiseFused) else w.shape[1:3]
@@ -66,29 +67,42 @@ def _need(part: Sequence[Node]) -> int:
     return need
 
 
+def _replaces_operand(part: Sequence[Node], uses: Uses) -> bool:
+    """Whether the result can take the place of the operand, as that of a residual block can."""
+    x = part[0].ins[0]
+    if any(node not in part for node in uses.readers[x]) or x.role is not Role.TEMP:
+        return False
+    return replaces_operand([_stage(node)[0] for node in part], _types(part))
+
+
+def _types(part: Sequence[Node]) -> list[Type]:
+    """Of the operand, of the first weight, and of every layer's result."""
+    return [part[0].ins[0].type, part[0].ins[1].type, *(node.out.type for node in part)]
+
+
 def _is_addend(value: Value, node: Node) -> bool:
     return bool(getattr(node.attrs, "add", False)) and value is node.ins[-1]
 
 
-def _smallest_limit(chain: Sequence[Node]) -> int:
+def _smallest_limit(chain: Sequence[Node], uses: Uses) -> int:
     """The least that the neediest part can need, over all ways to cut the chain."""
     best = [0]
     for j in range(1, len(chain) + 1):
         starts = range(max(0, j - MOST), j)
-        best.append(min(max(best[i], _need(chain[i:j])) for i in starts))
+        best.append(min(max(best[i], _need(chain[i:j], uses)) for i in starts))
     return best[-1]
 
 
-def _cut(chain: Sequence[Node], limit: int) -> list[Sequence[Node]]:
+def _cut(chain: Sequence[Node], limit: int, uses: Uses) -> list[Sequence[Node]]:
     """Parts that each need at most `limit`, with as few layers in streams as possible."""
     best: list[tuple[int, list[Sequence[Node]]] | None] = [(0, [])]
     for j in range(1, len(chain) + 1):
         options = []
         for i in range(max(0, j - MOST), j):
             head = best[i]
-            if head is not None and (i == j - 1 or _need(chain[i:j]) <= limit):
-                over = i == j - 1 and _need(chain[i:j]) > limit
-                layers = j - i if i < j - 1 else len(chain) if over else 0
+            fits = _need(chain[i:j], uses) <= limit
+            if head is not None and (i == j - 1 or fits):
+                layers = j - i if i < j - 1 else 0 if fits else len(chain)
                 options.append((head[0] + layers, [*head[1], chain[i:j]]))
         best.append(min(options, key=lambda option: option[0]) if options else None)
     assert best[-1] is not None

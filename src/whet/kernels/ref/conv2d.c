@@ -87,19 +87,33 @@ void whet_conv2d_dx_f32(float *dx, const float *dy, const float *w, const whet_c
  * rounding   sums of WHET_DEPTH products along q, added row by row
  * workspace  none */
 void whet_conv2d_dw_f32(float *dw, const float *dy, const float *x, const whet_conv2d_t *d) {
+    whet_conv2d_dw_rows_f32(dw, dy, x, 0, d->o, d);
+}
+
+/* formula    as conv2d_dw, for first <= o < first + count
+ * shapes     dw[count,kh,kw,c/groups], dy[n,p,q,o], x[n,h,w,c]
+ * aliasing   none
+ * rounding   as conv2d_dw
+ * workspace  none */
+void whet_conv2d_dw_rows_f32(float *dw, const float *dy, const float *x, int32_t first,
+                             int32_t count, const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
-    whet_fill(dw, d->o * ldw, 0.0f);
+    whet_fill(dw, count * ldw, 0.0f);
     if (is_linear(d)) {
-        whet_matmul(dw, d->c, dy, 1, d->o, x, d->c, d->o, d->c, d->n * d->p * d->q);
+        whet_matmul(dw, d->c, dy + first, 1, d->o, x, d->c, count, d->c, d->n * d->p * d->q);
         return;
     }
-    for (int32_t k = 0; k < d->kh * d->kw; k++) {
-        const whet_tap_t t = whet_tap(d, k);
-        for (int32_t n = 0; n < d->n; n++)
-            for (int32_t p = t.rows.first; p < t.rows.end; p++)
-                for (int32_t g = 0; g < d->groups; g++)
-                    whet_matmul(
-                        dw + g * co * ldw + k * ci, ldw, dy + whet_tap_y(d, &t, n, p) + g * co, 1,
-                        d->o, x + whet_tap_x(d, &t, n, p) + g * ci, d->sw * d->c, co, ci, t.width);
+    for (int32_t o = 0, width; o < count; o += width) {
+        const int32_t g = (first + o) / co;
+        width = whet_min((g + 1) * co - first, count) - o;
+        for (int32_t k = 0; k < d->kh * d->kw; k++) {
+            const whet_tap_t t = whet_tap(d, k);
+            for (int32_t n = 0; n < d->n; n++)
+                for (int32_t p = t.rows.first; p < t.rows.end; p++)
+                    whet_matmul(dw + o * ldw + k * ci, ldw,
+                                dy + whet_tap_y(d, &t, n, p) + first + o, 1, d->o,
+                                x + whet_tap_x(d, &t, n, p) + g * ci, d->sw * d->c, width, ci,
+                                t.width);
+        }
     }
 }

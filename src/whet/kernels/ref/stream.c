@@ -57,7 +57,8 @@ static void make_row(stream_t *s, int32_t k, int32_t row, float *y) {
 /* formula    y = layer_k(... layer_1(x)), each a conv2d_fused or depthwise_fused
  * shapes     as those of the layers; operands are weight, bias, addend of each, the last two
  *            maybe NULL; limits are low, high of each; count <= WHET_MAX_STAGES
- * aliasing   none
+ * aliasing   y may be x, also where x is an addend, if no layer changes the number of rows and the
+ *            first one reads each row of x once
  * rounding   as the layers
  * workspace  of every layer but the first, as many rows of its operand as its window is high */
 void whet_stream_f32(float *y, const float *x, const void *const *operands,

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_inline.h"
+
+/* formula    w', m', v' = adam(w, conv2d_dw(dy, x), m, v, t, lr)
+ * shapes     as conv2d_dw and adam; `rows` of the gradient are made and spent at a time
+ * aliasing   next = w, m_next = m, v_next = v
+ * rounding   as conv2d_dw and adam
+ * workspace  rows * kh * kw * c / groups floats */
+void whet_dw_adam_f32(float *next, float *m_next, float *v_next, const float *w, const float *dy,
+                      const float *x, const float *m, const float *v, const float *t,
+                      const float *lr, const whet_conv2d_t *d, int32_t rows, float lr_scale,
+                      float weight_decay, float fresh1, float fresh2, float eps, int32_t decoupled,
+                      float *workspace) {
+    const int32_t size = d->kh * d->kw * (d->c / d->groups);
+    for (int32_t o = 0; o < d->o; o += rows) {
+        const int32_t count = whet_min(rows, d->o - o), at = o * size;
+        whet_conv2d_dw_rows_f32(workspace, dy, x, o, count, d);
+        whet_adam_f32(next + at, m_next + at, v_next + at, w + at, workspace, m + at, v + at, t, lr,
+                      count * size, lr_scale, weight_decay, fresh1, fresh2, eps, decoupled);
+    }
+}

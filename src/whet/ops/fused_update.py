@@ -1,0 +1,114 @@
+"""Weight gradients that are spent as they are made: a few rows, then their update, and so on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from ..ir import Array, Attributes, Call, Node, Op, Type, Workspace
+from ._common import require, require_f32
+from .conv import Conv2dDw, conv_struct
+from .linear import LinearDw, rows
+from .update import Adam, Sgd, SgdMomentum
+
+BLOCK = 2048  # floats of gradient that exist at a time, if a row is not longer
+
+
+class FusedUpdate(Op):
+    """What the fused updates share; `update` is the optimizer's operator.
+
+    Operands: w, dy, x, then what the optimizer takes behind w and the gradient. The gradient is
+    that of a convolution or, if w is a matrix, of a linear layer.
+    """
+
+    update: type[Op]
+
+    @classmethod
+    def inner(cls, a: Attributes) -> Attributes:
+        own = {f.name: getattr(a, f.name) for f in fields(cls.update.Attrs)}
+        return cls.update.Attrs(**own)
+
+    @classmethod
+    def infer(
+        cls, a: Conv2dDw.Attrs, w: Type, dy: Type, x: Type, *rest: Type
+    ) -> Type | tuple[Type, ...]:
+        require_f32(w, dy, x)
+        g = LinearDw.infer(a, dy, x) if w.rank == 2 else Conv2dDw.infer(a, dy, x)
+        require(g == w, f"the gradient is {g}, not {w}")
+        return cls.update.infer(cls.inner(a), w, g, *rest)
+
+    @classmethod
+    def ref(
+        cls, a: Conv2dDw.Attrs, w: Array, dy: Array, x: Array, *rest: Array
+    ) -> Array | tuple[Array, ...]:
+        g = LinearDw.ref(a, dy, x) if w.ndim == 2 else Conv2dDw.ref(a, dy, x)
+        return cls.update.ref(cls.inner(a), w, g, *rest)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        assert issubclass(node.op, FusedUpdate)
+        (w, dy, x, *rest), a, update = node.ins, node.attrs, node.op.update
+        kernel, x_type, dy_type = a.kernel, x.type, dy.type
+        if w.type.rank == 2:
+            kernel, x_type, dy_type = (1, 1), as_pixels(x.type), as_pixels(dy.type)
+        count = max(1, min(w.shape[0], BLOCK * w.shape[0] // w.type.elements))
+        plain = update.call(node)
+        assert plain is not None
+        numbers = plain.args[len(node.outs) + len(node.ins) + 1 :]  # behind the element count
+        struct = conv_struct(x_type, dy_type, kernel, a.groups, a)
+        block = Workspace(count * (w.type.elements // w.shape[0]))
+        args = (*node.outs, w, dy, x, *rest, struct, count, *numbers, block)
+        needs = ("conv2d", plain.source)
+        return Call(f"whet_{node.op.name}_f32", args, node.op.name, needs=needs)
+
+    @staticmethod
+    def macs(node: Node) -> int:
+        dy = node.ins[1].type
+        return node.ins[0].type.elements * (dy.elements // dy.shape[-1])
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        """Each result may replace what it is the next value of: w, then the moments."""
+        return tuple((i, 0 if i == 0 else 2 + i) for i in range(len(node.outs)))
+
+
+def as_pixels(t: Type) -> Type:
+    """The rows of a linear layer as the pixels of an image one row high."""
+    return Type(t.dtype, (1, 1, rows(t.shape), t.shape[-1]))
+
+
+class DwSgd(FusedUpdate):
+    """w' = sgd(w, dw(dy, x), lr)"""
+
+    name = "dw_sgd"
+    update = Sgd
+
+    @dataclass(frozen=True)
+    class Attrs(Sgd.Attrs, Conv2dDw.Attrs):
+        pass
+
+
+class DwSgdMomentum(FusedUpdate):
+    """w', m' = sgd_momentum(w, dw(dy, x), m, lr)"""
+
+    name = "dw_sgd_momentum"
+    update = SgdMomentum
+
+    @dataclass(frozen=True)
+    class Attrs(SgdMomentum.Attrs, Conv2dDw.Attrs):
+        pass
+
+
+class DwAdam(FusedUpdate):
+    """w', m', v' = adam(w, dw(dy, x), m, v, t, lr)"""
+
+    name = "dw_adam"
+    update = Adam
+
+    @dataclass(frozen=True)
+    class Attrs(Adam.Attrs, Conv2dDw.Attrs):
+        pass
+
+
+FUSED_UPDATES: dict[type[Op], type[FusedUpdate]] = {
+    op.update: op for op in (DwSgd, DwSgdMomentum, DwAdam)
+}
