@@ -207,7 +207,8 @@ def test_files_are_short_enough_to_read(folder: str) -> None:
 
 
 def test_the_public_names_are_these() -> None:
-    assert whet.__all__ == ["Program", "Trainer", "WhetError", "compile", "errors"]
+    names = "Program Rule Scheme Trainer WhetError compare compile errors"
+    assert whet.__all__ == names.split()
     for name in whet.__all__:
         assert getattr(whet, name) is not None
     assert re.fullmatch(r"\d+\.\d+\.\d+", whet.__version__)

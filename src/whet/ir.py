@@ -146,11 +146,6 @@ class Call:
     source: str  # the file under kernels/ that defines it, without suffix
     needs: tuple[str, ...] = ()  # files with kernels that this one calls
 
-    @property
-    def workspace(self) -> int:
-        """Floats of workspace."""
-        return sum(a.floats for a in self.args if isinstance(a, Workspace))
-
 
 @dataclass(frozen=True)
 class Attributes:
@@ -195,6 +190,11 @@ class Op:
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
         """Pairs (output, operand) the kernel allows to share storage, best first."""
         return ()
+
+    @staticmethod
+    def workspace(node: Node) -> int:
+        """Floats of memory that the kernel needs while it runs."""
+        return 0
 
     @staticmethod
     def bounds(node: Node) -> Mapping[int, tuple[int, int]]:

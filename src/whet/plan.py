@@ -199,9 +199,8 @@ def lifetimes(graph: Graph, inplace: bool = True) -> Lifetimes:
             buffers.append(Buffer(tuple(values), aligned(root.type.bytes), first, last))
     workspace: dict[Node, Value] = {}
     for i, node in enumerate(graph.nodes):
-        call = node.op.call(node)
-        if call is not None and call.workspace:
-            value = Value(f"{node.out.name}.workspace", f32(call.workspace))
+        if floats := node.op.workspace(node):
+            value = Value(f"{node.out.name}.workspace", f32(floats))
             workspace[node] = value
             buffers.append(Buffer((value,), aligned(value.type.bytes), i, i))
     return Lifetimes(storage, buffers, workspace, copies)

@@ -37,11 +37,11 @@ net_status_t net_train_step(net_t *net, const float *input, const int32_t *label
     whet_tanh_f32(AT(float, 16), AT(float, 16), 32);
 
     /* %fc2 = linear %act, %fc2.weight, %fc2.bias : f32[4,3] */
-    whet_linear_f32(AT(float, 272), AT(float, 16), net->params.fc2_weight, net->params.fc2_bias,
+    whet_linear_f32(AT(float, 144), AT(float, 16), net->params.fc2_weight, net->params.fc2_bias,
                     4, 8, 3);
 
     /* %loss = cross_entropy %fc2, %label : f32[] */
-    whet_cross_entropy_f32(AT(float, 0), AT(float, 272), label, NULL, 4, 3, -100, 1, 0.0f);
+    whet_cross_entropy_f32(AT(float, 0), AT(float, 144), label, NULL, 4, 3, -100, 1, 0.0f);
 
     *loss = *AT(float, 0);
     if (!whet_is_finite(*loss)) return NET_NOT_FINITE;
@@ -49,37 +49,37 @@ net_status_t net_train_step(net_t *net, const float *input, const int32_t *label
     /* Backward. From here on parameters and state change. */
 
     /* %d.fc2 = cross_entropy_dx %one, %fc2, %label : f32[4,3] */
-    whet_cross_entropy_dx_f32(AT(float, 272), net_one, AT(float, 272), label, NULL, 4, 3, -100, 1,
+    whet_cross_entropy_dx_f32(AT(float, 144), net_one, AT(float, 144), label, NULL, 4, 3, -100, 1,
                               0.0f);
 
     /* %d.act = linear_dx %d.fc2, %fc2.weight : f32[4,8] */
-    whet_linear_dx_f32(AT(float, 144), AT(float, 272), net->params.fc2_weight, 4, 8, 3);
+    whet_linear_dx_f32(AT(float, 192), AT(float, 144), net->params.fc2_weight, 4, 8, 3);
 
     /* %d.fc2.weight = linear_dw %d.fc2, %act : f32[3,8] */
-    whet_linear_dw_f32(AT(float, 320), AT(float, 272), AT(float, 16), 4, 8, 3);
-
-    /* %d.fc2.bias = sum %d.fc2 {axes=(0,)} : f32[1,3] */
-    whet_sum_f32(AT(float, 416), AT(float, 272), 3, 4, &reduce_1);
+    whet_linear_dw_f32(AT(float, 320), AT(float, 144), AT(float, 16), 4, 8, 3);
 
     /* %fc2.weight.next = sgd %fc2.weight, %d.fc2.weight, %lr : f32[3,8] */
     whet_sgd_f32(net->params.fc2_weight, net->params.fc2_weight, AT(float, 320), &lr, 24, 1.0f,
                  0.0f);
 
+    /* %d.fc2.bias = sum %d.fc2 {axes=(0,)} : f32[1,3] */
+    whet_sum_f32(AT(float, 320), AT(float, 144), 3, 4, &reduce_1);
+
     /* %fc2.bias.next = sgd %fc2.bias, %d.fc2.bias_1, %lr : f32[3] */
-    whet_sgd_f32(net->params.fc2_bias, net->params.fc2_bias, AT(float, 416), &lr, 3, 1.0f, 0.0f);
+    whet_sgd_f32(net->params.fc2_bias, net->params.fc2_bias, AT(float, 320), &lr, 3, 1.0f, 0.0f);
 
     /* %d.fc1 = tanh_dx %d.act, %act : f32[4,8] */
-    whet_tanh_dx_f32(AT(float, 144), AT(float, 144), AT(float, 16), 32);
+    whet_tanh_dx_f32(AT(float, 192), AT(float, 192), AT(float, 16), 32);
 
     /* %d.fc1.weight = linear_dw %d.fc1, %input : f32[8,5] */
-    whet_linear_dw_f32(AT(float, 272), AT(float, 144), input, 4, 5, 8);
-
-    /* %d.fc1.bias = sum %d.fc1 {axes=(0,)} : f32[1,8] */
-    whet_sum_f32(AT(float, 16), AT(float, 144), 8, 4, &reduce_2);
+    whet_linear_dw_f32(AT(float, 16), AT(float, 192), input, 4, 5, 8);
 
     /* %fc1.weight.next = sgd %fc1.weight, %d.fc1.weight, %lr : f32[8,5] */
-    whet_sgd_f32(net->params.fc1_weight, net->params.fc1_weight, AT(float, 272), &lr, 40, 1.0f,
+    whet_sgd_f32(net->params.fc1_weight, net->params.fc1_weight, AT(float, 16), &lr, 40, 1.0f,
                  0.0f);
+
+    /* %d.fc1.bias = sum %d.fc1 {axes=(0,)} : f32[1,8] */
+    whet_sum_f32(AT(float, 16), AT(float, 192), 8, 4, &reduce_2);
 
     /* %fc1.bias.next = sgd %fc1.bias, %d.fc1.bias_1, %lr : f32[8] */
     whet_sgd_f32(net->params.fc1_bias, net->params.fc1_bias, AT(float, 16), &lr, 8, 1.0f, 0.0f);
@@ -106,14 +106,14 @@ size_t net_save(const net_t *net, void *buffer, size_t size) {
     const whet_const_bytes_t spans[] = {
         {&net->params, sizeof net->params},
     };
-    return whet_checkpoint_save(buffer, size, 0xa5872d70u, spans, 1);
+    return whet_checkpoint_save(buffer, size, 0xc8535795u, spans, 1);
 }
 
 net_status_t net_load(net_t *net, const void *buffer, size_t size) {
     const whet_bytes_t spans[] = {
         {&net->params, sizeof net->params},
     };
-    switch (whet_checkpoint_load(buffer, size, 0xa5872d70u, spans, 1)) {
+    switch (whet_checkpoint_load(buffer, size, 0xc8535795u, spans, 1)) {
     case WHET_CHECKPOINT_OK: return NET_OK;
     case WHET_CHECKPOINT_TRUNCATED: return NET_TRUNCATED;
     case WHET_CHECKPOINT_FOREIGN: return NET_FOREIGN;

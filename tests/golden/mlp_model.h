@@ -8,7 +8,7 @@
 #define NET_INPUT_ELEMENTS 20 /* 4 x 5 */
 #define NET_LABEL_ELEMENTS 4
 #define NET_OUTPUT_ELEMENTS 12 /* 4 x 3 */
-#define NET_ARENA_BYTES 432
+#define NET_ARENA_BYTES 416
 #define NET_LEARNING_RATE 0.01f /* the optimizer's, as compiled */
 
 typedef float net_input_t;

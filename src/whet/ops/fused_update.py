@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from ..ir import Array, Attributes, Call, Node, Op, Type, Workspace
 from ._common import require, require_f32
@@ -50,15 +50,19 @@ class FusedUpdate(Op):
         kernel, x_type, dy_type = a.kernel, x.type, dy.type
         if w.type.rank == 2:
             kernel, x_type, dy_type = (1, 1), as_pixels(x.type), as_pixels(dy.type)
-        count = max(1, min(w.shape[0], BLOCK * w.shape[0] // w.type.elements))
-        plain = update.call(node)
+        plain = update.call(replace(node, attrs=node.op.inner(a)))
         assert plain is not None
         numbers = plain.args[len(node.outs) + len(node.ins) + 1 :]  # behind the element count
         struct = conv_struct(x_type, dy_type, kernel, a.groups, a)
-        block = Workspace(count * (w.type.elements // w.shape[0]))
-        args = (*node.outs, w, dy, x, *rest, struct, count, *numbers, block)
+        block = Workspace(node.op.workspace(node))
+        args = (*node.outs, w, dy, x, *rest, struct, block_rows(w.type), *numbers, block)
         needs = ("conv2d", plain.source)
         return Call(f"whet_{node.op.name}_f32", args, node.op.name, needs=needs)
+
+    @staticmethod
+    def workspace(node: Node) -> int:
+        w = node.ins[0].type
+        return block_rows(w) * (w.elements // w.shape[0])
 
     @staticmethod
     def macs(node: Node) -> int:
@@ -69,6 +73,11 @@ class FusedUpdate(Op):
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
         """Each result may replace what it is the next value of: w, then the moments."""
         return tuple((i, 0 if i == 0 else 2 + i) for i in range(len(node.outs)))
+
+
+def block_rows(w: Type) -> int:
+    """Rows of the gradient that are made at a time."""
+    return max(1, min(w.shape[0], BLOCK * w.shape[0] // w.elements))
 
 
 def as_pixels(t: Type) -> Type:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..ir import Array, Attributes, Call, Node, Op, Type, Workspace
 from ._common import require
-from .conv import Window, conv_struct
+from .conv import Depthwise, Window, conv_struct
 from .fused import Conv2dFused, DepthwiseFused, FusedLayer
 
 MOST = 16  # stages of one stream, as the kernel has it
@@ -49,6 +49,7 @@ class Stream(Op):
     @dataclass(frozen=True)
     class Attrs(Attributes):
         stages: tuple[Stage, ...] = ()
+        modules: tuple[str, ...] = ()  # whose layers they are, for those who read the program
 
     @staticmethod
     def infer(a: Attrs, x: Type, *operands: Type) -> Type:
@@ -67,10 +68,13 @@ class Stream(Op):
 
     @staticmethod
     def macs(node: Node) -> int:
-        return sum(
-            own[0].elements * math.prod(y.shape[:3])
-            for (_, _, own), (_, y) in zip(parts(node), steps(node), strict=True)
-        )
+        return sum(stage_macs(node))
+
+    @staticmethod
+    def workspace(node: Node) -> int:
+        layers = zip(parts(node), steps(node), strict=True)
+        rows = [floats_at_hand(layer, a, x, own[0]) for (layer, a, own), (x, _) in layers]
+        return sum(rows[1:])  # the first layer reads x itself
 
     @staticmethod
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
@@ -80,24 +84,29 @@ class Stream(Op):
 
     @staticmethod
     def call(node: Node) -> Call:
-        structs, pointers, floats = [], [], 0
+        structs, pointers = [], []
         operands = iter(node.ins[1:])
-        for i, ((layer, attrs, own), (x, y)) in enumerate(
-            zip(parts(node), steps(node), strict=True)
-        ):
-            kernel = own[0].shape[:2] if layer is DepthwiseFused else own[0].shape[1:3]
+        for (layer, attrs, own), (x, y) in zip(parts(node), steps(node), strict=True):
+            kernel = window_of(layer, own[0])
             groups = x.shape[3] if layer is DepthwiseFused else attrs.groups
             structs.append(conv_struct(x, y, kernel, groups, attrs))
             pointers += [next(operands) if has else None for has in (True, attrs.bias, attrs.add)]
-            floats += rows_kept(x, attrs, kernel) * x.shape[2] * x.shape[3] if i else 0
         stages = node.attrs.stages
         limits = tuple(limit for stage in stages for limit in stage[-2:])
         depthwise = tuple(int(stage[0]) for stage in stages)
         args = (
             node.out, node.ins[0], tuple(pointers), tuple(structs), depthwise, limits, len(stages),
-            Workspace(floats) if floats else None,
+            Workspace(floats) if (floats := Stream.workspace(node)) else None,
         )  # fmt: skip
         return Call("whet_stream_f32", args, "stream", needs=("conv2d", "depthwise"))
+
+
+def stage_macs(node: Node) -> list[int]:
+    """Multiply-accumulates of each layer."""
+    return [
+        own[0].elements * math.prod(y.shape[:3])
+        for (_, _, own), (_, y) in zip(parts(node), steps(node), strict=True)
+    ]
 
 
 def replaces_operand(stages: Sequence[Stage], types: Sequence[Type]) -> bool:
@@ -111,9 +120,14 @@ def replaces_operand(stages: Sequence[Stage], types: Sequence[Type]) -> bool:
     return once and results[-1] == x and all(y.shape[1] == x.shape[1] for y in results)
 
 
-def rows_kept(x: Type, window: Window, kernel: tuple[int, ...]) -> int:
-    """How many rows of x one row of the result is made from."""
-    return min(window.reach(kernel)[0], x.shape[1])
+def window_of(layer: type[Op], weight: Type) -> tuple[int, ...]:
+    return weight.shape[:2] if layer in (Depthwise, DepthwiseFused) else weight.shape[1:3]
+
+
+def floats_at_hand(layer: type[Op], window: Window, x: Type, weight: Type) -> int:
+    """Of the rows of x that one row of a layer's result is made from."""
+    rows = min(window.reach(window_of(layer, weight))[0], x.shape[1])
+    return rows * x.shape[2] * x.shape[3]
 
 
 def split(

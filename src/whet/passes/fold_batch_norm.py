@@ -66,7 +66,7 @@ def _folded(
 ) -> Value:
     shape = [1] * weight.ndim
     shape[OUTPUT_AXIS[layer.op]] = -1
-    name = layer.out.name
+    name, b.loc = layer.out.name, layer.loc
     folded = b.const(weight * scale.reshape(shape), name=f"{name}.folded_weight")
     if beta is not None:
         bias = b.const(beta + shift, name=f"{name}.folded_bias")

@@ -50,6 +50,7 @@ def _fuse_adds(graph: Graph) -> Graph:
         for value, other in (node.ins, node.ins[::-1]):
             layer = layer_before(value, node)
             if layer is not None:
+                b.loc = layer.loc
                 attrs = asdict(layer.attrs) | {"bias": len(layer.ins) > 2, "add": True}
                 return (b.emit(FUSED[layer.op], *layer.ins, other, **attrs),)
         return None
@@ -67,6 +68,7 @@ def _fuse_clamps(graph: Graph) -> Graph:
         layer = layers.get(node.ins[0]) if node.op in LIMITS else None
         if layer is None or uses.only_reader(layer.out) is None:
             return None
+        b.loc = layer.loc
         attrs = {"bias": len(layer.ins) > 2} | asdict(layer.attrs)
         attrs["low"], attrs["high"] = LIMITS[node.op](node.attrs)
         return (b.emit(FUSED.get(layer.op, layer.op), *layer.ins, **attrs),)

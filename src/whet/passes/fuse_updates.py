@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from ..ir import Builder, Graph, Node, Value
 from ..ops.conv import Conv2dDw
-from ..ops.fused_update import FUSED_UPDATES
+from ..ops.fused_update import BLOCK, FUSED_UPDATES
 from ..ops.linear import LinearDw
 from ._rewrite import Uses, rewrite
 
@@ -14,8 +14,8 @@ from ._rewrite import Uses, rewrite
 def fuse_updates(graph: Graph) -> Graph:
     """sgd(w, conv2d_dw(dy, x), lr) becomes dw_sgd(w, dy, x, lr); other optimizers too.
 
-    That is done where the gradient is larger than the x it is made from: until the update is due,
-    which is after the last reader of w, x is kept in its place.
+    That is done where the gradient is larger than a block, and than the x it is made from: until
+    the update is due, which is after the last reader of w, x is kept in its place.
     """
     uses = Uses(graph)
 
@@ -26,7 +26,9 @@ def fuse_updates(graph: Graph) -> Graph:
             return None
         if node.op.view:
             return gradient_of(node.ins[0])
-        large = node.op in (Conv2dDw, LinearDw) and node.out.type.bytes > node.ins[1].type.bytes
+        if node.op not in (Conv2dDw, LinearDw):
+            return None
+        large = node.out.type.elements > max(BLOCK, node.ins[1].type.elements)
         return node if large else None
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:

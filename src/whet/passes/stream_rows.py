@@ -9,7 +9,7 @@ from typing import Any
 from ..ir import Builder, Graph, Node, Op, Role, Type, Value
 from ..ops.conv import Conv2d, Depthwise
 from ..ops.fused import FUSED, Conv2dFused, DepthwiseFused
-from ..ops.stream import MOST, Stream, replaces_operand, stage_of
+from ..ops.stream import MOST, Stream, floats_at_hand, replaces_operand, stage_of
 from ..plan import lifetimes
 from ._rewrite import Uses
 
@@ -61,9 +61,7 @@ def _need(part: Sequence[Node], uses: Uses) -> int:
     need += 0 if _replaces_operand(part, uses) else part[-1].out.type.bytes
     for node in part[1:]:
         x, w = node.ins[0].type, node.ins[1].type
-        kernel = w.shape[:2] if node.op in (Depthwise, DepthwiseFused) else w.shape[1:3]
-        rows = min(node.attrs.reach(kernel)[0], x.shape[1])
-        need += 4 * rows * x.shape[2] * x.shape[3]
+        need += x.dtype.size * floats_at_hand(node.op, node.attrs, x, w)
     return need
 
 
@@ -119,7 +117,9 @@ def _streamed(graph: Graph, cuts: Sequence[Sequence[Sequence[Node]]]) -> Graph:
             b.loc = node.loc
             stages, operands = zip(*(_stage(n) for n in parts[node]), strict=True)
             first = parts[node][0].ins[0]
-            b.emit(Stream, first, *(v for own in operands for v in own), stages=tuple(stages))
+            modules = tuple(n.loc.module for n in parts[node])
+            every = (v for own in operands for v in own)
+            b.emit(Stream, first, *every, stages=tuple(stages), modules=modules)
             b.nodes[-1] = replace(b.nodes[-1], outs=node.outs)
         elif node not in inside:
             b.nodes.append(node)

@@ -8,11 +8,13 @@ first fills it, and a parameter to the first layer that uses it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..ir import Graph, Role, Value
+from ..ir import Graph, Node, Role, Value
+from ..ops.fused_update import FusedUpdate
+from ..ops.stream import Stream, split, stage_macs
 from ..plan import Buffer
 from ..text import print_node
 from .kept import kept_buffers, loss_step
@@ -56,10 +58,11 @@ class Layer:
 
 
 def gradient_buffers(plan: Plan) -> dict[Buffer, Value]:
-    """The buffers that hold a complete gradient, each with the leaf it is for.
+    """The buffers that hold a gradient, each with the leaf it is for.
 
     Whether a gradient changes its parameter or is added to the sum `<parameter>.grad`, the
-    operator's first two operands are what changes and the gradient.
+    operator's first two operands are what changes and the gradient. A fused update makes the
+    gradient in blocks, in its workspace.
     """
     graph = plan.graph
     sums = {f"{v.name}.grad" for v in graph.leaves_of(Role.PARAM)}
@@ -69,7 +72,8 @@ def gradient_buffers(plan: Plan) -> dict[Buffer, Value]:
         node = makers.get(following)
         is_target = leaf.role is Role.PARAM or leaf.name in sums
         if is_target and node is not None and len(node.ins) > 1:
-            home = plan.home[node.ins[1]]
+            in_blocks = issubclass(node.op, FusedUpdate)
+            home = plan.home[plan.workspace[node] if in_blocks else node.ins[1]]
             if isinstance(home, Buffer):
                 found.setdefault(home, leaf)
     return found
@@ -79,10 +83,19 @@ def weight_owners(graph: Graph) -> dict[Value, str]:
     """Parameters, and constants of more than one element, each with the layer that has it."""
     owners: dict[Value, str] = {}
     for node in graph.nodes:
-        for v in node.ins:
-            if v.role is Role.PARAM or (v.role is Role.CONST and v.type.elements > 1):
-                owners.setdefault(v, node.loc.module)
+        for module, _, operands in shares(node):
+            for v in operands:
+                if v.role is Role.PARAM or (v.role is Role.CONST and v.type.elements > 1):
+                    owners.setdefault(v, module)
     return owners
+
+
+def shares(node: Node) -> list[tuple[str, int, Sequence[Value]]]:
+    """A node's layers, each with its multiply-accumulates and operands: one, or a stream's."""
+    if node.op is not Stream:
+        return [(node.loc.module, node.op.macs(node), node.ins)]
+    own = [operands for _, _, operands in split(node.attrs.stages, node.ins[1:])]
+    return list(zip(node.attrs.modules, stage_macs(node), own, strict=True))
 
 
 def layers(program: Program) -> list[Layer]:
@@ -94,9 +107,10 @@ def layers(program: Program) -> list[Layer]:
     sums: dict[str, Counter[str]] = {}
     for i, node in enumerate(graph.nodes):
         leaf = next((updates[v] for v in node.outs if v in updates), None)
-        name = node.loc.module if leaf is None else owners[leaf]
         number = "forward_macs" if i <= loss else "backward_macs"
-        sums.setdefault(name, Counter())[number] += node.op.macs(node)
+        for module, count, _ in shares(node):
+            name = module if leaf is None else owners[leaf]
+            sums.setdefault(name, Counter())[number] += count
     for b in kept_buffers(plan):
         sums[graph.nodes[b.first].loc.module]["kept_bytes"] += b.bytes
     for b, leaf in gradient_buffers(plan).items():
@@ -105,9 +119,9 @@ def layers(program: Program) -> list[Layer]:
     for leaf, name in owners.items():
         sums[name]["trained_bytes" if leaf in trained else "frozen_bytes"] += leaf.type.bytes
     found = []
-    for name, count in sums.items():
+    for name, own in sums.items():
         share, kinds = what_trains([v for v in owners if owners[v] == name], trained)
-        numbers = {number: count[number] for number in NUMBERS}
+        numbers = {number: own[number] for number in NUMBERS}
         found.append(Layer(name=name, trained=share, kinds=kinds, **numbers))
     return found
 
