@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import errors
+from . import passes as passes
 from .emit.program import Program
 from .errors import WhetError
 from .runtime import Trainer

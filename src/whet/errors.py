@@ -35,7 +35,8 @@ class WhetError(Exception):
         self.what = what
         lines = [f"{what}  [{self.code}]"]
         for label, parts in (("at", at), ("why", why), ("try", try_)):
-            for i, part in enumerate([parts] if isinstance(parts, str) else parts):
+            listed = [parts] if isinstance(parts, str) else parts
+            for i, part in enumerate(part for part in listed if part):
                 lines.append(f"  {label if i == 0 else '':<5} {part}")
         super().__init__("\n".join(lines))
 

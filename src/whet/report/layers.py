@@ -128,14 +128,22 @@ def layers(program: Program) -> list[Layer]:
 
 def what_trains(leaves: list[Value], trained: set[Value]) -> tuple[str, tuple[str, ...]]:
     """How much of a layer trains, and which kinds: the last part of a name, as in `conv.bias`."""
-    params = [leaf for leaf in leaves if leaf.role is Role.PARAM]
+    # A frozen weight may have become a constant; constants of one axis are statistics and such.
+    params = [v for v in leaves if v.role is Role.PARAM or v.type.rank > 1]
     chosen = [leaf for leaf in params if leaf in trained]
-    kinds = tuple(dict.fromkeys(leaf.name.rpartition(".")[2] for leaf in chosen))
+    kinds = tuple(dict.fromkeys(kind_of(leaf.name) for leaf in chosen))
     if not leaves:
         return "", kinds
     if not chosen:
         return "no", kinds
     return ("all" if chosen == params else "part"), kinds
+
+
+def kind_of(name: str) -> str:
+    """`weight`, `bias`, or `some of weight` for the channels of one that train."""
+    whole = name.removesuffix(".part")
+    kind = whole.rpartition(".")[2]
+    return kind if whole == name else f"some of {kind}"
 
 
 def layer_table(program: Program) -> str:
