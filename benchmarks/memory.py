@@ -79,7 +79,8 @@ def ladder() -> str:
         parts.append(ladder_table(rows))
         parts.append(
             f"\nPublished, int8: full {full} KB, sparse {sparse} KB ({full / sparse:.1f}x), "
-            f"reordered {reordered} KB ({sparse / reordered:.1f}x, {full / reordered:.1f}x in all).\n"
+            f"reordered {reordered} KB ({sparse / reordered:.1f}x; "
+            f"{full / reordered:.1f}x in all).\n"
         )
     return "\n".join(parts)
 
@@ -107,7 +108,7 @@ def ladder_table(rows: Sequence[Comparison]) -> str:
                 kilobytes(m["ram"]),
                 f"{first['ram'] / m['ram']:.1f}x",
                 *own,
-            ]  # fmt: skip
+            ]
         )
     return table(head, lines)
 
@@ -153,7 +154,7 @@ def resident() -> str:
                     f"{theirs / ours:.0f}x",
                     f"{theirs - before:,}",
                     kilobytes(program.memory["ram"]),
-                ]  # fmt: skip
+                ]
             )
     head = ["step", "whet, process", "PyTorch, process", "factor", "PyTorch, step alone", "our RAM"]
     return (
@@ -219,7 +220,7 @@ def kept() -> str:
                     f"{bytes_kept:,}",
                     f"{first / bytes_kept:,.1f}x",
                     kilobytes(program.memory["arena"]),
-                ]  # fmt: skip
+                ]
             )
     head = ["ResNet-50, 224 x 224", "scheme", "bytes kept", "less", "arena, KiB"]
     return "## Activations kept for the backward pass\n\n" + table(head, rows) + "\n"
