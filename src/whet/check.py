@@ -48,9 +48,9 @@ def check(program: Program, steps: int = 10) -> CheckReport:
         trainer = _twin(program).load()
         start = trainer.save()
         report = _attempt(trainer, source, exact, [batches.draw() for _ in range(steps + 1)])
-        for _ in range(TRIES - 1):
-            if not failures(report):
-                break
+        tries = 1
+        while failures(report) and tries < TRIES:
+            tries += 1
             trainer.load(start)
             again = _attempt(trainer, source, exact, [batches.draw() for _ in range(steps + 1)])
             report = report.merged(again)
@@ -59,6 +59,7 @@ def check(program: Program, steps: int = 10) -> CheckReport:
     notes = {
         "dropout was switched off on both sides for this comparison": random,
         "the model does not run in float64; this compares with float32": exact is torch.float32,
+        f"{tries} draws of data were needed: some value fell on a corner in float32": tries > 1,
     }
     return replace(report, notes=tuple(note for note, holds in notes.items() if holds))
 
