@@ -112,12 +112,13 @@ def stage_macs(node: Node) -> list[int]:
 def replaces_operand(stages: Sequence[Stage], types: Sequence[Type]) -> bool:
     """Whether y may lie where x lies: if each row of x is read once, before its place is taken.
 
-    `types` are those of x, of the first weight, and of every layer's result.
+    `types` are those of x, of the first weight, and of every layer's result. A layer alone writes
+    its row while it reads x. Without strides, equal heights mean that row i of y needs row i of x.
     """
     x, weight, *results = types
-    depthwise, stride = stages[0][:2]
-    once = stride == (1, 1) and not depthwise and weight.shape[1] == 1
-    return once and results[-1] == x and all(y.shape[1] == x.shape[1] for y in results)
+    once = len(stages) > 1 and not stages[0][0] and weight.shape[1] == 1
+    steady = all(stride[0] == 1 for _, stride, *_ in stages)
+    return once and steady and results[-1] == x and all(y.shape[1] == x.shape[1] for y in results)
 
 
 def window_of(layer: type[Op], weight: Type) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ static const float *rows_of(stream_t *s, int32_t k, int32_t first, int32_t end) 
     if (k == 0) return s->x + (s->image * s->layers[0]->h + first) * width;
     at_hand_t *hand = &s->inner[k];
     const int32_t kept = hand->end > first ? hand->end - first : 0;
-    if (first > hand->first)
+    if (kept > 0 && first > hand->first)
         memmove(hand->rows, hand->rows + (first - hand->first) * width,
                 (size_t)(kept * width) * sizeof *hand->rows);
     hand->first = first;
@@ -57,9 +57,9 @@ static void make_row(stream_t *s, int32_t k, int32_t row, float *y) {
 /* formula    y = layer_k(... layer_1(x)), each a conv2d_fused or depthwise_fused
  * shapes     as those of the layers; operands are weight, bias, addend of each, the last two
  *            maybe NULL; limits are low, high of each; count <= WHET_MAX_STAGES
- * aliasing   y may be x, also where x is an addend, if no layer changes the number of rows and the
- *            first one reads each row of x once
- * rounding   as the layers
+ * aliasing   y may be x, also where x is an addend, if there are two layers or more, all of them
+ *            move by one row and keep the number of rows, and the first is one row high
+ * rounding   as the layers; 1x1 layers of images narrower than 4 pixels as of a single row
  * workspace  of every layer but the first, as many rows of its operand as its window is high */
 void whet_stream_f32(float *y, const float *x, const void *const *operands,
                      const whet_conv2d_t *const *layers, const int32_t *depthwise,
