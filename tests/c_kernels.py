@@ -181,10 +181,11 @@ def execute(
     if call is None:
         return (arrays[0].reshape(node.out.shape),)
     check_call(node, call)
-    ins = [
-        Buffer(np.asarray(a, v.type.dtype.numpy), 0xFF)
+    operands = {
+        v: Buffer(np.asarray(a, v.type.dtype.numpy), 0xFF)
         for v, a in zip(node.ins, arrays, strict=True)
-    ]
+    }
+    ins = [operands[v] for v in node.ins]
     outs = [
         Buffer(np.full(v.type.bytes, 0xFF, np.uint8).view(v.type.dtype.numpy), 0xA5)
         for v in node.outs
@@ -192,8 +193,7 @@ def execute(
     for output, operand in share:
         outs[output] = ins[operand]
         outs[output].shape = node.outs[output].shape
-    where: dict[Value | Workspace, Buffer] = dict(zip(node.ins, ins, strict=True))
-    where |= dict(zip(node.outs, outs, strict=True))
+    where: dict[Value | Workspace, Buffer] = {**operands, **dict(zip(node.outs, outs, strict=True))}
     keep: list[object] = []
     args = [
         _convert(param, arg, where, keep)

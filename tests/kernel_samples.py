@@ -33,10 +33,12 @@ class Sample:
     def nodes(self) -> list[tuple[Node, list[Array]]]:
         """The node, then those of its gradient, each with its operands."""
         b = Builder(self.name)
-        values = [
-            b.leaf(f"x{i}", Type(DTYPES[a.dtype.type], a.shape), Role.INPUT)
-            for i, a in enumerate(self.ins)
-        ]
+        leaves: dict[int, Value] = {}  # an array that is given twice is one value
+        for i, a in enumerate(self.ins):
+            if id(a) not in leaves:
+                kind = Type(DTYPES[a.dtype.type], a.shape)
+                leaves[id(a)] = b.leaf(f"x{i}", kind, Role.INPUT)
+        values = [leaves[id(a)] for a in self.ins]
         env: dict[Value, Array] = dict(zip(values, self.ins, strict=True))
         outs = b.emit_all(self.op, *values, **self.attrs)
         if self.op.vjp is not Op.vjp and outs[0].type.dtype is DType.F32:

@@ -14,13 +14,15 @@ import numpy as np
 import pytest
 
 import c_kernels
-from kernel_samples import Sample, all_samples, reference
+from kernel_samples import Collector, Sample, all_samples, reference
+from kernel_samples_fused import Layer, add_stream, depthwise, full, fused_samples, same
 from whet import ops
 from whet.errors import ShapeError
 from whet.interp import interpret
 from whet.ir import Array, Builder, Node, Op, Role, Type, f32, i32, u8
+from whet.ops.stream import split
 
-SAMPLES = all_samples()
+SAMPLES = all_samples() + fused_samples()
 LINES = ("formula", "shapes", "aliasing", "rounding", "workspace")  # of every kernel's comment
 EXACT = {"dropout", "reshape", "transpose", "slice", "slice_dx", "concat", "pad", "take", "fill"}
 EXACT |= {"cast", "floor", "take_along", "uniform", "within_bits"}
@@ -110,6 +112,58 @@ def test_samples_pass_under_the_sanitizers() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+def layers_of(node: Node, arrays: list[Array]) -> Array:
+    """What a stream computes, by the kernels of its layers one after the other."""
+    x, *operands = arrays
+    for layer, attrs, own in split(node.attrs.stages, operands):
+        ((single, _),) = Sample(layer, (x, *own), vars(attrs), "layer").nodes()
+        (x,) = c_kernels.execute(single, [x, *own])
+    return x
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [s for s in SAMPLES if s.op is ops.stream.Stream and s.ins[0].shape[2] >= 4],
+    ids=lambda s: s.name,
+)
+def test_a_stream_has_the_bits_of_its_layers(sample: Sample) -> None:
+    ((node, arrays),) = sample.nodes()
+    (y,) = c_kernels.execute(node, arrays)
+    np.testing.assert_array_equal(y.view(np.uint32), layers_of(node, arrays).view(np.uint32))
+
+
+BLOCK = [full(40, limits=1), depthwise(3, limits=1, **same(3)), full(20, add=True)]
+
+
+def test_a_residual_block_may_be_streamed_in_place() -> None:
+    """On x, which is operand 0 and also the addend: the last of five."""
+    s = Collector()
+    add_stream(s, (1, 6, 5, 20), BLOCK)
+    ((node, _),) = s.samples[0].nodes()
+    assert node.ins[0] is node.ins[4] and node.op.inplace(node) == ((0, 0), (0, 4))
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [full(20, 3, **same(3)), full(20)],
+        [depthwise(3, **same(3)), full(20)],
+        [full(20)],
+        [full(20), full(20, 2, stride=(2, 2), pad=(2, 2, 2, 2))],
+        [full(20), full(20, 3, pad=(0, 1, 0, 1)), full(20, 3, pad=(4, 1, 0, 1))],
+    ],
+    ids=["3x3 first", "depthwise first", "alone", "strided", "rows change"],
+)
+def test_in_place_would_be_wrong_where_a_stream_says_no(layers: list[Layer]) -> None:
+    s = Collector()
+    add_stream(s, (1, 4, 4, 20), layers)
+    ((node, arrays),) = s.samples[0].nodes()
+    assert node.out.type == node.ins[0].type and node.op.inplace(node) == ()
+    (right,) = c_kernels.execute(node, arrays)
+    (wrong,) = c_kernels.execute(node, arrays, [(0, 0)])
+    assert not np.array_equal(right, wrong)
 
 
 def test_max_pool_keeps_the_fewest_bits() -> None:
