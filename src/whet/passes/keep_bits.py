@@ -67,8 +67,11 @@ def _worthwhile(graph: Graph) -> set[Node]:
             if node.op not in SIDES or place != 1:
                 last_other[uses.root(value)] = i
 
+    held = {uses.root(v) for v in uses.kept}  # until the end
+
     def alone(node: Node) -> bool:
         kept = uses.root(node.ins[1])
-        return kept in made and order[node] > loss and last_other.get(kept, -1) <= loss
+        needed = kept in held or last_other.get(kept, -1) > loss
+        return kept in made and order[node] > loss and not needed
 
     return {node for node in graph.nodes if node.op in SIDES and alone(node)}
