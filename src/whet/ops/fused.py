@@ -26,6 +26,10 @@ class Epilogue(Attributes):
     def operands(self) -> int:
         return 2 + self.bias + self.add
 
+    @property
+    def clamps(self) -> bool:
+        return (self.low, self.high) != (-math.inf, math.inf)
+
 
 class FusedLayer(Op):
     """What the fused layers share; `layer` is the operator without the epilogue."""

@@ -63,7 +63,7 @@ def _fuse_clamps(graph: Graph) -> Graph:
     layers: dict[Value, Node] = {}
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
-        if node.op in FUSED or issubclass(node.op, FusedLayer):
+        if node.op in FUSED or (issubclass(node.op, FusedLayer) and not node.attrs.clamps):
             layers[node.out] = node
         layer = layers.get(node.ins[0]) if node.op in LIMITS else None
         if layer is None or uses.only_reader(layer.out) is None:
