@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..ir import Graph, Node, Value
-from ..plan import Buffer, Lifetimes, lifetimes
+from ..plan import Lifetimes, lifetimes
 from ._rewrite import Uses
 
 DEPTH = 6  # nodes computed again for one value
@@ -40,33 +40,29 @@ def _candidates(graph: Graph, lives: Lifetimes, costly: bool) -> Iterator[Graph]
     uses = Uses(graph)
     live = [b for b in lives.buffers if b.first < at < b.last]
     for b in sorted(live, key=lambda b: -b.bytes):
-        reader = _next_reader(graph, b, at)
+        kept = {v for v in b.values if lives.storage.made[v] < at}  # later ones may overwrite them
+        reader = _next_reader(graph, kept, at)
         if reader is None:
             continue
         for depth in (1, DEPTH):
-            chain = _chain(graph, lives, uses, b, reader, depth, costly)
+            chain = _chain(graph, lives, uses, kept, reader, depth, costly)
             if chain:
                 yield _recompute(graph, chain, reader)
 
 
-def _next_reader(graph: Graph, b: Buffer, at: int) -> int | None:
-    """Where the buffer is read next; None if it is also written from the peak on."""
-    values = set(b.values)
-    if any(values.intersection(n.outs) for n in graph.nodes[at:]):
-        return None
-    later = (i for i in range(at + 1, len(graph.nodes)) if values.intersection(graph.nodes[i].ins))
+def _next_reader(graph: Graph, kept: set[Value], at: int) -> int | None:
+    """The first node behind the peak that reads one of the values."""
+    later = (i for i in range(at + 1, len(graph.nodes)) if kept.intersection(graph.nodes[i].ins))
     return next(later, None)
 
 
 def _chain(
-    graph: Graph, lives: Lifetimes, uses: Uses, b: Buffer, reader: int, depth: int, costly: bool
-) -> list[Node] | None:
-    """Nodes that compute what is read of the buffer, from what is there when it is read."""
-    alive = {v for other in lives.buffers if other.last >= reader for v in other.values} - {
-        *b.values
-    }
-    wanted = [v for v in graph.nodes[reader].ins if v in b.values]
-    wanted += [v for n in graph.nodes[reader + 1 :] for v in n.ins if v in b.values]
+    graph: Graph, lives: Lifetimes, uses: Uses, kept: set[Value], reader: int, depth: int,
+    costly: bool,
+) -> list[Node] | None:  # fmt: skip
+    """Nodes that compute what is read of the values, from what is there when it is read."""
+    alive = {v for b in lives.buffers if b.last >= reader for v in b.values} - kept
+    wanted = [v for n in graph.nodes[reader:] for v in n.ins if v in kept]
     index = {n: i for i, n in enumerate(graph.nodes)}
     found: set[Node] = set()
     while wanted:
