@@ -1,0 +1,1041 @@
+"""Every pass does what it says, on small graphs as text, and keeps the meaning of any graph."""
+
+from __future__ import annotations
+
+import functools
+import textwrap
+from collections.abc import Collection, Mapping
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import strategies
+import whet
+from tiny import convnet, images, mlp, vectors
+from whet.errors import SchemeError
+from whet.interp import interpret
+from whet.ir import Graph, Role, verify
+from whet.models import mcunet_5fps
+from whet.passes import EARLY, LATE, SWITCHES, Pass, Recompute, optimise, simplify, split_channels
+from whet.passes.add_parts import add_parts
+from whet.passes.fold_batch_norm import fold_batch_norm
+from whet.passes.fold_constants import fold_constants
+from whet.passes.fuse_layers import fuse_layers
+from whet.passes.fuse_updates import fuse_updates
+from whet.passes.keep_bits import keep_bits
+from whet.passes.rematerialize import rematerialize
+from whet.passes.reorder import reorder
+from whet.passes.schedule import schedule
+from whet.passes.share_common import share_common
+from whet.passes.stream_rows import stream_rows
+from whet.plan import Buffer, lifetimes
+from whet.text import parse_graph
+
+
+def parse(text: str) -> Graph:
+    """The graph, with numbers in its parameters and state: squares of integers, over 2."""
+    bare = parse_graph(text)
+    rng = np.random.default_rng(1)
+    leaves = bare.leaves_of(Role.PARAM, Role.STATE)
+    return parse_graph(text, {v.name: rng.integers(1, 9, v.shape) ** 2 / 2 for v in leaves})
+
+
+def assert_same_meaning(
+    before: Graph, after: Graph, rtol: float = 0.0, changing: Collection[str] = ()
+) -> None:
+    """Equal outputs and next states, also after some leaves have changed; in double, if roundings
+    may differ."""
+    verify(after)
+    rng = np.random.default_rng(2)
+    changed = {v.name: rng.normal(size=v.shape) for v in before.leaves if v.name in changing}
+    feed = strategies.feed(before, seed=3) | changed
+    real = np.float64 if rtol else np.float32
+    (right, next_right), (given, next_given) = (
+        interpret(g, feed, real=real) for g in (before, after)
+    )
+    assert next_given.keys() == next_right.keys()
+    for name, one, other in [
+        *(("output", *pair) for pair in zip(given, right, strict=True)),
+        *((n, next_given[n], next_right[n]) for n in next_right),
+    ]:
+        if rtol:
+            np.testing.assert_allclose(one, other, rtol, atol=1e-9, err_msg=name)
+        else:
+            np.testing.assert_array_equal(one, other, name)
+
+
+def expect(step: Pass, before: str, after: str | None = None, rtol: float = 0.0) -> Graph:
+    """The pass makes `after` out of `before`, or leaves it as it is, and the meaning stays."""
+    graph = parse(before)
+    result = step(graph)
+    assert str(result) == textwrap.dedent(before if after is None else after).strip()
+    assert_same_meaning(graph, result, rtol)
+    return result
+
+
+def names(graph: Graph) -> list[str]:
+    return [node.op.name for node in graph.nodes]
+
+
+def peak(graph: Graph) -> int:
+    return lifetimes(graph).peak[0]
+
+
+def buffer_of(graph: Graph, name: str) -> Buffer:
+    (found,) = [b for b in lifetimes(graph).buffers if name in [v.name for v in b.values]]
+    return found
+
+
+# --- share_common
+
+
+def test_equal_nodes_are_computed_once() -> None:
+    """Also where only sharing makes their operands equal."""
+    expect(
+        share_common,
+        """
+        graph g {
+          %x : f32[2,3] input
+          %a = relu %x : f32[2,3]
+          %b = relu %x : f32[2,3]
+          %c = sum %a {axes=(1,)} : f32[2,1]
+          %d = sum %b {axes=(1,)} : f32[2,1]
+          %e = add %c, %d : f32[2,1]
+          return %e, %b
+        }""",
+        """
+        graph g {
+          %x : f32[2,3] input
+          %a = relu %x : f32[2,3]
+          %c = sum %a {axes=(1,)} : f32[2,1]
+          %e = add %c, %c : f32[2,1]
+          return %e, %a
+        }""",
+    )
+
+
+def test_nodes_that_differ_are_not_shared() -> None:
+    expect(
+        share_common,
+        """
+        graph g {
+          %x : f32[2,3] input
+          %y : f32[2,3] input
+          %a = sum %x {axes=(1,)} : f32[2,1]
+          %b = sum %y {axes=(1,)} : f32[2,1]
+          %c = sum %x {axes=(0,)} : f32[1,3]
+          %d = mean %x {axes=(1,)} : f32[2,1]
+          return %a, %b, %c, %d
+        }""",
+    )
+
+
+# --- fold_constants
+
+
+def test_what_does_not_change_is_computed_now() -> None:
+    graph = expect(
+        lambda g: fold_constants(g, changing=["trained"]),
+        """
+        graph g {
+          %x : f32[2] input
+          %frozen : f32[2] param
+          %trained : f32[2] param
+          %two : f32[] const = [2.0]
+          %twice = mul %frozen, %two : f32[2]
+          %negative = neg %twice : f32[2]
+          %kept = mul %trained, %two : f32[2]
+          %a = add %x, %negative : f32[2]
+          %b = add %a, %kept : f32[2]
+          return %b
+        }""",
+        """
+        graph g {
+          %x : f32[2] input
+          %trained : f32[2] param
+          %two : f32[] const = [2.0]
+          %negative.folded : f32[2] const = [-16.0, -25.0]
+          %kept = mul %trained, %two : f32[2]
+          %a = add %x, %negative.folded : f32[2]
+          %b = add %a, %kept : f32[2]
+          return %b
+        }""",
+        rtol=1e-9,
+    )
+    assert graph.data["negative.folded"].dtype == np.float64
+
+
+def test_nothing_that_would_grow_is_folded() -> None:
+    expect(
+        lambda g: fold_constants(g, changing=[]),
+        """
+        graph g {
+          %x : f32[4,3] input
+          %row : f32[1,3] const = [1.0, 2.0, 3.0]
+          %rows = expand %row {shape=(4, 3)} : f32[4,3]
+          %y = mul %x, %rows : f32[4,3]
+          return %y
+        }""",
+    )
+
+
+# --- fold_batch_norm
+
+NORM = """
+graph g {
+  %x : f32[1,4,4,2] input
+  %w : f32[3,1,1,2] param
+  %bias : f32[3] param
+  %gamma : f32[3] param
+  %beta : f32[3] param
+  %mean : f32[3] const = [0.5, -1.0, 2.0]
+  %var : f32[3] const = [1.0, 4.0, 0.25]
+  %conv = conv2d %x, %w, %bias : f32[1,4,4,3]
+  %bn = batch_norm %conv, %gamma, %beta, %mean, %var {eps=0.001} : f32[1,4,4,3]
+  return %bn
+}"""
+
+
+def test_a_frozen_batch_norm_moves_into_the_convolution() -> None:
+    graph = parse(NORM)
+    after = fold_batch_norm(graph, [])
+    assert names(after) == ["conv2d"] and after.nodes[0].out.name == "bn"
+    assert [(v.name, v.role) for v in after.nodes[0].ins] == [
+        ("x", Role.INPUT), ("conv.folded_weight", Role.CONST), ("conv.folded_bias", Role.CONST),
+    ]  # fmt: skip
+    assert_same_meaning(graph, after, rtol=1e-9)
+
+
+def test_a_trained_beta_stays_a_parameter() -> None:
+    graph = parse(NORM)
+    after = fold_batch_norm(graph, ["beta"])
+    assert names(after) == ["add", "conv2d"]
+    assert [v.name for v in after.leaves_of(Role.PARAM)] == ["beta"]
+    assert_same_meaning(graph, after, 1e-9, ["beta"])
+
+
+@pytest.mark.parametrize("trained", ["w", "bias", "gamma"])
+def test_a_batch_norm_stays_if_its_layer_trains(trained: str) -> None:
+    graph = parse(NORM)
+    assert str(fold_batch_norm(graph, [trained])) == str(graph)
+
+
+@pytest.mark.parametrize(
+    "reader, outputs", [("", "%bn, %conv"), ("%y = relu %conv : f32[1,4,4,3]", "%bn, %y")]
+)
+def test_a_batch_norm_stays_if_the_convolution_is_read_elsewhere(reader: str, outputs: str) -> None:
+    text = NORM.replace("return %bn", f"{reader}\n  return {outputs}")
+    graph = parse(text)
+    assert names(fold_batch_norm(graph, [])) == names(graph)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        "%conv = depthwise %x, %d : f32[1,4,4,3]",
+        "%r = reshape %d {shape=(3,)} : f32[3]\n  %s = reshape %r {shape=(1, 1, 3)} : f32[1,1,3]\n"
+        "  %conv = depthwise %x, %s : f32[1,4,4,3]",
+        "%conv = linear %x, %l, %bias : f32[1,4,4,3]",
+    ],
+    ids=["depthwise", "a view of the weight", "linear"],
+)
+def test_a_batch_norm_moves_into_any_layer(layer: str) -> None:
+    text = NORM.replace("%conv = conv2d %x, %w, %bias : f32[1,4,4,3]", layer)
+    text = text.replace("f32[1,4,4,2]", "f32[1,4,4,3]")
+    text = text.replace("%w : f32[3,1,1,2]", "%l : f32[3,3] param\n  %d : f32[1,1,3]")
+    graph = parse(text)
+    after = fold_batch_norm(graph, [])
+    assert names(after)[-1] in ("depthwise", "linear")
+    assert_same_meaning(graph, after, rtol=1e-9)
+
+
+# --- split_channels
+
+
+def test_some_input_channels_train() -> None:
+    before = parse(
+        """
+        graph g {
+          %x : f32[2,4] input
+          %w : f32[3,4] param
+          %b : f32[3] param
+          %y = linear %x, %w, %b : f32[2,3]
+          return %y
+        }"""
+    )
+    after, parts = split_channels(before, {"w": (1, 2)})
+    assert (
+        str(after)
+        == textwrap.dedent(
+            """
+        graph g {
+          %x : f32[2,4] input
+          %w : f32[3,4] param
+          %b : f32[3] param
+          %w.part : f32[3,2] param
+          %y.frozen = linear %x, %w, %b : f32[2,3]
+          %x.part = slice %x {axis=1, start=1, stop=3} : f32[2,2]
+          %y.part = linear %x.part, %w.part : f32[2,3]
+          %y = add %y.frozen, %y.part : f32[2,3]
+          return %y
+        }"""
+        ).strip()
+    )
+    assert not after.data["w"][:, 1:3].any() and before.data["w"].all()
+    np.testing.assert_array_equal(after.data["w.part"], before.data["w"][parts["w.part"].place])
+    assert_same_meaning(before, after, rtol=1e-9)
+
+
+def test_channels_apart_are_taken_one_by_one() -> None:
+    before = parse(
+        """
+        graph g {
+          %x : f32[1,2,2,4] input
+          %w : f32[1,1,4,1] param
+          %v = reshape %w {shape=(1, 1, 4)} : f32[1,1,4]
+          %y = depthwise %x, %v : f32[1,2,2,4]
+          return %y
+        }"""
+    )
+    after, _ = split_channels(before, {"w": (0, 3)})
+    apart = ["reshape", "depthwise", "take", "reshape", "depthwise", "take_dx", "add"]
+    assert names(after) == apart
+    assert_same_meaning(before, after, rtol=1e-9)
+
+
+def test_only_layers_train_by_channels() -> None:
+    graph = parse(
+        "graph g {\n%x : f32[2] input\n%w : f32[2] param\n%y = mul %x, %w : f32[2]\nreturn %y\n}"
+    )
+    with pytest.raises(SchemeError, match="w cannot train by channels"):
+        split_channels(graph, {"w": (0,)})
+
+
+# --- add_parts
+
+
+def test_a_part_is_added_without_zeros_around_it() -> None:
+    expect(
+        add_parts,
+        """
+        graph g {
+          %x : f32[5,2] input
+          %u : f32[3,2] input
+          %i : i32[3] input
+          %a = slice_dx %u {start=1, size=5} : f32[5,2]
+          %b = add %a, %x : f32[5,2]
+          %c = take_dx %u, %i {size=5} : f32[5,2]
+          %d = add %b, %c : f32[5,2]
+          return %d
+        }""",
+        """
+        graph g {
+          %x : f32[5,2] input
+          %u : f32[3,2] input
+          %i : i32[3] input
+          %b = slice_add %x, %u {start=1} : f32[5,2]
+          %d = put_add %b, %u, %i : f32[5,2]
+          return %d
+        }""",
+    )
+
+
+@pytest.mark.parametrize(
+    "part, rest, outputs",
+    [
+        ("slice_dx %u {step=2, size=5}", "%z = neg %y : f32[5,2]", "%z"),
+        ("slice_dx %u {size=5}", "%z = neg %a : f32[5,2]", "%y, %z"),
+        ("slice_dx %u {size=5}", "%z = neg %x : f32[5,2]", "%y, %z, %a"),
+    ],
+    ids=["every second row", "read twice", "an output"],
+)
+def test_a_part_stays_apart(part: str, rest: str, outputs: str) -> None:
+    expect(
+        add_parts,
+        f"""
+        graph g {{
+          %x : f32[5,2] input
+          %u : f32[3,2] input
+          %a = {part} : f32[5,2]
+          %y = add %a, %x : f32[5,2]
+          {rest}
+          return {outputs}
+        }}""",
+    )
+
+
+def test_a_part_is_not_added_to_what_is_broadcast() -> None:
+    expect(
+        add_parts,
+        """
+        graph g {
+          %x : f32[2] input
+          %u : f32[3,2] input
+          %a = slice_dx %u {size=5} : f32[5,2]
+          %y = add %a, %x : f32[5,2]
+          return %y
+        }""",
+    )
+
+
+# --- keep_bits
+
+ACTIVATED = """
+graph g {
+  %x : f32[13] input
+  %dy : f32[13] input
+  %w : f32[13] param
+  %lr : f32[] scalar
+  %a = mul %x, %w : f32[13]
+  %y = relu %a : f32[13]
+  %loss = sum %y {axes=(0,)} : f32[1]
+  %da = relu_dx %dy, %y : f32[13]
+  %g = mul %da, %x : f32[13]
+  %next = sgd %w, %g, %lr : f32[13]
+  state %w <- %next
+  return %loss
+}"""
+
+
+def test_a_bit_is_kept_for_the_backward_pass() -> None:
+    """13 elements take 2 bytes, from the moment y exists; y itself is gone after the loss."""
+    after = expect(
+        keep_bits,
+        ACTIVATED,
+        """
+        graph g {
+          %x : f32[13] input
+          %dy : f32[13] input
+          %w : f32[13] param
+          %lr : f32[] scalar
+          %a = mul %x, %w : f32[13]
+          %y = relu %a : f32[13]
+          %y.bits = within_bits %y : u8[2]
+          %loss = sum %y {axes=(0,)} : f32[1]
+          %da = bits_dx %dy, %y.bits : f32[13]
+          %g = mul %da, %x : f32[13]
+          %next = sgd %w, %g, %lr : f32[13]
+          state %w <- %next
+          return %loss
+        }""",
+    )
+    loss = names(after).index("sum")
+    assert buffer_of(parse(ACTIVATED), "y").last > loss and buffer_of(after, "y").last == loss
+    assert buffer_of(after, "y.bits").last == loss + 1
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("%g = mul %da, %x", "%g = mul %da, %y"),
+        ("return %loss", "return %loss, %y"),
+        ("relu_dx %dy, %y", "relu_dx %dy, %x"),
+        ("relu_dx %dy, %y", "tanh_dx %dy, %y"),
+    ],
+    ids=["kept anyway", "an output", "an input", "not two-sided"],
+)
+def test_no_bits_where_they_save_nothing(old: str, new: str) -> None:
+    expect(keep_bits, ACTIVATED.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    "op, attrs, bits",
+    [
+        ("relu", "", ""),
+        ("leaky_relu", " {negative_slope=0.3}", ""),
+        ("hardtanh", " {low=-0.5, high=1.5}", " {low=-0.5, high=1.5}"),
+        ("clamp", " {low=-0.5}", " {low=-0.5, closed=True}"),
+        ("hardsigmoid", "", " {high=1.0}"),
+    ],
+)
+def test_bits_know_the_sides_of_every_kinked_function(op: str, attrs: str, bits: str) -> None:
+    kept = "%a" if op == "clamp" else "%y"
+    text = ACTIVATED.replace("relu %a", f"{op} %a{attrs}")
+    text = text.replace("relu_dx %dy, %y", f"{op}_dx %dy, {kept}{attrs}")
+    graph = parse(text)
+    after = keep_bits(graph)
+    assert f"{kept}.bits = within_bits {kept}{bits} : u8[2]" in str(after)
+    corners = {"x": np.array([-3, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, -4, 9, -9], np.float32)}
+    corners |= {"w": np.ones(13, np.float32), "dy": np.arange(13), "lr": np.float32(1)}
+    (_, right), (_, given) = interpret(graph, corners), interpret(after, corners)
+    np.testing.assert_allclose(given["w"], right["w"], rtol=1e-6)
+
+
+# --- reorder
+
+UPDATED = """
+graph g {
+  %x : f32[2,3] input
+  %w : f32[3,3] param
+  %v : f32[3,3] param
+  %lr : f32[] scalar
+  %a = linear %x, %w : f32[2,3]
+  %b = linear %a, %v : f32[2,3]
+  %loss = sum %b {axes=(0, 1)} : f32[1,1]
+  %d.v = linear_dw %b, %a : f32[3,3]
+  %d.a = linear_dx %b, %v : f32[2,3]
+  %d.w = linear_dw %d.a, %x : f32[3,3]
+  %v.next = sgd %v, %d.v, %lr : f32[3,3]
+  %w.next = sgd %w, %d.w, %lr : f32[3,3]
+  state %v <- %v.next
+  state %w <- %w.next
+  return %loss
+}"""
+
+
+def test_updates_follow_their_gradients() -> None:
+    """That of v waits for the last reader of the old v."""
+    after = expect(
+        reorder,
+        UPDATED,
+        """
+        graph g {
+          %x : f32[2,3] input
+          %w : f32[3,3] param
+          %v : f32[3,3] param
+          %lr : f32[] scalar
+          %a = linear %x, %w : f32[2,3]
+          %b = linear %a, %v : f32[2,3]
+          %loss = sum %b {axes=(0, 1)} : f32[1,1]
+          %d.v = linear_dw %b, %a : f32[3,3]
+          %d.a = linear_dx %b, %v : f32[2,3]
+          %v.next = sgd %v, %d.v, %lr : f32[3,3]
+          %d.w = linear_dw %d.a, %x : f32[3,3]
+          %w.next = sgd %w, %d.w, %lr : f32[3,3]
+          state %v <- %v.next
+          state %w <- %w.next
+          return %loss
+        }""",
+    )
+    assert not lifetimes(after).copies
+
+
+def test_updates_wait_for_the_outputs() -> None:
+    """A gradient that exists before the loss does not change the weight before the loss."""
+    expect(
+        reorder,
+        """
+        graph g {
+          %x : f32[3] input
+          %w : f32[3] param
+          %lr : f32[] scalar
+          %g = mul %x, %x : f32[3]
+          %y = mul %x, %g : f32[3]
+          %loss = sum %y {axes=(0,)} : f32[1]
+          %next = sgd %w, %g, %lr : f32[3]
+          state %w <- %next
+          return %loss
+        }""",
+    )
+
+
+def test_a_next_value_that_is_read_is_no_update() -> None:
+    expect(
+        reorder,
+        """
+        graph g {
+          %x : f32[3] input
+          %s : f32[3] state
+          %y = neg %x : f32[3]
+          %next = add %s, %x : f32[3]
+          %z = mul %next, %y : f32[3]
+          state %s <- %next
+          return %z
+        }""",
+    )
+
+
+# --- fuse_layers
+
+
+def test_an_addition_and_a_clamp_become_part_of_the_layer() -> None:
+    expect(
+        fuse_layers,
+        """
+        graph g {
+          %x : f32[1,4,4,2] input
+          %w : f32[2,1,1,2] param
+          %b : f32[2] param
+          %d : f32[3,3,2] param
+          %l : f32[5,32] param
+          %conv = conv2d %x, %w, %b : f32[1,4,4,2]
+          %sum = add %x, %conv : f32[1,4,4,2]
+          %six = hardtanh %sum {low=0.0, high=6.0} : f32[1,4,4,2]
+          %deep = depthwise %six, %d {pad=(1, 1, 1, 1)} : f32[1,4,4,2]
+          %more = add %deep, %six : f32[1,4,4,2]
+          %flat = reshape %more {shape=(1, 32)} : f32[1,32]
+          %head = linear %flat, %l : f32[1,5]
+          %y = relu %head : f32[1,5]
+          return %y
+        }""",
+        """
+        graph g {
+          %x : f32[1,4,4,2] input
+          %w : f32[2,1,1,2] param
+          %b : f32[2] param
+          %d : f32[3,3,2] param
+          %l : f32[5,32] param
+          %six = conv2d_fused %x, %w, %b, %x {bias=True, add=True, low=0.0, high=6.0} : f32[1,4,4,2]
+          %more = depthwise_fused %six, %d, %six {pad=(1, 1, 1, 1), add=True} : f32[1,4,4,2]
+          %flat = reshape %more {shape=(1, 32)} : f32[1,32]
+          %y = linear_fused %flat, %l {low=0.0} : f32[1,5]
+          return %y
+        }""",
+    )
+
+
+@pytest.mark.parametrize(
+    "line, outputs",
+    [
+        ("%y = relu %a : f32[2,3]", "%y, %a"),
+        ("%y = relu %a : f32[2,3]\n%z = neg %a : f32[2,3]", "%y, %z"),
+        ("%y = add %a, %a : f32[2,3]", "%y"),
+        ("%y = add %a, %r : f32[2,3]", "%y"),
+        ("%t = neg %x : f32[2,3]\n%y = add %a, %t : f32[2,3]", "%y"),
+        ("%y = tanh %a : f32[2,3]", "%y"),
+    ],
+    ids=["an output", "read twice", "added to itself", "broadcast", "not next to it", "tanh"],
+)
+def test_a_layer_stays_on_its_own(line: str, outputs: str) -> None:
+    leaves = "%x : f32[2,3] input\n%r : f32[3] input\n%w : f32[3,3] param"
+    layer = "%a = linear %x, %w : f32[2,3]"
+    graph = parse(f"graph g {{\n{leaves}\n{layer}\n{line}\nreturn {outputs}\n}}")
+    assert str(fuse_layers(graph)) == str(graph)
+
+
+def test_only_the_first_of_two_clamps_is_fused() -> None:
+    """And doing it again does not let the second one take the place of the first."""
+    graph = parse(
+        """
+        graph g {
+          %x : f32[2,3] input
+          %w : f32[3,3] param
+          %a = linear %x, %w : f32[2,3]
+          %b = relu %a : f32[2,3]
+          %c = hardtanh %b : f32[2,3]
+          return %c
+        }"""
+    )
+    once = fuse_layers(graph)
+    assert names(once) == ["linear_fused", "hardtanh"]
+    assert str(fuse_layers(once)) == str(once)
+
+
+# --- fuse_updates
+
+
+def test_a_gradient_is_spent_while_it_is_made() -> None:
+    before = reorder(parse(UPDATED))
+    after = fuse_updates(before)
+    assert (
+        str(after)
+        == textwrap.dedent(
+            """
+        graph g {
+          %x : f32[2,3] input
+          %w : f32[3,3] param
+          %v : f32[3,3] param
+          %lr : f32[] scalar
+          %a = linear %x, %w : f32[2,3]
+          %b = linear %a, %v : f32[2,3]
+          %loss = sum %b {axes=(0, 1)} : f32[1,1]
+          %d.a = linear_dx %b, %v : f32[2,3]
+          %v.next = dw_sgd %v, %b, %a, %lr : f32[3,3]
+          %w.next = dw_sgd %w, %d.a, %x, %lr : f32[3,3]
+          state %v <- %v.next
+          state %w <- %w.next
+          return %loss
+        }"""
+        ).strip()
+    )
+    assert_same_meaning(before, after)
+
+
+@pytest.mark.parametrize("rule", ["sgd", "sgd_momentum", "adam"])
+def test_the_gradient_of_a_large_layer_needs_no_buffer(rule: str) -> None:
+    """What is left of its 64 KiB are the 8 KiB of one block."""
+    moments = {"sgd": [], "sgd_momentum": ["m"], "adam": ["m", "v"]}[rule]
+    ins = "".join(f"%{m}, " for m in moments) + ("%t, " if rule == "adam" else "")
+    outs = "".join(f", %{m}.next" for m in moments)
+    updates = "\n".join(f"state %{m} <- %{m}.next" for m in moments)
+    kinds = ", ".join(["f32[128,1,1,128]"] * (1 + len(moments)))
+    graph = parse(
+        f"""
+        graph g {{
+          %x : f32[1,4,4,128] input
+          %w : f32[128,1,1,128] param
+          %m : f32[128,1,1,128] state
+          %v : f32[128,1,1,128] state
+          %t : f32[] state
+          %lr : f32[] scalar
+          %y = conv2d %x, %w : f32[1,4,4,128]
+          %loss = sum %y {{axes=(0, 1, 2, 3)}} : f32[1,1,1,1]
+          %g = conv2d_dw %y, %x : f32[128,1,1,128]
+          %w.next{outs} = {rule} %w, %g, {ins}%lr : {kinds}
+          state %w <- %w.next
+          {updates}
+          return %loss
+        }}"""
+    )
+    after = fuse_updates(graph)
+    assert names(after) == ["conv2d", "sum", f"dw_{rule}"]
+    assert not [b for b in lifetimes(after).buffers if b.bytes == 128 * 128 * 4]
+    assert peak(graph) - peak(after) == 128 * 128 * 4 - 2048 * 4
+    assert_same_meaning(graph, after)
+
+
+def test_a_gradient_that_somebody_else_reads_is_made_whole() -> None:
+    text = UPDATED.replace("return %loss", "%n = sum_squares %d.w : f32[]\n  return %loss, %n")
+    assert names(fuse_updates(parse(text))).count("linear_dw") == 1
+    clipped = UPDATED.replace(
+        "%w.next = sgd %w, %d.w", "%c = mul %d.w, %d.v : f32[3,3]\n%w.next = sgd %w, %c"
+    )
+    assert "dw_sgd" not in names(fuse_updates(parse(clipped)))
+
+
+def test_a_gradient_smaller_than_its_operand_is_made_whole() -> None:
+    graph = parse(UPDATED.replace("[2,3]", "[4,3]"))
+    assert str(fuse_updates(graph)) == str(graph)
+
+
+# --- stream_rows
+
+CHAIN = """
+graph g {
+  %x : f32[1,8,8,4] input
+  %expand : f32[16,1,1,4] param
+  %deep : f32[3,3,16] param
+  %project : f32[4,1,1,16] param
+  %a = conv2d %x, %expand : f32[1,8,8,16]
+  %b = depthwise %a, %deep {pad=(1, 1, 1, 1)} : f32[1,8,8,16]
+  %c = conv2d %b, %project : f32[1,8,8,4]
+  return %c
+}"""
+MAP, ROW, SMALL = 8 * 8 * 16 * 4, 8 * 16 * 4, 8 * 8 * 4 * 4  # bytes of %a, of a row of it, of %c
+
+
+def test_a_chain_of_layers_is_run_row_by_row() -> None:
+    """Three rows of %a and one of %b stand in for the two maps."""
+    assert peak(parse(CHAIN)) == 2 * MAP
+    after = expect(
+        stream_rows,
+        CHAIN,
+        """
+        graph g {
+          %x : f32[1,8,8,4] input
+          %expand : f32[16,1,1,4] param
+          %deep : f32[3,3,16] param
+          %project : f32[4,1,1,16] param
+          %c = stream %x, %expand, %deep, %project {stages=(\
+(False, (1, 1), (0, 0, 0, 0), (1, 1), 1, False, False, -inf, inf), \
+(True, (1, 1), (1, 1, 1, 1), (1, 1), 1, False, False, -inf, inf), \
+(False, (1, 1), (0, 0, 0, 0), (1, 1), 1, False, False, -inf, inf))} : f32[1,8,8,4]
+          return %c
+        }""",
+    )
+    assert peak(after) == SMALL + 3 * ROW + ROW
+
+
+def test_a_residual_block_is_streamed_in_the_place_of_its_operand() -> None:
+    text = CHAIN.replace("%a = conv2d %x", "%r = relu %x : f32[1,8,8,4]\n  %a = conv2d %r")
+    text = text.replace("return %c", "%y = add %r, %c : f32[1,8,8,4]\n  return %y")
+    graph = parse(text)
+    after = stream_rows(fuse_layers(graph))
+    assert names(after) == ["relu", "stream"]
+    assert peak(after) == SMALL + 3 * ROW + ROW
+    assert_same_meaning(graph, after)
+
+
+def test_layers_that_do_not_make_the_peak_stay_on_their_own() -> None:
+    """Larger than anything in the chain: the operand of a sum before it."""
+    text = CHAIN.replace("%x : f32[1,8,8,4]", "%large : f32[9,8,8,16]")
+    wide = "%e = relu %large : f32[9,8,8,16]\n  %s = sum %e {axes=(0, 3)} : f32[1,8,8,1]\n"
+    wide += "  %x = concat %s, %s, %s, %s {axis=3} : f32[1,8,8,4]\n  %a = conv2d"
+    graph = parse(text.replace("%a = conv2d", wide))
+    assert str(stream_rows(graph)) == str(graph)
+
+
+@pytest.mark.parametrize("outputs", ["%c, %a, %b", "%c, %ra, %rb"], ids=["outputs", "read twice"])
+def test_maps_that_are_needed_whole_are_not_streamed(outputs: str) -> None:
+    readers = "".join(f"%r{v} = relu %{v} : f32[1,8,8,16]\n  " for v in "ab")
+    text = CHAIN.replace("return %c", f"{readers}return {outputs}")
+    graph = parse(text)
+    assert "stream" not in names(stream_rows(graph))
+
+
+def test_a_long_chain_is_cut_into_streams() -> None:
+    """The kernel can hold 16 layers; the second stream has the map between and a smaller result."""
+    same = "{pad=(1, 1, 1, 1)} : f32[1,200,4"
+    layers = [f"%y{i + 1} = conv2d %y{i}, %w {same},3]" for i in range(19)]
+    leaves = ["%y0 : f32[1,200,4,3] input", "%w : f32[3,3,3,3] param", "%v : f32[1,3,3,3] param"]
+    last = f"%y = conv2d %y19, %v {same},1]"
+    graph = parse("\n".join(["graph g {", *leaves, *layers, last, "return %y", "}"]))
+    after = stream_rows(graph)
+    streams = [len(n.attrs.stages) for n in after.nodes if n.op.name == "stream"]
+    assert len(streams) == 2 and max(streams) <= 16
+    assert peak(after) < peak(graph) == 2 * 200 * 4 * 3 * 4
+    assert_same_meaning(graph, after, rtol=1e-9)
+
+
+# --- schedule
+
+BRANCHES = """
+graph g {
+  %x : f32[1,4] input
+  %v : f32[256,4] param
+  %w : f32[256,4] param
+  %a = linear %x, %v : f32[1,256]
+  %b = linear %x, %w : f32[1,256]
+  %c = sum %a {axes=(1,)} : f32[1,1]
+  %d = sum %b {axes=(1,)} : f32[1,1]
+  %y = add %c, %d : f32[1,1]
+  return %y
+}"""
+
+
+def test_a_branch_ends_before_the_next_begins() -> None:
+    """One wide value at a time, with the results of both branches: each takes 16 bytes."""
+    assert peak(parse(BRANCHES)) == 2 * 1024 + 16
+    after = expect(
+        schedule,
+        BRANCHES,
+        """
+        graph g {
+          %x : f32[1,4] input
+          %v : f32[256,4] param
+          %w : f32[256,4] param
+          %a = linear %x, %v : f32[1,256]
+          %c = sum %a {axes=(1,)} : f32[1,1]
+          %b = linear %x, %w : f32[1,256]
+          %d = sum %b {axes=(1,)} : f32[1,1]
+          %y = add %c, %d : f32[1,1]
+          return %y
+        }""",
+    )
+    assert peak(after) == 1024 + 2 * 16
+
+
+def test_what_is_read_late_is_made_late() -> None:
+    """%wide is not needed before the work on %a is done."""
+    graph = parse(
+        """
+        graph g {
+          %x : f32[1,4] input
+          %v : f32[256,4] param
+          %w : f32[256,4] param
+          %wide = linear %x, %w : f32[1,256]
+          %a = linear %x, %v : f32[1,256]
+          %c = sum %a {axes=(1,)} : f32[1,1]
+          %d = mul %wide, %c : f32[1,256]
+          return %d
+        }"""
+    )
+    after = schedule(graph)
+    assert [n.out.name for n in after.nodes] == ["a", "c", "wide", "d"]
+    assert (peak(graph), peak(after)) == (2 * 1024 + 16, 1024 + 16)
+    assert_same_meaning(graph, after)
+
+
+def test_updates_are_not_moved_before_outputs_or_readers() -> None:
+    """%next would free the large %g early, but the loss may turn out not to be finite."""
+    graph = parse(
+        """
+        graph g {
+          %x : f32[256] input
+          %w : f32[256] param
+          %lr : f32[] scalar
+          %g = mul %x, %x : f32[256]
+          %a = mul %x, %w : f32[256]
+          %b = tanh %a : f32[256]
+          %loss = sum %b {axes=(0,)} : f32[1]
+          %next = sgd %w, %g, %lr : f32[256]
+          state %w <- %next
+          return %loss
+        }"""
+    )
+    after = schedule(graph)
+    assert names(after)[-1] == "sgd" and not lifetimes(after).copies
+    assert peak(after) < peak(graph)
+    assert_same_meaning(graph, after)
+
+
+def test_an_order_that_cannot_be_better_stays() -> None:
+    expect(schedule, CHAIN)
+
+
+# --- rematerialize
+
+KEPT = """
+graph g {
+  %x : f32[256] input
+  %w : f32[256] param
+  %a = mul %x, %w : f32[256]
+  %b = exp %a : f32[256]
+  %c = sin %a : f32[256]
+  %d = mul %b, %c : f32[256]
+  %e = tanh %d : f32[256]
+  %s = sum %e {axes=(0,)} : f32[1]
+  %y = mul %s, %a : f32[256]
+  return %y
+}"""
+
+
+def test_a_value_is_computed_again_instead_of_kept() -> None:
+    after = expect(
+        rematerialize,
+        KEPT,
+        """
+        graph g {
+          %x : f32[256] input
+          %w : f32[256] param
+          %a = mul %x, %w : f32[256]
+          %b = exp %a : f32[256]
+          %c = sin %a : f32[256]
+          %d = mul %b, %c : f32[256]
+          %e = tanh %d : f32[256]
+          %s = sum %e {axes=(0,)} : f32[1]
+          %a.again = mul %x, %w : f32[256]
+          %y = mul %s, %a.again : f32[256]
+          return %y
+        }""",
+    )
+    assert (peak(parse(KEPT)), peak(after)) == (3 * 1024, 2 * 1024)
+
+
+def test_nothing_is_computed_again_below_the_limit() -> None:
+    expect(lambda g: rematerialize(g, limit=3 * 1024), KEPT)
+
+
+def test_layers_are_computed_again_only_if_that_is_allowed() -> None:
+    graph = parse(
+        """
+        graph g {
+          %x : f32[1,4] input
+          %w : f32[256,4] param
+          %a = linear %x, %w : f32[1,256]
+          %b = exp %a : f32[1,256]
+          %c = sin %a : f32[1,256]
+          %d = mul %b, %c : f32[1,256]
+          %s = sum %d {axes=(1,)} : f32[1,1]
+          %y = mul %s, %a : f32[1,256]
+          return %y
+        }"""
+    )
+    assert str(rematerialize(graph)) == str(graph)
+    after = rematerialize(graph, costly=True)
+    assert names(after).count("linear") == 2 and peak(after) == 2 * 1024 < peak(graph)
+    assert_same_meaning(graph, after)
+
+
+# --- real models
+
+
+@functools.cache
+def training_steps(model: str) -> dict[str, Graph]:
+    """The training step of a model: raw, with the forward graph simplified, and as compiled."""
+    simplified = [s for s in SWITCHES if not s.startswith("fold")]
+    return {
+        "raw": step_of(model, SWITCHES),
+        "simplified": step_of(model, simplified),
+        "compiled": step_of(model, []),
+    }
+
+
+def step_of(model: str, without: list[str]) -> Graph:
+    if model == "mcunet":
+        torch.manual_seed(0)
+        net, x, update = mcunet_5fps(num_classes=4).eval(), torch.randn(1, 3, 32, 32), "last-3"
+    elif model == "mlp":
+        net, x, update = mlp(), next(vectors())[0], None
+    else:
+        net, x, update = convnet().train(model == "convnet"), next(images())[0], None
+    return whet.compile(net, (x,), without=without, update=update).entries["train_step"]
+
+
+MODELS = ["mlp", "convnet", "convnet, eval", "mcunet"]
+RECOMPUTE = {"rematerialize": rematerialize, "costly": lambda g: rematerialize(g, costly=True)}
+STEPS: Mapping[str, Pass] = {p.__name__: p for p in (*EARLY, *LATE)} | RECOMPUTE
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_no_pass_changes_a_training_step(model: str) -> None:
+    """Each on its own, and each on what those before it have made."""
+    graph = training_steps(model)["simplified"]
+    so_far = graph
+    for name, step in STEPS.items():
+        assert_same_meaning(graph, step(graph))
+        if name not in RECOMPUTE:
+            so_far = step(so_far)
+            assert_same_meaning(graph, so_far)
+    assert peak(so_far) <= peak(graph)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_all_passes_together_change_nothing(model: str) -> None:
+    steps = training_steps(model)
+    assert_same_meaning(steps["raw"], steps["compiled"], rtol=1e-6)
+    assert peak(steps["compiled"]) < peak(steps["raw"])
+
+
+def test_every_weight_is_updated_right_after_its_gradient() -> None:
+    graph = reorder(training_steps("mlp")["raw"])
+    order = [v.name for n in graph.nodes for v in n.outs]
+    for weight in ("fc1.weight", "fc2.weight"):
+        assert order.index(f"{weight}.next") == order.index(f"d.{weight}") + 1
+        buffer = buffer_of(graph, f"d.{weight}")
+        assert buffer.last - buffer.first == 1
+    for bias in ("fc1.bias", "fc2.bias"):  # a sum, its view, and the update
+        buffer = buffer_of(graph, f"d.{bias}")
+        assert buffer.last - buffer.first == 2
+    assert not lifetimes(graph).copies
+
+
+def test_a_batch_norm_net_needs_less_if_it_computes_twice() -> None:
+    graph = training_steps("convnet")["raw"]
+    plain, twice = optimise(graph), optimise(graph, recompute=Recompute())
+    assert peak(twice) < peak(plain)
+    assert any(".again" in v.name for n in twice.nodes for v in n.outs)
+    assert_same_meaning(graph, twice)
+
+
+def test_a_frozen_net_in_eval_mode_has_no_batch_norm() -> None:
+    net = convnet().eval()
+    for name, parameter in net.named_parameters():
+        parameter.requires_grad_(name.startswith("head") or name == "bn.bias")
+    inputs = next(images())[:1]
+    program = whet.compile(net, inputs)
+    for graph in program.entries.values():
+        assert not [n for n in names(graph) if "batch_norm" in n]
+    step = program.entries["train_step"]
+    assert {leaf.name for leaf, _ in step.state} == {"bn.bias", "head.weight", "head.bias"}
+    raw = whet.compile(net, inputs, without=SWITCHES).entries["train_step"]
+    assert "batch_norm" in names(raw)
+    assert_same_meaning(raw, step, rtol=1e-6)
+
+
+# --- any graph
+
+
+@settings(max_examples=100, deadline=None)
+@given(strategies.steps(), st.sampled_from([None, Recompute(), Recompute(layers=True)]))
+def test_passes_keep_the_meaning_of_random_steps(graph: Graph, recompute: Recompute | None) -> None:
+    after = optimise(graph, recompute=recompute)
+    assert_same_meaning(graph, after, rtol=1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(strategies.steps())
+def test_no_pass_raises_the_peak_of_random_steps(graph: Graph) -> None:
+    for step in (schedule, stream_rows, rematerialize):
+        assert peak(step(graph)) <= peak(graph)
+
+
+@settings(max_examples=50, deadline=None)
+@given(strategies.graphs(), st.data())
+def test_simplifying_keeps_the_meaning_of_random_graphs(graph: Graph, data: st.DataObject) -> None:
+    changing = {v.name for v in graph.leaves_of(Role.PARAM) if data.draw(st.booleans())}
+    after = simplify(graph, changing | {leaf.name for leaf, _ in graph.state})
+    assert_same_meaning(graph, after, 1e-6, changing)
