@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 import strategies
 import whet
+from test_plan import runs_like_the_graph, shares_safely
 from tiny import convnet, images, mlp, vectors
 from whet.errors import SchemeError
 from whet.interp import interpret
-from whet.ir import Graph, Role, verify
+from whet.ir import Graph, Role, f32, verify
 from whet.models import mcunet_5fps
+from whet.ops import by_name
 from whet.passes import EARLY, LATE, SWITCHES, Pass, Recompute, optimise, simplify, split_channels
 from whet.passes.add_parts import add_parts
 from whet.passes.fold_batch_norm import fold_batch_norm
@@ -1024,6 +1026,42 @@ def test_a_frozen_net_in_eval_mode_has_no_batch_norm() -> None:
 def test_passes_keep_the_meaning_of_random_steps(graph: Graph, recompute: Recompute | None) -> None:
     after = optimise(graph, recompute=recompute)
     assert_same_meaning(graph, after, rtol=1e-6)
+    shares_safely(runs_like_the_graph(after))
+
+
+@st.composite
+def convolutional(draw: strategies.Draw) -> Graph:
+    """Layers in a row, some with a residual from further back: what streams are made of."""
+    g = strategies.Grower(draw, smooth=False)
+    x = g.b.leaf("x", f32(draw(st.integers(1, 2)), 16, draw(st.integers(1, 5)), 2), Role.INPUT)
+    g.values = [g.b.emit(by_name("neg"), x)]
+    for _ in range(draw(st.integers(2, 7))):
+        x = g.values[-1]
+        k, c = draw(st.sampled_from([1, 1, 3])), x.shape[3]
+        wide = draw(st.sampled_from([2, 2, 6]))
+        pad, stride = (k // 2,) * 4, draw(st.sampled_from([(1, 1), (1, 1), (2, 1)]))
+        op, w, o = (
+            ("conv2d", (wide, k, k, c), wide)
+            if draw(st.booleans())
+            else ("depthwise", (k, k, c), c)
+        )
+        bias = [g.param(o)] if draw(st.booleans()) else []
+        g.add(op, x, g.param(*w), *bias, pad=pad, stride=stride)
+        same = [v for v in g.values[:-1] if v.type == g.values[-1].type]
+        if same and draw(st.booleans()):
+            g.add("add", g.values[-1], draw(st.sampled_from(same)))
+        if draw(st.booleans()):
+            g.add(draw(st.sampled_from(["relu", "hardtanh", "tanh"])), g.values[-1])
+    return g.b.finish(g.values[-1:])
+
+
+@settings(max_examples=150, deadline=None)
+@given(convolutional())
+def test_passes_keep_the_meaning_of_convolutional_nets(graph: Graph) -> None:
+    after = optimise(graph)
+    assert peak(after) <= peak(graph)
+    assert_same_meaning(graph, after)
+    shares_safely(runs_like_the_graph(after))
 
 
 @settings(max_examples=50, deadline=None)
