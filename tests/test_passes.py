@@ -751,6 +751,20 @@ def test_a_residual_block_is_streamed_in_the_place_of_its_operand() -> None:
     assert_same_meaning(graph, after)
 
 
+def test_what_a_stream_needs_in_place_decides_about_the_others() -> None:
+    """With room for its result as well, the block would need more than the two layers behind it
+    (their maps: 1 KiB and 2.5 KiB), and those would stay as they are."""
+    text = CHAIN.replace("%a = conv2d %x", "%r = relu %x : f32[1,8,8,4]\n  %a = conv2d %r")
+    text = text.replace(
+        "%deep :", "%v : f32[10,1,1,4] param\n  %w : f32[1,3,3,10] param\n  %deep :"
+    )
+    tail = "%y = add %r, %c : f32[1,8,8,4]\n  %d = conv2d %y, %v : f32[1,8,8,10]\n"
+    tail += "  %e = conv2d %d, %w {pad=(1, 1, 1, 1)} : f32[1,8,8,1]\n  return %e"
+    after = stream_rows(fuse_layers(parse(text.replace("return %c", tail))))
+    assert names(after) == ["relu", "stream", "stream"]
+    assert peak(after) == SMALL + 3 * ROW + ROW
+
+
 def test_layers_that_do_not_make_the_peak_stay_on_their_own() -> None:
     """Larger than anything in the chain: the operand of a sum before it."""
     text = CHAIN.replace("%x : f32[1,8,8,4]", "%large : f32[9,8,8,16]")
