@@ -178,24 +178,27 @@ def test_only_the_first_of_two_clamps_is_fused() -> None:
 # --- fuse_updates
 
 
+LARGE = UPDATED.replace("[2,3]", "[2,64]").replace("[3,3]", "[64,64]")  # more than one block
+
+
 def test_a_gradient_is_spent_while_it_is_made() -> None:
-    before = reorder(parse(UPDATED))
+    before = reorder(parse(LARGE))
     after = fuse_updates(before)
     assert (
         str(after)
         == textwrap.dedent(
             """
         graph g {
-          %x : f32[2,3] input
-          %w : f32[3,3] param
-          %v : f32[3,3] param
+          %x : f32[2,64] input
+          %w : f32[64,64] param
+          %v : f32[64,64] param
           %lr : f32[] scalar
-          %a = linear %x, %w : f32[2,3]
-          %b = linear %a, %v : f32[2,3]
+          %a = linear %x, %w : f32[2,64]
+          %b = linear %a, %v : f32[2,64]
           %loss = sum %b {axes=(0, 1)} : f32[1,1]
-          %d.a = linear_dx %b, %v : f32[2,3]
-          %v.next = dw_sgd %v, %b, %a, %lr : f32[3,3]
-          %w.next = dw_sgd %w, %d.a, %x, %lr : f32[3,3]
+          %d.a = linear_dx %b, %v : f32[2,64]
+          %v.next = dw_sgd %v, %b, %a, %lr : f32[64,64]
+          %w.next = dw_sgd %w, %d.a, %x, %lr : f32[64,64]
           state %v <- %v.next
           state %w <- %w.next
           return %loss
@@ -239,16 +242,21 @@ def test_the_gradient_of_a_large_layer_needs_no_buffer(rule: str) -> None:
 
 
 def test_a_gradient_that_somebody_else_reads_is_made_whole() -> None:
-    text = UPDATED.replace("return %loss", "%n = sum_squares %d.w : f32[]\n  return %loss, %n")
+    text = LARGE.replace("return %loss", "%n = sum_squares %d.w : f32[]\n  return %loss, %n")
     assert names(fuse_updates(parse(text))).count("linear_dw") == 1
-    clipped = UPDATED.replace(
-        "%w.next = sgd %w, %d.w", "%c = mul %d.w, %d.v : f32[3,3]\n%w.next = sgd %w, %c"
+    clipped = LARGE.replace(
+        "%w.next = sgd %w, %d.w", "%c = mul %d.w, %d.v : f32[64,64]\n%w.next = sgd %w, %c"
     )
     assert "dw_sgd" not in names(fuse_updates(parse(clipped)))
 
 
 def test_a_gradient_smaller_than_its_operand_is_made_whole() -> None:
-    graph = parse(UPDATED.replace("[2,3]", "[4,3]"))
+    graph = parse(LARGE.replace("[2,64]", "[65,64]"))
+    assert str(fuse_updates(graph)) == str(graph)
+
+
+def test_a_gradient_of_one_block_is_made_whole() -> None:
+    graph = parse(UPDATED)
     assert str(fuse_updates(graph)) == str(graph)
 
 

@@ -8,6 +8,7 @@ from ..ir import Builder, Graph, Node, Value
 from ..ops.conv import Conv2dDw
 from ..ops.fused_update import BLOCK, FUSED_UPDATES
 from ..ops.linear import LinearDw
+from ..plan import lifetimes
 from ._rewrite import Uses, rewrite
 
 
@@ -15,7 +16,8 @@ def fuse_updates(graph: Graph) -> Graph:
     """sgd(w, conv2d_dw(dy, x), lr) becomes dw_sgd(w, dy, x, lr); other optimizers too.
 
     That is done where the gradient is larger than a block, and than the x it is made from: until
-    the update is due, which is after the last reader of w, x is kept in its place.
+    the update is due, which is after the last reader of w, x is kept in its place. If the peak
+    rises all the same, nothing is done.
     """
     uses = Uses(graph)
 
@@ -39,4 +41,5 @@ def fuse_updates(graph: Graph) -> Graph:
         attrs = asdict(dw.attrs) | asdict(node.attrs)
         return b.emit_all(FUSED_UPDATES[node.op], w, *dw.ins, *rest, **attrs)
 
-    return rewrite(graph, rule)
+    fused = rewrite(graph, rule)
+    return fused if lifetimes(fused).peak[0] <= lifetimes(graph).peak[0] else graph

@@ -117,9 +117,10 @@ def _streamed(graph: Graph, cuts: Sequence[Sequence[Sequence[Node]]]) -> Graph:
             b.loc = node.loc
             stages, operands = zip(*(_stage(n) for n in parts[node]), strict=True)
             first = parts[node][0].ins[0]
-            modules = tuple(n.loc.module for n in parts[node])
-            every = (v for own in operands for v in own)
-            b.emit(Stream, first, *every, stages=tuple(stages), modules=modules)
+            attrs: dict[str, Any] = {"stages": tuple(stages)}
+            if any(n.loc.module for n in parts[node]):
+                attrs["modules"] = tuple(n.loc.module for n in parts[node])
+            b.emit(Stream, first, *(v for own in operands for v in own), **attrs)
             b.nodes[-1] = replace(b.nodes[-1], outs=node.outs)
         elif node not in inside:
             b.nodes.append(node)
