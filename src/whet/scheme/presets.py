@@ -27,7 +27,7 @@ def published() -> dict[str, str]:
     """The TOML text of every scheme that comes with whet, by name."""
     folder = resources.files("whet") / "scheme" / "published"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
-    return {f.name.removesuffix(".toml"): f.read_text() for f in files}
+    return {f.name.removesuffix(".toml"): f.read_text(encoding="utf-8") for f in files}
 
 
 def preset(name: str, parameters: Sequence[Parameter]) -> Scheme:

@@ -106,10 +106,10 @@ class Scheme:
 
     def to_toml(self) -> str:
         head = {"name": self.name, "origin": self.origin}
-        lines = [f"{key} = {json.dumps(text)}" for key, text in head.items() if text]
+        lines = [f"{key} = {quoted(text)}" for key, text in head.items() if text]
         lines += [""] if lines else []
         for rule in self.rules:
-            lines += ["[[train]]", f"params = {json.dumps(rule.params)}"]
+            lines += ["[[train]]", f"params = {quoted(rule.params)}"]
             if isinstance(rule.channels, tuple):
                 lines.append(f"channels = {json.dumps(list(rule.channels))}")
             elif rule.channels is not None:
@@ -129,14 +129,22 @@ class Scheme:
                 "the scheme is not TOML", at="" if inline else str(source), why=str(error)
             ) from error
         words = {key: data.pop(key, "") for key in ("name", "origin")}
+        for key, word in words.items():
+            if not isinstance(word, str):
+                raise SchemeError(f"{key} = {word!r} is not text")
         if not inline and not words["name"]:
             words["name"] = Path(source).stem
         return cls([_rule(entry) for entry in _entries(data)], **words)
 
 
+def quoted(text: str) -> str:
+    """A TOML string: one of JSON, except that TOML knows no surrogates and escapes delete."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def read(path: Path) -> str:
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SchemeError(f"cannot read the scheme {path}", why=str(error)) from error
 
