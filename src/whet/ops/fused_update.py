@@ -50,7 +50,7 @@ class FusedUpdate(Op):
         kernel, x_type, dy_type = a.kernel, x.type, dy.type
         if w.type.rank == 2:
             kernel, x_type, dy_type = (1, 1), as_pixels(x.type), as_pixels(dy.type)
-        plain = update.call(replace(node, attrs=node.op.inner(a)))
+        plain = update.call(replace(node, op=update, attrs=node.op.inner(a)))
         assert plain is not None
         numbers = plain.args[len(node.outs) + len(node.ins) + 1 :]  # behind the element count
         struct = conv_struct(x_type, dy_type, kernel, a.groups, a)
