@@ -133,7 +133,7 @@ class Signals(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Conv1d(3, 6, 3, padding=1)
-        self.grouped = nn.Conv1d(6, 9, 3, stride=2, groups=3)
+        self.grouped = nn.Conv1d(6, 9, 3, stride=2, groups=3, bias=False)
         self.norm = nn.BatchNorm1d(9)
         self.depthwise = nn.Conv1d(9, 9, 3, padding=1, groups=9)
         self.up = nn.ConvTranspose1d(9, 8, 3, stride=2)
