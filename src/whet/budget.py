@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from .emit.program import Program
-from .errors import BudgetError, FrontendError
+from .errors import BudgetError, FrontendError, SchemeError
 from .frontend.torch import Model
 from .ops.update import Sgd
 from .passes import Recompute
@@ -99,18 +100,13 @@ def alternatives(
 
     if len(layers) > 1:
         first = smallest(lambda i: need(behind(i)) <= ram, range(1, len(layers)))
-        yield (
-            f"update={scheme_name(scheme)} from {by_layer[layers[first]][0]} on",
-            need(behind(first)),
-        )
+        yield f"the same from {by_layer[layers[first]][0]} on", need(behind(first))
     sliced = {p.name for p in parameters if p.channels > 1 and p.name in chosen}
+    channels = {p.name: p.channels for p in parameters}
     for share, word in ((2, "half"), (4, "a quarter"), (8, "an eighth")) if sliced else ():
-        yield (
-            f"{word} of the input channels of every weight",
-            need(
-                scheme_of(thinned(chosen, {p.name: p.channels for p in parameters}, sliced, share))
-            ),
-        )
+        fewer = scheme_of(thinned(chosen, channels, sliced, share))
+        with suppress(SchemeError):  # of a weight with another use, which needs it whole
+            yield f"{word} of the input channels of every weight", need(fewer)
     if any(rule.moments for rule in model.rules.rules.values()):
         yield "the same with plain SGD, which has no state", need(scheme, stateless(model))
     count = len(blocks(parameters))
@@ -119,10 +115,6 @@ def alternatives(
         yield f'update="last-{k}"', need(preset(f"last-{k}", parameters))
     for name in ("bias+last", "last"):
         yield f'update="{name}"', need(preset(name, parameters))
-
-
-def scheme_name(scheme: Scheme) -> str:
-    return f'"{scheme.name}"' if scheme.name else "this scheme"
 
 
 def scheme_of(chosen: Chosen) -> Scheme:
