@@ -14,11 +14,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .api import Source, compile
+from .api import Source
 from .emit.program import Program
 from .errors import CheckError
-from .frontend.torch import canonical_names, main_output
+from .frontend.torch import canonical_names, import_model, main_output
 from .ir import Array
+from .pipeline import Options, assemble
 from .report import CheckReport
 from .runtime import Trainer
 
@@ -45,7 +46,7 @@ def check(program: Program, steps: int = 10) -> CheckReport:
     with without_dropout() if random else nullcontext():
         batches = Batches(source)
         exact = torch.float64 if runs(source, torch.float64, batches.draw()) else torch.float32
-        trainer = _twin(program).load()
+        trainer = with_gradients(program).load()
         start = trainer.save()
         report = _attempt(trainer, source, exact, [batches.draw() for _ in range(steps + 1)])
         tries = 1
@@ -64,17 +65,16 @@ def check(program: Program, steps: int = 10) -> CheckReport:
     return replace(report, notes=tuple(note for note, holds in notes.items() if holds))
 
 
-def _twin(program: Program) -> Program:
+def with_gradients(program: Program) -> Program:
     """The same program with an entry point for its gradients, and without dropout."""
     if "gradients" in program.entries and program.rng is None:
         return program
     source: Source = program.source
     model, loss, optimizer = copies(source)
-    return compile(
-        model, source.inputs, loss=loss, optimizer=optimizer, target=source.target,
-        update=program.scheme, accumulate=True, clip_norm=source.clip_norm,
-        without=program.without, name=program.name,
-    )  # fmt: skip
+    imported = import_model(model, source.inputs, loss, optimizer, source.target, source.clip_norm)
+    options = Options(program.name, True, program.without, program.recompute)
+    assert program.scheme is not None
+    return assemble(imported, program.scheme, options)
 
 
 def _attempt(

@@ -59,6 +59,7 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         wholes={p.whole: model.training.graph.data[p.whole] for p in parts.values()},
         source=source,
         without=options.without,
+        recompute=options.recompute,
     )
 
 

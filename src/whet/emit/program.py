@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import BuildError, WhetError
 from ..ir import Array, Graph, Type
 from ..ops.random import RngNext
-from ..passes import Part
+from ..passes import Part, Recompute
 from ..plan import Plan, plan
 from ..scheme import Scheme
 from . import c
@@ -54,6 +54,7 @@ class Program:
     wholes: Mapping[str, Array] = field(default_factory=dict)  # those parameters, as stored
     source: Any = None
     without: frozenset[str] = frozenset()  # passes that were left out
+    recompute: Recompute | None = None  # what may be computed twice
 
     @functools.cached_property
     def plans(self) -> dict[str, Plan]:
