@@ -19,7 +19,7 @@ NORMS = (BatchNorm, BatchNormTrain, GroupNorm)
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter and its first use: `layer` counts convolutions and linear layers from 0.
+    """A parameter and its last use: `layer` counts convolutions and linear layers from 0.
 
     `channels` is how many input channels a layer's weight has, per group (for depthwise: in
     all), and 0 for anything that cannot train by channels.
@@ -38,7 +38,11 @@ class Parameter:
 
 
 def parameters_of(forward: Graph) -> list[Parameter]:
-    """Every parameter in order of first use."""
+    """Every parameter in order of first use.
+
+    Of several uses the last one in a layer tells what a parameter is, so that a head which shares
+    its weight with an embedding is still the head.
+    """
     source: dict[Value, Value] = {v: v for v in forward.leaves_of(Role.PARAM)}
     found: dict[str, Parameter] = {}
     layer = -1
@@ -50,7 +54,9 @@ def parameters_of(forward: Graph) -> list[Parameter]:
         for place, value in enumerate(node.ins):
             if value in source:
                 name = source[value].name
-                found.setdefault(name, _describe(name, node, place, layer))
+                described = _describe(name, node, place, layer)
+                if name not in found or described.kind != "other":
+                    found[name] = described
     return list(found.values())
 
 
