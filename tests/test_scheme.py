@@ -411,6 +411,23 @@ def test_presets_of_a_transformer() -> None:
     ready.program(Scheme(mixed)).check(3)
 
 
+def test_a_head_that_shares_its_weight_is_the_head() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed = nn.Embedding(11, 8)
+            self.middle = nn.Linear(8, 8)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            x = torch.relu(self.middle(self.embed(ids).mean(1)))
+            return nn.functional.linear(x, self.embed.weight)
+
+    ready = Ready.of(Tied().eval(), torch.randint(11, (2, 4)))
+    assert trained(ready, "last") == {"embed.weight"}
+    assert trained(ready, "last-1") == {"embed.weight", "middle.weight", "middle.bias"}
+    ready.program("last").check(3)
+
+
 def test_a_model_without_blocks_has_a_head() -> None:
     ready = Ready.of(mlp(), torch.randn(2, 5))
     assert trained(ready, "last") == {"fc2.weight", "fc2.bias"}
