@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -21,7 +22,9 @@ from whet.budget import parse_bytes
 from whet.check import with_gradients
 from whet.emit.program import Program
 from whet.errors import BudgetError, FrontendError
+from whet.passes import SWITCHES
 from whet.report import kib
+from whet.report.compare import comparison_table
 from whet.scheme import Parameter, Rule, Scheme, preset
 
 # Numbers of bytes ----------------------------------------------------------------------------
@@ -244,6 +247,42 @@ def test_a_weight_that_cannot_train_by_channels_does_not_spoil_the_advice() -> N
 
     with pytest.raises(BudgetError, match="try "):
         whet.compile(Tied().eval(), (torch.randn(2, 6),), ram=100)
+
+
+# Schemes side by side ------------------------------------------------------------------------
+
+
+def test_compare_has_the_memory_of_every_scheme_and_of_every_pass_left_out() -> None:
+    model, x = wide()
+    unnamed = Scheme([Rule("head.*"), Rule("narrow.weight", 0.25)])
+    updates: list[str | Scheme] = ["full", "bias+last", unnamed]
+    passes = ["inplace", "reorder"]
+    rows = whet.compare(model, (x,), updates, without=passes)
+    assert [row.scheme for row in rows] == ["full, no passes", "full", "bias+last", "scheme 3"]
+    for row, update in zip(rows[1:], updates, strict=True):
+        assert row.memory == compiled(update=update).memory
+        for name, (arena, ram) in row.without.items():
+            memory = compiled(update=update, without=[name]).memory
+            assert (arena, ram) == (memory["arena"], memory["ram"])
+        assert list(row.without) == passes
+    plain, full, *fewer = rows
+    assert plain.memory == compiled(without=SWITCHES).memory
+    assert plain.memory["ram"] > full.memory["ram"] > max(row.memory["ram"] for row in fewer)
+    assert full.kept > max(row.kept for row in fewer) > 0
+    assert json.loads(json.dumps(full.as_dict()))["memory"] == full.memory
+
+    head, *lines = comparison_table(rows).splitlines()
+    assert head.split()[0] == "scheme" and "without reorder" in head
+    assert [re.split(r"  +", line)[0] for line in lines] == [row.scheme for row in rows]
+    assert len({len(line) for line in (head, *lines)}) == 1, "columns line up"
+
+
+@pytest.mark.parametrize("make", [whet.compare, whet.compile])
+def test_a_pass_that_is_not_there_cannot_be_left_out(make: Callable[..., Any]) -> None:
+    model, x = wide()
+    more: dict[str, Any] = {"schemes": ["last"]} if make is whet.compare else {}
+    with pytest.raises(FrontendError, match="there is no pass 'sorcery' to leave out"):
+        make(model, (x,), without=["sorcery"], **more)
 
 
 # To the byte ---------------------------------------------------------------------------------
