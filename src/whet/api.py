@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .budget import fit, parse_bytes
@@ -20,6 +22,8 @@ from .scheme import Scheme, named, parameters_of
 if TYPE_CHECKING:
     import torch
 
+Update = str | os.PathLike[str] | Scheme
+
 
 def compile(
     model: torch.nn.Module,
@@ -28,7 +32,7 @@ def compile(
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     target: torch.Tensor | None = None,
-    update: str | Scheme | None = None,
+    update: Update | None = None,
     ram: int | str | None = None,
     rematerialize: bool = False,
     accumulate: bool = False,
@@ -69,7 +73,7 @@ def compile(
 def compare(
     model: torch.nn.Module,
     inputs: tuple[torch.Tensor, ...],
-    schemes: Sequence[str | Scheme],
+    schemes: Sequence[Update],
     *,
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
@@ -103,10 +107,12 @@ def compare(
     return rows
 
 
-def choose_scheme(update: str | Scheme | None, model: Model) -> Scheme:
+def choose_scheme(update: Update | None, model: Model) -> Scheme:
     """The scheme asked for; without one, what PyTorch would train."""
     if isinstance(update, Scheme):
         return update
+    if isinstance(update, os.PathLike):
+        return Scheme.from_toml(Path(update))
     if update is not None:
         return named(update, parameters_of(model.training.graph))
     if not model.trainable:

@@ -64,12 +64,12 @@ def over_budget(
         for b in live[:3]
     ]
     why += [f"{kib(rest):>10}  in {len(live) - 3} others"] if rest else []
-    found = list(alternatives(model, scheme, options, ram))
-    fitting = sorted((f for f in found if f[1] <= ram), key=lambda f: -f[1])[:SHOWN]
-    tries = [f"{kib(need):>10}  {what}" for what, need in fitting]
+    found = {need: what for what, need in alternatives(model, scheme, options, ram)}
+    fitting = sorted((need for need in found if need <= ram), reverse=True)[:SHOWN]
+    tries = [f"{kib(need):>10}  {found[need]}" for need in fitting]
     if not tries:
-        what, need = min(found, key=lambda f: f[1])
-        tries = [f"nothing fits; the least is {kib(need)}, {what}"]
+        least = min(found)
+        tries = [f"nothing of this fits; the least is {kib(least)}, {found[least]}"]
     return BudgetError(
         f"{kib(memory['ram'])} of RAM exceed the budget of {kib(ram)} by "
         f"{kib(memory['ram'] - ram)}",

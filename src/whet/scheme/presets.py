@@ -35,6 +35,8 @@ def preset(name: str, parameters: Sequence[Parameter]) -> Scheme:
     chosen: set[str] = set()
     for part in name.split("+"):
         chosen.update(p.name for p in _part(part, name, parameters))
+    if not chosen:
+        raise SchemeError(f"the scheme {name!r} trains nothing of this model", try_=PARTS)
     return Scheme.of([p.name for p in parameters if p.name in chosen], name=name)
 
 
