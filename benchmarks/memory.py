@@ -62,7 +62,8 @@ def ladder() -> str:
     parts.append(
         "fp32, 128 x 128, batch 1, plain SGD. Arena and RAM in KiB; RAM adds trained parameters "
         "and the 192 KiB picture. `full, no passes` is the plain program: every gradient lives to "
-        "the end of the step. Each column on the right leaves out one pass.\n"
+        "the end of the step. The columns on the right leave out one pass each (without `reorder`, "
+        "also `fuse_updates` and `schedule`, which move updates too).\n"
     )
     for name, make in MODELS.items():
         model = make().eval()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .budget import fit, parse_bytes
 from .emit.program import Program
-from .errors import FrontendError
+from .errors import FrontendError, SchemeError
 from .frontend.optim import default_optimizer, nothing_to_train
 from .frontend.torch import Loss, Model, check_inputs, import_model
 from .passes import SWITCHES, Recompute, check_switches
@@ -53,18 +53,12 @@ def compile(
     know. `accumulate` adds the entry points `gradients` and `apply`; `clip_norm` limits the norm
     of all gradients. `without` names passes to leave out, to see what each is good for.
     """
-    import torch
-
     recompute = Recompute() if rematerialize else None
     options = Options(check_name(name), accumulate, check_switches(without), recompute)
     budget = None if ram is None else parse_bytes(ram)
-    clip_norm = check_clip_norm(clip_norm)
-    check_inputs(model, inputs)
-    loss = loss if loss is not None else torch.nn.CrossEntropyLoss()
-    optimizer = optimizer if optimizer is not None else default_optimizer(model)
-    imported = import_model(model, inputs, loss, optimizer, target, clip_norm)
+    source = Source(model, loss, optimizer, inputs, target, clip_norm)
+    imported = source.imported()
     scheme = choose_scheme(update, imported)
-    source = Source(*copy.deepcopy((model, loss, optimizer)), inputs, target, clip_norm)
     if budget is None:
         return assemble(imported, scheme, options, source)
     return fit(imported, scheme, options, budget, source)
@@ -85,13 +79,10 @@ def compare(
 
     The first row is the first scheme with no pass at all: the plain program.
     """
-    import torch
-
     check_switches(without)
-    check_inputs(model, inputs)
-    loss = loss if loss is not None else torch.nn.CrossEntropyLoss()
-    optimizer = optimizer if optimizer is not None else default_optimizer(model)
-    imported = import_model(model, inputs, loss, optimizer, target, check_clip_norm(clip_norm))
+    if not schemes:
+        raise SchemeError("there is no scheme to compare", try_='["full", "last"]')
+    imported = Source(model, loss, optimizer, inputs, target, clip_norm).imported()
     rows = []
     for i, update in enumerate(schemes):
         scheme = choose_scheme(update, imported)
@@ -113,12 +104,18 @@ def choose_scheme(update: Update | None, model: Model) -> Scheme:
         return update
     if isinstance(update, os.PathLike):
         return Scheme.from_toml(Path(update))
-    if update is not None:
+    if isinstance(update, str):
         return named(update, parameters_of(model.training.graph))
-    if not model.trainable:
-        raise nothing_to_train()
+    if update is not None:
+        raise SchemeError(
+            f"update={update!r} is no scheme",
+            try_=('"bias+last"', '"sparse.toml"', 'whet.Scheme([whet.Rule("classifier.*")])'),
+        )
     used = {p.name for p in parameters_of(model.training.graph)}
-    return Scheme.of([n for n in model.trainable if n in used], name="requires_grad")
+    trained = [name for name in model.trainable if name in used]
+    if not trained:
+        raise nothing_to_train()
+    return Scheme.of(trained, name="requires_grad")
 
 
 C_TYPES = frozenset(
@@ -149,16 +146,26 @@ def check_clip_norm(limit: float | None) -> float | None:
 
 
 class Source:
-    """What a program was compiled from, kept so that `check` can compare with PyTorch."""
+    """What a program is compiled from, kept so that `check` can compare with PyTorch."""
 
     def __init__(
         self,
         model: torch.nn.Module,
-        loss: Loss,
-        optimizer: torch.optim.Optimizer,
+        loss: Loss | None,
+        optimizer: torch.optim.Optimizer | None,
         inputs: tuple[torch.Tensor, ...],
         target: torch.Tensor | None,
         clip_norm: float | None,
     ) -> None:
-        self.model, self.loss, self.optimizer = model, loss, optimizer
-        self.inputs, self.target, self.clip_norm = inputs, target, clip_norm
+        import torch
+
+        check_inputs(model, inputs)
+        loss = loss if loss is not None else torch.nn.CrossEntropyLoss()
+        optimizer = optimizer if optimizer is not None else default_optimizer(model)
+        self.model, self.loss, self.optimizer = copy.deepcopy((model, loss, optimizer))
+        self.inputs, self.target = inputs, target
+        self.clip_norm = check_clip_norm(clip_norm)
+
+    def imported(self) -> Model:
+        parts = (self.model, self.inputs, self.loss, self.optimizer, self.target, self.clip_norm)
+        return import_model(*parts)

@@ -81,7 +81,8 @@ def _attempt(
     trainer: Trainer, source: Source, exact: torch.dtype, batches: list[Batch]
 ) -> CheckReport:
     """Gradients on the first batch, then one step on each of the others."""
-    trained = trainer.program.trained
+    program = trainer.program
+    trained = {**dict.fromkeys(program.chosen), **program.trained}
     single, double = (Reference(source, dtype, trained) for dtype in (torch.float32, exact))
     first, *rest = batches
     truth = double.gradients(first)

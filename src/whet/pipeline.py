@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from .frontend.importer import Imported
 from .frontend.torch import Model
 from .ir import Graph, Role
 from .passes import Part, Recompute, optimise, simplify, split_channels
-from .scheme import Scheme, parameters_of
+from .scheme import Chosen, Scheme, parameters_of
 from .training import Training
 
 
@@ -55,12 +56,33 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         outputs=tuple(TensorInfo(t.value.type, t.order) for t in model.prediction.outputs),
         lr=model.lr,
         scheme=scheme,
+        chosen=tuple(chosen),
+        parameters=sum(v.type.elements for v in model.training.graph.leaves_of(Role.PARAM)),
+        identity=identity(model, chosen, parts),
         parts=parts,
         wholes={p.whole: model.training.graph.data[p.whole] for p in parts.values()},
         source=source,
         without=options.without,
         recompute=options.recompute,
     )
+
+
+def identity(model: Model, chosen: Chosen, parts: Mapping[str, Part]) -> int:
+    """A checksum of the model and of every number in it that does not train.
+
+    How it is compiled is not part of it, so that a checkpoint outlives another budget.
+    """
+    graph = model.training.graph
+    crc = zlib.crc32(f"{graph}{model.prediction.graph}".encode())
+    places = {part.whole: part.place for part in parts.values()}
+    for leaf in graph.leaves_of(Role.PARAM, Role.CONST):
+        if leaf.name in chosen and leaf.name not in places:
+            continue
+        data = graph.data[leaf.name].astype(leaf.type.dtype.numpy)
+        if leaf.name in places:
+            data[places[leaf.name]] = 0
+        crc = zlib.crc32(data.tobytes(), crc)
+    return crc
 
 
 def rules_for(

@@ -96,11 +96,17 @@ def check_command(
     clip_norm: ClipOpt = None,
     train: TrainOpt = False,
     update: UpdateOpt = None,
+    ram: RamOpt = None,
+    rematerialize: RematOpt = False,
+    without: WithoutOpt = None,
     steps: StepsOpt = 10,
 ) -> None:
     """Build the program and compare every gradient and some steps with PyTorch."""
     recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
-    say(str(recipe.compile(update=update).check(steps)))
+    program = recipe.compile(
+        update=update, ram=ram, rematerialize=rematerialize, without=without or ()
+    )
+    say(str(program.check(steps)))
 
 
 @app.command("plan")
@@ -183,6 +189,8 @@ def compare_command(
         out.print_json(json.dumps([row.as_dict() for row in rows]))
     else:
         say(comparison_table(rows))
+        if "reorder" in (without or ()):
+            say("\nwithout reorder, updates stay at the end: fuse_updates and schedule are off too")
 
 
 @app.command("ir")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import re
@@ -10,8 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from ..errors import FrontendError
 from .options import LossName, OptimizerName
+
+waiting = Console(stderr=True)
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +79,8 @@ class Recipe:
         import whet
 
         compile = whet.compile  # says so if there is no PyTorch
-        return compile(**self.arguments(), **options)
+        with waiting.status("compiling"):
+            return compile(**self.arguments(), **options)
 
 
 def example(text: str) -> torch.Tensor:
@@ -128,8 +134,6 @@ def load_model(spec: str) -> torch.nn.Module:
 
 def literal_arguments(call: str, spec: str) -> tuple[list[Any], dict[str, Any]]:
     """The values of `(10, 0.35, folded=True)`; nothing is evaluated but literals."""
-    import ast
-
     try:
         tree = ast.parse(f"f{call}", mode="eval").body
         assert isinstance(tree, ast.Call)

@@ -50,6 +50,9 @@ class Program:
     outputs: tuple[TensorInfo, ...]
     lr: float
     scheme: Scheme | None = None
+    chosen: tuple[str, ...] = ()  # parameters that the scheme trains
+    parameters: int = 0  # numbers in the model, trained or not
+    identity: int = 0  # a checksum of the model, see `fingerprint`
     parts: Mapping[str, Part] = field(default_factory=dict)  # trained slices of parameters
     wholes: Mapping[str, Array] = field(default_factory=dict)  # those parameters, as stored
     source: Any = None
@@ -94,16 +97,10 @@ class Program:
 
     @functools.cached_property
     def fingerprint(self) -> int:
-        """A checksum of the model: what it computes and every frozen number in it.
-
-        A checkpoint carries it, so that another model's is refused. The initial values of what
-        trains are not part of it: those are what a checkpoint replaces.
-        """
+        """A checksum of the model and of what trains: a checkpoint of anything else is refused."""
         store = self.storage
-        crc = zlib.crc32("\n".join(map(str, self.entries.values())).encode())
-        for name, kind in store.frozen.items():
-            crc = zlib.crc32(store.data[name].astype(kind.dtype.numpy).tobytes(), crc)
-        return crc
+        layout = [f"{name} {kind}" for name, kind in (store.params | store.state).items()]
+        return zlib.crc32("\n".join(layout).encode(), self.identity)
 
     @functools.cached_property
     def files(self) -> dict[str, bytes]:

@@ -42,7 +42,7 @@ class WithinBits(Op):
 
 
 class BitsDx(Op):
-    """dx[i] = dy[i] * (bit i ? inside : outside)"""
+    """dx[i] = dy[i] * (bit i ? inside : outside), and 0 where that slope is 0"""
 
     name = "bits_dx"
 
@@ -59,8 +59,8 @@ class BitsDx(Op):
 
     @staticmethod
     def ref(a: Attrs, dy: Array, bits: Array) -> Array:
-        slope = np.where(unpack(bits, 1, dy.shape), a.inside, a.outside)
-        return dy * slope.astype(dy.dtype)
+        slope = np.where(unpack(bits, 1, dy.shape), a.inside, a.outside).astype(dy.dtype)
+        return np.where(slope == 0, 0, dy * slope)
 
     @staticmethod
     def call(node: Node) -> Call:

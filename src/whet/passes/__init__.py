@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import FrontendError
 from ..ir import Graph, verify
+from ..plan import lifetimes
 from .add_parts import add_parts
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
@@ -36,6 +37,7 @@ SWITCHES = (*(p.__name__ for p in (*FORWARD, *EARLY, *LATE)), "inplace")
 
 def check_switches(without: Collection[str]) -> frozenset[str]:
     """Passes to leave out; without `reorder` nothing else may move the updates either."""
+    without = [without] if isinstance(without, str) else without
     for name in without:
         if name not in SWITCHES:
             raise FrontendError(f"there is no pass {name!r} to leave out", try_=", ".join(SWITCHES))
@@ -63,10 +65,16 @@ def optimise(
     graph: Graph, without: Collection[str] = (), recompute: Recompute | None = None
 ) -> Graph:
     """An entry point that needs less memory and time, and means the same."""
-    steps = list(EARLY)
-    if recompute is not None:
-        steps.append(lambda g: rematerialize(g, recompute.limit, recompute.layers))
-    for step in (*steps, *LATE):
+    early = _run(EARLY, graph, without)
+    done = _run(LATE, early, without)
+    if recompute is None:
+        return done
+    again = _run(LATE, rematerialize(early, recompute.limit, recompute.layers), without)
+    return again if lifetimes(again).peak[0] < lifetimes(done).peak[0] else done
+
+
+def _run(passes: tuple[Pass, ...], graph: Graph, without: Collection[str]) -> Graph:
+    for step in passes:
         if step.__name__ not in without:
             graph = step(graph)
             verify(graph)

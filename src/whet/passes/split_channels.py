@@ -48,34 +48,42 @@ def split_channels(
         maker = uses.producer.get(value)
         return leaf_of(maker.ins[0]) if maker is not None and maker.op is Reshape else value
 
+    def refuse(leaf: str, node: Node) -> SchemeError:
+        return SchemeError(
+            f"{leaf} cannot train by channels",
+            at=str(node.loc),
+            why=f"{node.op.name} uses it otherwise than one convolution or linear layer would",
+            try_="train it whole",
+        )
+
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
         found = [leaf_of(v).name for v in node.ins if leaf_of(v).name in chosen]
         if node.op is Reshape or not found:
             return None
         leaf = leaf_of(node.ins[1]) if len(node.ins) > 1 else node.ins[0]
         if node.op not in LAYERS or found != [leaf.name]:
-            raise SchemeError(
-                f"{found[0]} cannot train by channels",
-                at=str(node.loc),
-                why=f"{node.op.name} uses it in another way than a convolution or linear layer",
-                try_="train it whole",
-            )
+            raise refuse(found[0], node)
         indices = chosen[leaf.name]
+        part = _part_of(leaf, node, indices)
+        if part is None or parts.setdefault(f"{leaf.name}.part", part) != part:
+            raise refuse(leaf.name, node)
         if leaf.name not in trained:
-            parts[f"{leaf.name}.part"] = part = _part_of(leaf, node, indices)
             trained[leaf.name] = _split(b, graph, leaf, part)
         return (_layer(b, node, trained[leaf.name], indices),)
 
     return rewrite(graph, rule), parts
 
 
-def _part_of(leaf: Value, node: Node, indices: tuple[int, ...]) -> Part:
+def _part_of(leaf: Value, node: Node, indices: tuple[int, ...]) -> Part | None:
+    """Where the channels lie in the leaf; None if it is reshaped so that they lie scattered."""
+    weight = node.ins[1].shape
     if node.op is Conv2dDx:
         groups = node.attrs.groups
-        per_group = node.ins[1].shape[0] // groups
-        return Part(leaf.name, 0, _in_groups(indices, groups, per_group))
+        part = Part(leaf.name, 0, _in_groups(indices, groups, weight[0] // groups))
+        return part if leaf.shape[0] == weight[0] else None
     # A depthwise weight is stored as [kh, kw, c, 1], everything else with its inputs last.
-    return Part(leaf.name, leaf.type.rank - (2 if node.op is Depthwise else 1), indices)
+    axis = leaf.type.rank - (2 if node.op is Depthwise else 1)
+    return Part(leaf.name, axis, indices) if leaf.shape[axis] == weight[-1] else None
 
 
 def _in_groups(indices: tuple[int, ...], groups: int, per_group: int) -> tuple[int, ...]:

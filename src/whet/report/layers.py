@@ -95,7 +95,8 @@ def shares(node: Node) -> list[tuple[str, int, Sequence[Value]]]:
     if node.op is not Stream:
         return [(node.loc.module, node.op.macs(node), node.ins)]
     own = [operands for _, _, operands in split(node.attrs.stages, node.ins[1:])]
-    return list(zip(node.attrs.modules, stage_macs(node), own, strict=True))
+    modules = node.attrs.modules or [node.loc.module] * len(own)
+    return list(zip(modules, stage_macs(node), own, strict=True))
 
 
 def layers(program: Program) -> list[Layer]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..ir import Call, Role
+from ..ir import Call
 from ..text import print_node
 from .kept import kept_buffers
 
@@ -28,17 +28,10 @@ def gap(arena: int, bound: int) -> str:
 def program_report(program: Program) -> str:
     memory, store = program.memory, program.storage
     elements = sum(t.elements for t in store.params.values())
-    frozen = sum(
-        v.type.elements
-        for v in {
-            v.name: v for g in program.entries.values() for v in g.leaves_of(Role.PARAM)
-        }.values()
-        if v.name not in store.params
-    )
     parts = ("arena", "trained", "state", "io")
     padding = memory["ram"] - sum(memory[part] for part in parts)
     lines = [
-        f"{program.name}: {elements + frozen:,} parameters, {elements:,} of them trained "
+        f"{program.name}: {program.parameters:,} parameters, {elements:,} of them trained "
         f"({len(store.params)} tensors)",
         *scheme_lines(program),
         "",
@@ -66,6 +59,9 @@ def scheme_lines(program: Program) -> list[str]:
     lines = []
     if program.scheme is not None and program.scheme.name:
         lines.append(f"update scheme: {program.scheme.name}")
+    idle = [name for name in program.chosen if name not in program.trained]
+    if idle:
+        lines.append(f"chosen, but the loss does not depend on it: {', '.join(idle)}")
     if program.without:
         lines.append(f"compiled without: {', '.join(sorted(program.without))}")
     return lines

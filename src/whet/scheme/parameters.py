@@ -43,29 +43,37 @@ def parameters_of(forward: Graph) -> list[Parameter]:
     Of several uses the last one in a layer tells what a parameter is, so that a head which shares
     its weight with an embedding is still the head.
     """
-    source: dict[Value, Value] = {v: v for v in forward.leaves_of(Role.PARAM)}
+    # Values made of parameters alone, with what they are made of: a view of one, or a weight that
+    # is computed, as weight normalisation does.
+    made_of: dict[Value, tuple[Value, ...]] = {v: (v,) for v in forward.leaves_of(Role.PARAM)}
+    views = set(made_of)
     found: dict[str, Parameter] = {}
     layer = -1
     for node in forward.nodes:
-        if node.op in (Reshape, Transpose) and node.ins[0] in source:
-            source[node.out] = source[node.ins[0]]
-            continue
         layer += node.op in INPUT_AXIS
         for place, value in enumerate(node.ins):
-            if value in source:
-                name = source[value].name
-                described = _describe(name, node, place, layer)
-                if name not in found or described.kind != "other":
-                    found[name] = described
+            for leaf in made_of.get(value, ()):
+                described = _describe(leaf.name, node, place, layer, value in views)
+                if leaf.name not in found or described.kind != "other":
+                    found[leaf.name] = described
+        if node.ins and all(v in made_of or v.role is Role.CONST for v in node.ins):
+            leaves = tuple(dict.fromkeys(leaf for v in node.ins for leaf in made_of.get(v, ())))
+            made_of.update((out, leaves) for out in node.outs)
+            if node.op in (Reshape, Transpose) and node.ins[0] in views:
+                views.update(node.outs)
     return list(found.values())
 
 
-def _describe(name: str, node: Node, place: int, layer: int) -> Parameter:
+def _describe(name: str, node: Node, place: int, layer: int, direct: bool) -> Parameter:
+    """What this use of a parameter says; `direct` if the operand is it and not made from it."""
     if node.op in INPUT_AXIS and place == 1:
         groups = node.attrs.groups if node.op is Conv2dDx else 1
         channels = node.ins[1].shape[INPUT_AXIS[node.op]] // groups
-        return Parameter(name, "weight", layer, channels)
-    if node.op in NORMS:
+        return Parameter(name, "weight", layer, channels if direct else 0)
+    if node.op in NORMS and place > 0:
         return Parameter(name, "norm weight" if place == 1 else "norm bias", layer, 0)
-    bias = node.op in INPUT_AXIS or name.endswith(".bias")
-    return Parameter(name, "bias" if bias else "other", layer, 0)
+    kind = "bias" if node.op in INPUT_AXIS or name.endswith(".bias") else "other"
+    # Normalisations that are not one operator, such as RMS norm, are known by their names.
+    if "norm" in f"{node.loc.module.rpartition('.')[2]} {node.loc.op}".lower():
+        kind = "norm bias" if kind == "bias" else "norm weight"
+    return Parameter(name, kind, layer, 0)

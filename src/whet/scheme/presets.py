@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import SchemeError
 from .parameters import Parameter
-from .scheme import Rule, Scheme
+from .scheme import Rule, Scheme, exactly
 
 PARTS = "full, last, bias, norm, last-K (the last K blocks and the head), joined by +"
 
@@ -66,18 +66,22 @@ def head(parameters: Sequence[Parameter]) -> list[Parameter]:
 
 
 def blocks(parameters: Sequence[Parameter]) -> list[str]:
-    """Paths of the blocks before the head, in order."""
+    """Paths of the blocks before the head, in order: those that hold a layer."""
     own = {p.block for p in head(parameters)}
-    return list(dict.fromkeys(p.block for p in parameters if p.block not in own))
+    layered = [p.block for p in parameters if p.kind == "weight"]
+    return list(dict.fromkeys(block for block in layered if block not in own))
 
 
 def last_blocks(parameters: Sequence[Parameter], count: int) -> list[Parameter]:
-    """The head, and the last `count` blocks before it."""
+    """The head, the last `count` blocks before it, and what lies between."""
     found = blocks(parameters)
     if not 0 < count <= len(found):
-        raise SchemeError(f"the model has {len(found)} blocks before its head, not {count}")
-    wanted = set(found[-count:]) | {p.block for p in head(parameters)}
-    return [p for p in parameters if p.block in wanted]
+        raise SchemeError(
+            f"the model has {len(found)} blocks before its head, so there is no last-{count}"
+        )
+    order = list(dict.fromkeys(p.block for p in parameters))
+    behind = set(order[order.index(found[-count]) :]) | {p.block for p in head(parameters)}
+    return [p for p in parameters if p.block in behind]
 
 
 def sparse(
@@ -93,16 +97,11 @@ def sparse(
     """
     top = head(parameters)
     last = max(p.layer for p in top)
-    rules = [Rule(escape(p.name)) for p in top]
+    rules = [Rule(exactly(p.name)) for p in top]
     for p in parameters:
         if p.kind.endswith("bias") and last - bias_layers <= p.layer < last:
-            rules.append(Rule(escape(p.name)))
+            rules.append(Rule(exactly(p.name)))
         if p.kind == "weight" and weights.get(p.layer):
             fraction = weights[p.layer]
-            rules.append(Rule(escape(p.name), None if fraction == 1 else fraction))
+            rules.append(Rule(exactly(p.name), None if fraction == 1 else fraction))
     return Scheme(rules, name=name)
-
-
-def escape(name: str) -> str:
-    """A glob that matches just this name."""
-    return re.sub(r"([*?[])", r"[\1]", name)

@@ -30,6 +30,8 @@ class Rule:
     channels: float | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.params, str):
+            raise SchemeError(f"a rule names parameters with a glob, not with {self.params!r}")
         given = self.channels
         if isinstance(given, (list, tuple, range)):
             if not given or not all(type(c) is int for c in given):
@@ -45,7 +47,7 @@ class Rule:
         if not parameter.channels:
             raise SchemeError(
                 f"{parameter.name} cannot train by channels",
-                why=f"it is a {parameter.kind}; only weights of layers have input channels",
+                why="only weights that a layer uses as they are have input channels",
                 try_=f"a rule for {parameter.name} without channels",
             )
         if isinstance(self.channels, tuple):
@@ -77,16 +79,21 @@ class Scheme:
     origin: str = ""  # where it comes from, in words
 
     def __init__(self, rules: Iterable[Rule], name: str = "", origin: str = "") -> None:
-        object.__setattr__(self, "rules", tuple(rules))
+        given = tuple(rules) if isinstance(rules, Iterable) else (rules,)
+        if not given or not all(isinstance(rule, Rule) for rule in given):
+            raise SchemeError(
+                "a scheme is a list of one or more rules",
+                why=f"got {rules!r}",
+                try_='Scheme([Rule("classifier.*")])',
+            )
+        object.__setattr__(self, "rules", given)
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "origin", origin)
-        if not self.rules:
-            raise SchemeError("a scheme without rules trains nothing", try_='Rule("classifier.*")')
 
     @classmethod
     def of(cls, names: Iterable[str], name: str = "") -> Scheme:
         """The scheme that trains just these parameters, whole."""
-        return cls([Rule(re.sub(r"([*?[])", r"[\1]", n)) for n in names], name=name)
+        return cls([Rule(exactly(n)) for n in names], name=name)
 
     def resolve(self, parameters: Sequence[Parameter]) -> Chosen:
         """What trains of a model with these parameters, in the model's order."""
@@ -142,6 +149,11 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+def exactly(name: str) -> str:
+    """A glob that matches just this name."""
+    return re.sub(r"([*?[])", r"[\1]", name)
+
+
 def read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -170,4 +182,6 @@ def _rule(entry: Any) -> Rule:
 def near(pattern: str, names: list[str]) -> list[str]:
     """Parameters the writer of a pattern may have meant."""
     found = difflib.get_close_matches(pattern, names, n=4, cutoff=0.3)
-    return [f"did you mean {name}?" for name in found] or [f"names look like {names[0]}"]
+    return [f"did you mean {name}?" for name in found] or [
+        f"names look like {n}" for n in names[:1]
+    ]
