@@ -200,15 +200,15 @@ def applied(advice: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 CASES: dict[str, tuple[dict[str, Any], float]] = {
-    "everything": ({}, 0.6),
+    "everything": ({}, 0.5),
     "everything, tight": ({}, 0.35),
-    "adam": ({"optimizer": torch.optim.Adam}, 0.7),
+    "adam": ({"optimizer": torch.optim.Adam}, 0.6),
     "adam, tight": ({"optimizer": torch.optim.Adam}, 0.4),
     "adam on the head's half": (
         {"optimizer": torch.optim.Adam, "update": Scheme([Rule("head.weight", 0.5), Rule("n*")])},
-        0.7,
+        0.6,
     ),
-    "collecting gradients": ({"accumulate": True}, 0.6),
+    "collecting gradients": ({"accumulate": True}, 0.55),
     "blocks": ({"update": "last-2"}, 0.7),
 }
 
@@ -229,7 +229,7 @@ def test_what_a_refusal_advises_fits_and_needs_what_it_says(case: str) -> None:
 
 def test_if_nothing_fits_the_least_is_told() -> None:
     (line,) = refusal(1000)["try"]
-    match = re.fullmatch(r"nothing fits; the least is ([\d.,]+ (?:B|KiB)), (.+)", line)
+    match = re.fullmatch(r"nothing of this fits; the least is ([\d.,]+ (?:B|KiB)), (.+)", line)
     assert match
     assert kib(compiled(**applied(match[2], {})).memory["ram"]) == match[1]
     assert kib(compiled(update="last").memory["ram"]) == match[1]

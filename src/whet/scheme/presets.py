@@ -66,9 +66,9 @@ def head(parameters: Sequence[Parameter]) -> list[Parameter]:
 
 
 def blocks(parameters: Sequence[Parameter]) -> list[str]:
-    """Paths of the blocks before the head, in order: those that hold a layer."""
+    """Paths of the blocks before the head, in order: those with more than norms and biases."""
     own = {p.block for p in head(parameters)}
-    layered = [p.block for p in parameters if p.kind == "weight"]
+    layered = [p.block for p in parameters if p.kind in ("weight", "other")]
     return list(dict.fromkeys(block for block in layered if block not in own))
 
 
