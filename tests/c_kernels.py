@@ -30,7 +30,16 @@ from whet.ir import Arg, Array, Call, Node, Struct, Value, Workspace
 
 KERNELS = Path(whet.__file__).parent / "kernels"
 SOURCES = sorted((KERNELS / "ref").glob("*.c"))
-HEADERS = sorted(KERNELS.glob("*.h"))
+HEADERS = sorted([*KERNELS.glob("*.h"), *KERNELS.glob("*/*.h")])
+ISAS = {"ref": ("ref",), "vec": ("vec", "ref")}
+
+
+def sources(isa: str) -> list[Path]:
+    """The file of every kernel, from the first folder that has it."""
+    folders = [KERNELS / part for part in ISAS[isa]]
+    return [next(f / p.name for f in folders if (f / p.name).exists()) for p in SOURCES]
+
+
 WARNINGS = (
     "-std=c11 -Wall -Wextra -Werror -pedantic -Wshadow -Wconversion -Wdouble-promotion -Wvla "
     "-Wstrict-prototypes -Wmissing-prototypes"
@@ -40,8 +49,9 @@ SANITIZE = "-g -fsanitize=address,undefined -fno-sanitize-recover=all".split()
 GUARD = 64  # bytes on either side of an array
 
 
-def compile_kernels(compiler: str, *flags: str) -> None:
-    command = [compiler, *WARNINGS, f"-I{KERNELS}", *flags, *map(str, SOURCES)]
+def compile_kernels(compiler: str, isa: str, *flags: str) -> None:
+    folders = [f"-I{KERNELS}", *(f"-I{KERNELS / part}" for part in ISAS[isa])]
+    command = [compiler, *WARNINGS, *folders, *flags, *map(str, sources(isa))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -67,11 +77,12 @@ def sanitized_environment() -> dict[str, str]:
 
 
 @functools.cache
-def library() -> ctypes.CDLL:
+def library(isa: str = "ref") -> ctypes.CDLL:
     """Every kernel, built once per version of the sources and shared between processes."""
     flags = ["-O0", *SANITIZE] if sanitized() else ["-O2"]
-    digest = hashlib.sha256(" ".join([*WARNINGS, *flags]).encode())
-    for path in (*HEADERS, *SOURCES):
+    flags += ["-march=native"] if isa == "vec" else []
+    digest = hashlib.sha256(" ".join([isa, *WARNINGS, *flags]).encode())
+    for path in (*HEADERS, *sources(isa)):
         digest.update(path.read_bytes())
     folder = Path(tempfile.gettempdir()) / f"whet-kernels-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -80,7 +91,7 @@ def library() -> ctypes.CDLL:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one worker builds, the others wait for it
         if not built.exists():
             new = built.with_suffix(".new")
-            compile_kernels("gcc", *flags, "-fPIC", "-shared", "-o", str(new), "-lm")
+            compile_kernels("gcc", isa, *flags, "-fPIC", "-shared", "-o", str(new), "-lm")
             os.replace(new, built)
     return ctypes.CDLL(str(built))
 
@@ -174,7 +185,10 @@ class Buffer:
 
 
 def execute(
-    node: Node, arrays: Sequence[Array], share: Sequence[tuple[int, int]] = ()
+    node: Node,
+    arrays: Sequence[Array],
+    share: Sequence[tuple[int, int]] = (),
+    isa: str = "ref",
 ) -> tuple[Array, ...]:
     """The results of the node's kernel. Pairs (output, operand) in `share` use the same bytes."""
     call = node.op.call(node)
@@ -199,7 +213,7 @@ def execute(
         _convert(param, arg, where, keep)
         for param, arg in zip(prototypes()[call.kernel], call.args, strict=True)
     ]
-    kernel = getattr(library(), call.kernel)
+    kernel = getattr(library(isa), call.kernel)
     kernel.restype = None
     kernel(*args)
     for buffer in where.values():

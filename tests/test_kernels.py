@@ -48,23 +48,24 @@ def sharings(node: Node) -> list[tuple[tuple[int, int], ...]]:
     return [*alone, *(t for t in together if len(t) > 1)]
 
 
-def check(sample: Sample) -> None:
+def check(sample: Sample, isa: str) -> None:
     for node, arrays in sample.nodes():
-        given = c_kernels.execute(node, arrays)
+        given = c_kernels.execute(node, arrays, isa=isa)
         exact = np.float32 if node.op.name in EXACT else np.float64
         for got, right in zip(given, reference(node, arrays, exact), strict=True):
             assert_close(node, got, right)
         for share in sharings(node):
-            again = c_kernels.execute(node, arrays, share)
+            again = c_kernels.execute(node, arrays, share, isa)
             for got, right in zip(again, given, strict=True):
                 np.testing.assert_array_equal(
                     got, right, err_msg=f"{node.op.name} in place {share}"
                 )
 
 
+@pytest.mark.parametrize("isa", c_kernels.ISAS)
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
-def test_kernel_computes_its_operator(sample: Sample) -> None:
-    check(sample)
+def test_kernel_computes_its_operator(sample: Sample, isa: str) -> None:
+    check(sample, isa)
 
 
 def test_every_operator_has_a_sample() -> None:
@@ -88,7 +89,8 @@ def test_sources_keep_to_the_rules() -> None:
         text = path.read_text()
         assert text.startswith("/* SPDX-License-Identifier: Apache-2.0 */\n"), path
         assert max(map(len, text.splitlines())) <= 100, path
-        allowed = {"math.h", "stddef.h", "stdint.h", "string.h", "whet_inline.h", "whet_kernels.h"}
+        allowed = {"math.h", "stddef.h", "stdint.h", "string.h"}
+        allowed |= {f"whet_{name}.h" for name in ("inline", "kernels", "lanes", "matmul")}
         assert set(re.findall(r'#include [<"](\S+)[>"]', text)) <= allowed, path
         kernels = re.findall(r"^\w+ whet_\w+\(", text, re.M)
         comments = re.findall(rf"^/\* (?:The same |{full})", text, re.M | re.S)
@@ -96,13 +98,17 @@ def test_sources_keep_to_the_rules() -> None:
 
 
 def test_kernels_compile_without_warnings() -> None:
-    c_kernels.library()  # gcc builds it, and any warning is an error
-    c_kernels.compile_kernels("clang", "-fsyntax-only")
+    for isa in c_kernels.ISAS:
+        c_kernels.library(isa)  # gcc builds it, and any warning is an error
+        c_kernels.compile_kernels("clang", isa, "-fsyntax-only")
 
 
 def test_samples_pass_under_the_sanitizers() -> None:
     """In another process, because the address sanitizer must be there from its start."""
-    program = "import test_kernels as t; [t.check(s) for s in t.SAMPLES if not s.long]"
+    program = (
+        "import test_kernels as t; "
+        "[t.check(s, isa) for s in t.SAMPLES if not s.long for isa in t.c_kernels.ISAS]"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=Path(__file__).parent,

@@ -37,6 +37,7 @@ def compile(
     rematerialize: bool = False,
     accumulate: bool = False,
     clip_norm: float | None = None,
+    portable: bool = False,
     without: Collection[str] = (),
     name: str = "net",
 ) -> Program:
@@ -52,9 +53,10 @@ def compile(
     `target` is an example of what the loss compares with, needed only for losses whet does not
     know. `accumulate` adds the entry points `gradients` and `apply`; `clip_norm` limits the norm
     of all gradients. `without` names passes to leave out, to see what each is good for.
+    `portable` takes kernels in plain C11 only; others use the vector extensions of gcc and clang.
     """
     recompute = Recompute() if rematerialize else None
-    options = Options(check_name(name), accumulate, check_switches(without), recompute)
+    options = Options(check_name(name), accumulate, check_switches(without), recompute, portable)
     budget = None if ram is None else parse_bytes(ram)
     source = Source(model, loss, optimizer, inputs, target, clip_norm)
     imported = source.imported()

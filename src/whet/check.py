@@ -72,7 +72,8 @@ def with_gradients(program: Program) -> Program:
     source: Source = program.source
     model, loss, optimizer = copies(source)
     imported = import_model(model, source.inputs, loss, optimizer, source.target, source.clip_norm)
-    options = Options(program.name, True, program.without, program.recompute)
+    portable = program.isa == ("ref",)
+    options = Options(program.name, True, program.without, program.recompute, portable)
     assert program.scheme is not None
     return assemble(imported, program.scheme, options)
 

@@ -25,6 +25,7 @@ class Options:
     accumulate: bool = False
     without: frozenset[str] = frozenset()
     recompute: Recompute | None = None
+    portable: bool = False  # kernels in plain C only
 
 
 def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None) -> Program:
@@ -63,6 +64,7 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         wholes={p.whole: model.training.graph.data[p.whole] for p in parts.values()},
         source=source,
         without=options.without,
+        isa=("ref",) if options.portable else ("vec", "ref"),
         recompute=options.recompute,
     )
 

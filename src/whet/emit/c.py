@@ -588,7 +588,10 @@ def main_for_many(prefix: str, signature: Signature) -> str:
     )
 
 
-def makefile(prefix: str, template: str, kernels: Sequence[str]) -> str:
+def makefile(prefix: str, template: str, kernels: Sequence[str], flags: Sequence[str]) -> str:
     listed = " ".join(f"kernels/{name}.c" for name in kernels)
     wrapped = " \\\n    ".join(textwrap.wrap(listed, WIDTH - 12))
-    return template.replace("@name@", prefix).replace("@kernels@", wrapped)
+    words = {"@name@": prefix, "@kernels@": wrapped, "@flags@": " ".join(flags)}
+    for word, text in words.items():
+        template = template.replace(word, text)
+    return template

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BuildError, WhetError
+from ..errors import BuildError, InternalError, WhetError
 from ..ir import Array, Graph, Type
 from ..ops.random import RngNext
 from ..passes import Part, Recompute
@@ -40,6 +40,23 @@ class TensorInfo:
         return tuple(sizes)
 
 
+# How kernels of a folder are compiled. A fused multiply-add would make the portable ones give other
+# bits on other machines; those for vectors are written for it.
+FLAGS = {
+    "ref": ("-O3", "-ffp-contract=off"),
+    "vec": ("-O3", "-march=native", "-ffp-contract=fast"),
+}
+
+
+def kernel_file(isa: Sequence[str], name: str) -> str:
+    """The text of a kernel file from the first folder that has it; shared headers lie above."""
+    root = resources.files("whet") / "kernels"
+    for folder in (*(root / part for part in isa), root):
+        if (folder / name).is_file():
+            return (folder / name).read_text()
+    raise InternalError(f"there is no kernel file {name} for {', '.join(isa)}")
+
+
 @dataclass(frozen=True, eq=False)
 class Program:
     """A compiled model. Making one touches no disk; `write`, `load` and `check` do."""
@@ -57,6 +74,7 @@ class Program:
     wholes: Mapping[str, Array] = field(default_factory=dict)  # those parameters, as stored
     source: Any = None
     without: frozenset[str] = frozenset()  # passes that were left out
+    isa: tuple[str, ...] = ("vec", "ref")  # folders of kernels, the first that has one wins
     recompute: Recompute | None = None  # what may be computed twice
 
     @functools.cached_property
@@ -106,6 +124,7 @@ class Program:
     def files(self) -> dict[str, bytes]:
         """The whole output folder by relative path. The same program gives the same bytes."""
         kernels = resources.files("whet") / "kernels"
+        find = functools.partial(kernel_file, self.isa)
         used = c.used_kernels(self.plans.values())
         weights, blob = c.weights_c(self.name, self.storage)
         files = {
@@ -114,13 +133,15 @@ class Program:
             "weights.h": c.weights_h(self.name, self.storage),
             "weights.c": weights,
             "main.c": c.main_c(self.name, (kernels / "main" / "host.c").read_text(), self.plans),
-            "Makefile": c.makefile(self.name, (kernels / "main" / "host.mk").read_text(), used),
+            "Makefile": c.makefile(
+                self.name, (kernels / "main" / "host.mk").read_text(), used, FLAGS[self.isa[0]]
+            ),
             "report.txt": self.report() + "\n",
         }
-        for header in ("whet_kernels.h", "whet_inline.h"):
-            files[f"kernels/{header}"] = (kernels / header).read_text()
+        for header in ("whet_kernels.h", "whet_inline.h", "whet_lanes.h", "whet_matmul.h"):
+            files[f"kernels/{header}"] = find(header)
         for source in used:
-            files[f"kernels/{source}.c"] = (kernels / "ref" / f"{source}.c").read_text()
+            files[f"kernels/{source}.c"] = find(f"{source}.c")
         encoded = {name: text.encode() for name, text in files.items()}
         return encoded if blob is None else encoded | {"weights.bin": blob}
 

@@ -10,7 +10,7 @@ from .conv import Conv2dDw, conv_struct
 from .linear import LinearDw, rows
 from .update import Adam, Sgd, SgdMomentum
 
-BLOCK = 2048  # floats of gradient that exist at a time, if a row is not longer
+BLOCK = 2048  # floats of gradient that exist at a time, or a sixteenth of it if that is more
 
 
 class FusedUpdate(Op):
@@ -76,8 +76,9 @@ class FusedUpdate(Op):
 
 
 def block_rows(w: Type) -> int:
-    """Rows of the gradient that are made at a time."""
-    return max(1, min(w.shape[0], BLOCK * w.shape[0] // w.elements))
+    """Rows of the gradient that are made at a time: few, but enough to be made fast."""
+    row = w.elements // w.shape[0]
+    return max(1, min(w.shape[0], max(BLOCK // row, w.shape[0] // 16)))
 
 
 def as_pixels(t: Type) -> Type:

@@ -15,11 +15,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..emit.program import Program
+from ..emit.program import FLAGS, Program
 from ..errors import BuildError
 
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic")
-FAST = ("-O3", "-march=native", "-ffp-contract=off")
+
+
+def fast(program: Program) -> tuple[str, ...]:
+    """Flags for this machine."""
+    return (*FLAGS[program.isa[0]], "-march=native")
 
 
 def find_compiler() -> list[str]:
@@ -74,8 +78,9 @@ def run(command: Sequence[str], cwd: Path) -> None:
         )
 
 
-def library(program: Program, flags: Sequence[str]) -> Path:
+def library(program: Program, flags: Sequence[str] | None) -> Path:
     """The program's shared library, built once and kept for as long as the program lives."""
+    flags = fast(program) if flags is None else flags
     built = _built.setdefault(program, {})
     if tuple(flags) not in built:
         folder = tempfile.TemporaryDirectory(prefix="whet-")
@@ -89,8 +94,9 @@ _built: weakref.WeakKeyDictionary[
 ] = weakref.WeakKeyDictionary()
 
 
-def build(program: Program, folder: Path, flags: Sequence[str] = FAST) -> Path:
+def build(program: Program, folder: Path, flags: Sequence[str] | None = None) -> Path:
     """Write the program to `folder` and build a shared library there."""
+    flags = fast(program) if flags is None else flags
     program.write(folder)
     compiler = [*find_compiler(), *STRICT, *flags, "-fPIC", "-Ikernels", "-I."]
     kernels = sorted((folder / "kernels").glob("*.c"))

@@ -13,7 +13,7 @@ from ..emit.c import STATUSES, Signature
 from ..emit.program import Program, TensorInfo
 from ..errors import CheckpointError, DataError, InternalError, NotFinite
 from ..ir import Array, DType, Graph, Role, Type
-from .build import FAST, library
+from .build import library
 
 C_TYPES: dict[DType, Any] = {
     DType.F32: ctypes.c_float,
@@ -26,7 +26,7 @@ STATUS = [name for name, _ in STATUSES]
 class Trainer:
     """One network in memory: its own parameters, optimizer state and arena."""
 
-    def __init__(self, program: Program, flags: Sequence[str] = FAST) -> None:
+    def __init__(self, program: Program, flags: Sequence[str] | None = None) -> None:
         self.program = program
         self._library = ctypes.CDLL(str(library(program, flags)))
         self._net = self._allocate()

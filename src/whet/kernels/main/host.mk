@@ -2,7 +2,7 @@
 # make lib     build lib@name@.so with the functions of model.h
 # make size    show the sections: data + bss is the RAM that report.txt promises, to the byte
 CC ?= cc
-CFLAGS ?= -O3 -ffp-contract=off
+CFLAGS ?= @flags@
 WARN = -std=c11 -Wall -Wextra -Werror -pedantic
 SOURCES = model.c weights.c @kernels@
 OTHERS = Makefile $(wildcard *.h kernels/*.h weights.bin)
