@@ -13,7 +13,7 @@ from whet.models import mcunet_5fps, resnet18
 
 
 def small_mcunet() -> tuple[nn.Module, torch.Tensor]:
-    return mcunet_5fps(10).train(), torch.randn(4, 3, 64, 64)
+    return mcunet_5fps(10, folded=True).eval(), torch.randn(2, 3, 64, 64)
 
 
 def small_resnet() -> tuple[nn.Module, torch.Tensor]:
