@@ -345,7 +345,8 @@ def test_the_folder_holds_what_is_needed_and_nothing_else(
     kernels = {"check", "checkpoint", "cross_entropy", "linear", "sgd", "sum", "tanh"}
     assert set(program.files) == {
         "model.h", "model.c", "weights.h", "weights.c", "main.c", "Makefile", "report.txt",
-        "kernels/whet_kernels.h", "kernels/whet_inline.h", *(f"kernels/{k}.c" for k in kernels),
+        *(f"kernels/whet_{h}.h" for h in ("kernels", "inline", "lanes", "matmul")),
+        *(f"kernels/{k}.c" for k in kernels),
     }  # fmt: skip
     folder = program.write(tmp_path / "new" / "folder")
     written = {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}

@@ -15,9 +15,9 @@ from .ops.update import Sgd
 from .passes import Recompute
 from .pipeline import Options, assemble
 from .report import kib
-from .report.program import live_at_peak
+from .report.program import lifetime, live_at_peak
 from .scheme import Chosen, Rule, Scheme, blocks, parameters_of, preset
-from .text import print_node
+from .text import summary
 from .training import Rule as UpdateRule
 
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -59,21 +59,18 @@ def over_budget(
     live = live_at_peak(plan)
     rest = sum(b.bytes for b in live[3:])
     why = [", ".join(f"{kib(memory[key])} {word}" for key, word in parts.items() if memory[key])]
-    why += [
-        f"{kib(b.bytes):>10}  %{b.values[0].name}, alive for {b.last - b.first + 1} calls"
-        for b in live[:3]
-    ]
+    why += [f"{kib(b.bytes):>10}  %{b.values[0].name}, {lifetime(b)}" for b in live[:3]]
     why += [f"{kib(rest):>10}  in {len(live) - 3} others"] if rest else []
     found = {need: what for what, need in alternatives(model, scheme, options, ram)}
     fitting = sorted((need for need in found if need <= ram), reverse=True)[:SHOWN]
     tries = [f"{kib(need):>10}  {found[need]}" for need in fitting]
     if not tries:
         least = min(found)
-        tries = [f"nothing of this fits; the least is {kib(least)}, {found[least]}"]
+        tries = [f"none of this fits; the least is {kib(least)}, {found[least]}"]
     return BudgetError(
         f"{kib(memory['ram'])} of RAM exceed the budget of {kib(ram)} by "
         f"{kib(memory['ram'] - ram)}",
-        at=(f"{print_node(node)}"[:160], f"{entry}, {node.loc}"),
+        at=(summary(node), f"{entry}, {node.loc}"),
         why=why,
         try_=tries,
     )

@@ -48,6 +48,14 @@ def print_node(node: Node) -> str:
     return f"{outs} = {node.op.name}{ins}{print_attrs(node.attrs)} : {types}"
 
 
+def summary(node: Node) -> str:
+    """The node for readers: as it is printed, but a stream by the layers it runs."""
+    if not (modules := getattr(node.attrs, "modules", ())):
+        return print_node(node)
+    types = ", ".join(str(v.type) for v in node.outs)
+    return f"{node.out} = {node.op.name} {node.ins[0]} through {', '.join(modules)} : {types}"
+
+
 def print_leaf(leaf: Value, data: Array | None) -> str:
     line = f"{leaf} : {leaf.type} {leaf.role.value}"
     if leaf.role is Role.CONST and data is not None and data.size <= INLINE:

@@ -60,13 +60,15 @@ def compile_command(
     loss: LossOpt = LossName.cross_entropy,
     optimizer: OptimizerOpt = OptimizerName.sgd,
     lr: LrOpt = 0.01,
-    momentum: MomentumOpt = 0.9,
+    momentum: MomentumOpt = 0.0,
     weight_decay: DecayOpt = 0.0,
     clip_norm: ClipOpt = None,
     train: TrainOpt = False,
     update: UpdateOpt = None,
     ram: RamOpt = None,
     rematerialize: RematOpt = False,
+    without: WithoutOpt = None,
+    portable: Annotated[bool, typer.Option("--portable", help="kernels in plain C11 only")] = False,
     accumulate: Annotated[bool, typer.Option(help="add `gradients` and `apply`")] = False,
     name: NameOpt = "net",
 ) -> None:
@@ -74,7 +76,13 @@ def compile_command(
     start = time.perf_counter()
     recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
     program = recipe.compile(
-        update=update, ram=ram, rematerialize=rematerialize, accumulate=accumulate, name=name
+        update=update,
+        ram=ram,
+        rematerialize=rematerialize,
+        without=without or (),
+        portable=portable,
+        accumulate=accumulate,
+        name=name,
     )
     folder = program.write(output)
     say(program.report())
@@ -91,7 +99,7 @@ def check_command(
     loss: LossOpt = LossName.cross_entropy,
     optimizer: OptimizerOpt = OptimizerName.sgd,
     lr: LrOpt = 0.01,
-    momentum: MomentumOpt = 0.9,
+    momentum: MomentumOpt = 0.0,
     weight_decay: DecayOpt = 0.0,
     clip_norm: ClipOpt = None,
     train: TrainOpt = False,
@@ -115,7 +123,7 @@ def plan_command(
     input: InputOpt,
     loss: LossOpt = LossName.cross_entropy,
     optimizer: OptimizerOpt = OptimizerName.sgd,
-    momentum: MomentumOpt = 0.9,
+    momentum: MomentumOpt = 0.0,
     train: TrainOpt = False,
     update: UpdateOpt = None,
     ram: RamOpt = None,
@@ -140,6 +148,7 @@ def plan_command(
         say(program.report())
         say()
         say(layer_table(program))
+        say()
     title = f"{model}, {scheme_of(program)}"
     if picture is not None:
         draw(picture, arena_svg(program.plans["train_step"], title), as_json)
@@ -152,12 +161,14 @@ def scheme_of(program: Program) -> str:
 
 
 def draw(path: Path, svg: str, quiet: bool) -> None:
+    if path.suffix != ".svg":
+        raise BuildError(f"{path} is no .svg", try_=str(path.with_suffix(".svg")))
     try:
         path.write_text(svg)
     except OSError as error:
         raise BuildError(f"cannot write {path}", why=str(error.strerror)) from error
     if not quiet:
-        say(f"\ndrew {path}")
+        say(f"drew {path}")
 
 
 @app.command("compare")

@@ -33,7 +33,7 @@ class Recipe:
     loss: LossName = LossName.cross_entropy
     optimizer: OptimizerName = OptimizerName.sgd
     lr: float = 0.01
-    momentum: float = 0.9
+    momentum: float = 0.0
     weight_decay: float = 0.0
     clip_norm: float | None = None
     train: bool = False

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import InternalError
 from ..ir import Arg, Array, Call, DType, Graph, Node, Role, Struct, Type, Value, Workspace
 from ..plan import Buffer, Plan
-from ..text import print_node
+from ..text import summary
 
 WIDTH = 100
 INLINE_WEIGHTS = 1 << 20  # bytes; more than this goes to weights.bin
@@ -59,8 +59,8 @@ def call_text(function: str, args: Sequence[str], indent: str = "    ") -> list[
     line = f"{indent}{function}({', '.join(args)});"
     if len(line) <= WIDTH:
         return [line]
-    body = textwrap.wrap(
-        ", ".join(a.replace(" ", "\0") for a in args),
+    body = textwrap.wrap(  # between arguments, or between the elements of one that is an array
+        ", ".join(a.replace(" ", "\0").replace(",\0", ", ") for a in args),
         WIDTH - len(indent) - len(function) - 3,
         break_long_words=False,
         break_on_hyphens=False,
@@ -234,7 +234,7 @@ class EntryWriter:
             lines += self.late_checks(node)
             call = node.op.call(node)
             if call is not None:
-                lines += ["", *comment(print_node(node))]
+                lines += ["", *comment(summary(node))]
                 lines += call_text(call.kernel, [self.argument(a, node) for a in call.args])
             for value in losses.intersection(node.outs):
                 lines += ["", *self.loss_guard(value)]

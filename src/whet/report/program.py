@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..ir import Call
-from ..text import print_node
+from ..text import summary
 from .kept import kept_buffers
 
 if TYPE_CHECKING:
@@ -103,6 +103,11 @@ def entry_line(name: str, plan: Plan) -> str:
     )
 
 
+def lifetime(b: Buffer) -> str:
+    calls = b.last - b.first + 1
+    return f"alive for {calls} call{'s' if calls > 1 else ''}"
+
+
 def peak_lines(entry: str, plan: Plan) -> list[str]:
     """Where the arena is fullest, and the largest buffers alive there."""
     nodes = plan.graph.nodes
@@ -111,9 +116,8 @@ def peak_lines(entry: str, plan: Plan) -> list[str]:
     node = nodes[min(plan.peak, len(nodes) - 1)]
     live = live_at_peak(plan)
     rest = sum(b.bytes for b in live[5:])
-    lines = [f"  peak of {entry}, call {plan.peak + 1} of {len(nodes)}", f"    {print_node(node)}"]
-    lines += [
-        f"    {kib(b.bytes):>12}  %{b.values[0].name}  alive for {b.last - b.first + 1} calls"
-        for b in live[:5]
-    ]
+    calls = [n.op.call(n) is not None for n in nodes]
+    at = f"call {sum(calls[: plan.peak + 1])} of {sum(calls)}"
+    lines = [f"  peak of {entry}, {at}", f"    {summary(node)}"]
+    lines += [f"    {kib(b.bytes):>12}  %{b.values[0].name}  {lifetime(b)}" for b in live[:5]]
     return lines + ([f"    {kib(rest):>12}  in {len(live) - 5} others"] if rest else [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -51,9 +52,11 @@ def _part(part: str, name: str, parameters: Sequence[Parameter]) -> list[Paramet
         return [p for p in parameters if p.kind.startswith("norm")]
     if match := re.fullmatch(r"last-(\d+)", part):
         return last_blocks(parameters, int(match[1]))
+    known = ["full", "last", "bias+last", "norm+last", "last-3", *published()]
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     raise SchemeError(
         f"there is no scheme {name!r}",
-        try_=(PARTS, "a file such as sparse.toml", ", ".join(published()) or "nothing published"),
+        try_=(*(f"did you mean {n}?" for n in close), PARTS, "a file such as sparse.toml"),
     )
 
 

@@ -105,6 +105,7 @@ class Scheme:
                 raise SchemeError(
                     f"the rule {rule.params!r} matches no parameter",
                     at=self.name,
+                    why=self.origin,
                     try_=near(rule.params, list(by_name)),
                 )
             for name in names:

@@ -19,7 +19,7 @@ size: @name@.o
 	size $<
 
 @name@.o: main.c $(SOURCES) $(OTHERS)
-	$(CC) $(CFLAGS) $(WARN) -I. -Ikernels -nostdlib -r $(filter %.c,$^) -o $@
+	$(CC) $(CFLAGS) $(WARN) -I. -Ikernels -fno-pie -nostdlib -r $(filter %.c,$^) -o $@
 
 clean:
 	rm -f @name@ @name@.o lib@name@.so
