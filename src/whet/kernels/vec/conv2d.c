@@ -21,16 +21,18 @@ static int32_t is_narrow(const whet_conv2d_t *d) {
 static void windows(float *a, const float *x, int32_t first, int32_t pixels,
                     const whet_conv2d_t *d) {
     const int32_t row = d->kw * d->c, size = d->kh * row;
+    const int32_t together = d->dw == 1 ? d->kw : 1; /* taps of a row that lie side by side */
     memset(a, 0, (size_t)(pixels * size) * sizeof *a);
     for (int32_t i = first; i < first + pixels; i++, a += size) {
         const whet_span_t rows = whet_span(i / d->q % d->p, d->h, d->kh, d->sh, d->ph, d->dh);
         const whet_span_t cols = whet_span(i % d->q, d->w, d->kw, d->sw, d->pw, d->dw);
         const float *image = x + i / (d->p * d->q) * d->h * d->w * d->c;
         for (int32_t r = 0; r < rows.taps; r++)
-            for (int32_t s = 0; s < cols.taps; s++) {
+            for (int32_t s = 0; s < cols.taps; s += together) {
                 const int32_t at = (rows.first + r * rows.step) * d->w + cols.first + s * cols.step;
                 float *to = a + (rows.cut + r) * row + (cols.cut + s) * d->c;
-                for (int32_t c = 0; c < d->c; c++) to[c] = image[at * d->c + c];
+                const int32_t n = d->c * whet_min(together, cols.taps);
+                for (int32_t c = 0; c < n; c++) to[c] = image[at * d->c + c];
             }
     }
 }

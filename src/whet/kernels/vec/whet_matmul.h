@@ -7,6 +7,8 @@
 typedef float whet_vec_t __attribute__((vector_size(4 * WHET_LANES)));
 /* The same anywhere in memory. */
 typedef float whet_vec_u __attribute__((vector_size(4 * WHET_LANES), aligned(4), may_alias));
+typedef float whet_quad_t __attribute__((vector_size(16)));
+typedef float whet_quad_u __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float whet_half_t __attribute__((vector_size(2 * WHET_LANES)));
 typedef float whet_half_u __attribute__((vector_size(2 * WHET_LANES), aligned(4), may_alias));
 
@@ -162,14 +164,37 @@ static inline void whet_matmul(float *y, int32_t ldy, const float *a, int32_t am
     }
 }
 
+/* Four elements of a and b, numbered through; gcc has had the builtin of clang since version 12. */
+#if defined(__clang__) || __GNUC__ >= 12
+#define WHET_SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+typedef int32_t whet_order_t __attribute__((vector_size(16)));
+#define WHET_SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (whet_order_t){i, j, k, l})
+#endif
+
+/* to[4,4] = the transpose of from[4,4]. */
+static inline void whet_transpose4(float *to, int32_t ldto, const float *from, int32_t ldfrom) {
+    const whet_quad_t a = *(const whet_quad_u *)from, b = *(const whet_quad_u *)(from + ldfrom);
+    const whet_quad_t c = *(const whet_quad_u *)(from + 2 * ldfrom);
+    const whet_quad_t d = *(const whet_quad_u *)(from + 3 * ldfrom);
+    const whet_quad_t ab0 = WHET_SHUFFLE(a, b, 0, 4, 1, 5);
+    const whet_quad_t ab2 = WHET_SHUFFLE(a, b, 2, 6, 3, 7);
+    const whet_quad_t cd0 = WHET_SHUFFLE(c, d, 0, 4, 1, 5);
+    const whet_quad_t cd2 = WHET_SHUFFLE(c, d, 2, 6, 3, 7);
+    *(whet_quad_u *)to = WHET_SHUFFLE(ab0, cd0, 0, 1, 4, 5);
+    *(whet_quad_u *)(to + ldto) = WHET_SHUFFLE(ab0, cd0, 2, 3, 6, 7);
+    *(whet_quad_u *)(to + 2 * ldto) = WHET_SHUFFLE(ab2, cd2, 0, 1, 4, 5);
+    *(whet_quad_u *)(to + 3 * ldto) = WHET_SHUFFLE(ab2, cd2, 2, 3, 6, 7);
+}
+
 /* panel[k,n] = the transpose of b[n,k], whose rows are `ldb` apart. */
 static inline void whet_pack(float *panel, const float *b, int32_t ldb, int32_t n, int32_t k) {
-    int32_t l = 0;
-    for (; l + 4 <= k && n == WHET_TILE; l += 4)
-        for (int32_t j = 0; j < WHET_TILE; j++)
-            for (int32_t q = 0; q < 4; q++) panel[(l + q) * WHET_TILE + j] = b[j * ldb + l + q];
-    for (; l < k; l++)
-        for (int32_t j = 0; j < n; j++) panel[l * n + j] = b[j * ldb + l];
+    const int32_t rows = n / 4 * 4, columns = k / 4 * 4;
+    for (int32_t j = 0; j < rows; j += 4)
+        for (int32_t l = 0; l < columns; l += 4)
+            whet_transpose4(panel + l * n + j, n, b + j * ldb + l, ldb);
+    for (int32_t l = 0; l < k; l++)
+        for (int32_t j = l < columns ? rows : 0; j < n; j++) panel[l * n + j] = b[j * ldb + l];
 }
 
 /* y[m,n] += a[m,k] b[n,k]', rows of b `k` apart. Many rows pay for transposing b piece by piece. */
