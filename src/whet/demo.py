@@ -181,7 +181,7 @@ def main() -> None:
 
     say(f"\nThe program is in [bold]{OUT}[/bold]. What to look at next:")
     say(f"  {OUT}/model.c    the training step, one call per line")
-    say(f"  {OUT}/Makefile   builds it with any C compiler; no Python needed")
+    say(f"  {OUT}/Makefile   builds it with gcc or clang; no Python needed")
     say("  docs/design         why it looks the way it does")
 
 
