@@ -37,7 +37,8 @@ ISAS = {"ref": ("ref",), "vec": ("vec", "ref")}
 def sources(isa: str) -> list[Path]:
     """The file of every kernel, from the first folder that has it."""
     folders = [KERNELS / part for part in ISAS[isa]]
-    return [next(f / p.name for f in folders if (f / p.name).exists()) for p in SOURCES]
+    names = sorted({p.name for f in folders for p in f.glob("*.c")})
+    return [next(f / n for f in folders if (f / n).exists()) for n in names]
 
 
 WARNINGS = (

@@ -47,6 +47,11 @@ FLAGS = {
     "vec": ("-O3", "-march=native", "-ffp-contract=fast"),
 }
 
+# Files that every program with kernels of a folder needs, besides those of its kernels.
+SHARED = {"ref": (), "vec": ("matmul", "threads")}
+_HEADERS = ("whet_kernels.h", "whet_inline.h", "whet_lanes.h", "whet_matmul.h")
+HEADERS = {"ref": _HEADERS, "vec": (*_HEADERS, "whet_threads.h")}
+
 
 def kernel_file(isa: Sequence[str], name: str) -> str:
     """The text of a kernel file from the first folder that has it; shared headers lie above."""
@@ -125,7 +130,7 @@ class Program:
         """The whole output folder by relative path. The same program gives the same bytes."""
         kernels = resources.files("whet") / "kernels"
         find = functools.partial(kernel_file, self.isa)
-        used = c.used_kernels(self.plans.values())
+        used = sorted({*c.used_kernels(self.plans.values()), *SHARED[self.isa[0]]})
         weights, blob = c.weights_c(self.name, self.storage)
         files = {
             "model.h": c.model_h(self.name, self.plans, self.storage, self.arena, self.lr),
@@ -138,7 +143,7 @@ class Program:
             ),
             "report.txt": self.report() + "\n",
         }
-        for header in ("whet_kernels.h", "whet_inline.h", "whet_lanes.h", "whet_matmul.h"):
+        for header in HEADERS[self.isa[0]]:
             files[f"kernels/{header}"] = find(header)
         for source in used:
             files[f"kernels/{source}.c"] = find(f"{source}.c")

@@ -1,199 +1,340 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
-/* A convolution is one matrix product per tap of its window, over the output pixels that have the
- * tap inside the image. A 1x1 convolution is one product over all pixels. */
+/* A convolution is a matrix product with a row for every output pixel, which is summed over the
+ * taps of its window: see whet_product. Nothing is copied for it but pointers, and panels of w. */
+
+/* An operand of a group of channels, with the arrays' first elements of that group. */
+typedef struct {
+    const whet_conv2d_t *d;
+    float *y;       /* result: one row per pixel */
+    const float *x; /* what the windows lie on */
+    int32_t kw;     /* taps that are told apart along a row of the window */
+    int32_t top, left, taps_down, taps_right; /* of dx: residues of a pixel, and its taps */
+} windows_t;
 
 static int32_t is_linear(const whet_conv2d_t *d) {
     return d->kh * d->kw * d->groups * d->sh * d->sw == 1 && d->ph == 0 && d->pw == 0 &&
            d->p == d->h && d->q == d->w;
 }
 
+/* Whether the taps of a window's row lie side by side, so that they are one longer tap. */
+static int32_t is_together(const whet_conv2d_t *d) {
+    return d->groups == 1 && d->pw == 0 && d->dw == 1 && (d->q - 1) * d->sw + d->kw <= d->w;
+}
+
 /* Windows over few channels, as the first layer of a network has them, are copied out side by side:
- * one product then does the work of one per tap. */
-enum { PIXELS = 48, WINDOW = 256, OUTPUTS = 96 };
+ * their taps are too short to be summed one by one. */
+enum { WINDOW = 256, COPIED = 12288, TAPS = 1024 };
 
 static int32_t is_narrow(const whet_conv2d_t *d) {
     return d->groups == 1 && d->c <= WHET_LANES && d->kh * d->kw * d->c <= WINDOW;
 }
 
-/* a[pixels, kh*kw*c] = the windows of output pixels first, first + 1, ...; zeros outside. */
-static void windows(float *a, const float *x, int32_t first, int32_t pixels,
-                    const whet_conv2d_t *d) {
+/* The last four floats are copied together, whatever was copied before. */
+static inline void copy_floats(float *to, const float *from, int32_t n) {
+    if (n < 4) {
+        for (int32_t i = 0; i < n; i++) to[i] = from[i];
+        return;
+    }
+    for (int32_t i = 0; i < n - 4; i += 4)
+        *(whet_quad_u *)(to + i) = *(const whet_quad_u *)(from + i);
+    *(whet_quad_u *)(to + n - 4) = *(const whet_quad_u *)(from + n - 4);
+}
+
+/* a[kh*kw*c] = the window of output pixel (p,q) of an image; zeros outside. */
+static void copy_window(float *a, const float *image, int32_t p, int32_t q,
+                        const whet_conv2d_t *d) {
+    const int32_t row = d->kw * d->c, together = d->dw == 1 ? d->kw : 1;
+    const whet_span_t rows = whet_span(p, d->h, d->kh, d->sh, d->ph, d->dh);
+    const whet_span_t cols = whet_span(q, d->w, d->kw, d->sw, d->pw, d->dw);
+    whet_fill(a, d->kh * row, 0.0f);
+    for (int32_t r = 0; r < rows.taps; r++)
+        for (int32_t s = 0; s < cols.taps; s += together) {
+            const int32_t at = (rows.first + r * rows.step) * d->w + cols.first + s * cols.step;
+            copy_floats(a + (rows.cut + r) * row + (cols.cut + s) * d->c, image + at * d->c,
+                        d->c * whet_min(together, cols.taps));
+        }
+}
+
+/* a[count, kh*kw*c] = the windows of output pixels first, first + 1, ... */
+static void copy_windows(float *a, const float *x, int32_t first, int32_t count,
+                         const whet_conv2d_t *d) {
     const int32_t row = d->kw * d->c, size = d->kh * row;
-    const int32_t together = d->dw == 1 ? d->kw : 1; /* taps of a row that lie side by side */
-    memset(a, 0, (size_t)(pixels * size) * sizeof *a);
-    for (int32_t i = first; i < first + pixels; i++, a += size) {
-        const whet_span_t rows = whet_span(i / d->q % d->p, d->h, d->kh, d->sh, d->ph, d->dh);
-        const whet_span_t cols = whet_span(i % d->q, d->w, d->kw, d->sw, d->pw, d->dw);
-        const float *image = x + i / (d->p * d->q) * d->h * d->w * d->c;
-        for (int32_t r = 0; r < rows.taps; r++)
-            for (int32_t s = 0; s < cols.taps; s += together) {
-                const int32_t at = (rows.first + r * rows.step) * d->w + cols.first + s * cols.step;
-                float *to = a + (rows.cut + r) * row + (cols.cut + s) * d->c;
-                const int32_t n = d->c * whet_min(together, cols.taps);
-                for (int32_t c = 0; c < n; c++) to[c] = image[at * d->c + c];
+    int32_t q = first % d->q, p = first / d->q % d->p;
+    const float *image = x + first / d->q / d->p * d->h * d->w * d->c;
+    for (; count > 0; count--, a += size) {
+        const int32_t top = p * d->sh - d->ph, left = q * d->sw - d->pw;
+        if (d->dw == 1 && top >= 0 && top + (d->kh - 1) * d->dh < d->h && left >= 0 &&
+            left + d->kw <= d->w) {
+            const float *from = image + (top * d->w + left) * d->c;
+            for (int32_t r = 0; r < d->kh; r++)
+                copy_floats(a + r * row, from + r * d->dh * d->w * d->c, row);
+        } else {
+            copy_window(a, image, p, q, d);
+        }
+        if (++q < d->q) continue;
+        q = 0;
+        if (++p < d->p) continue;
+        p = 0;
+        image += d->h * d->w * d->c;
+    }
+}
+
+/* Output pixels, and where their taps are. */
+static void find_windows(const void *who, const float **a, float **y, int32_t first,
+                         int32_t count) {
+    const windows_t *v = who;
+    const whet_conv2d_t *d = v->d;
+    for (int32_t i = 0; i < count; i++) {
+        const int32_t at = first + i, q = at % d->q, p = at / d->q % d->p, n = at / d->q / d->p;
+        if (y != NULL) y[i] = v->y + at * d->o;
+        for (int32_t r = 0; r < d->kh; r++) {
+            const int32_t row = p * d->sh + r * d->dh - d->ph;
+            const float *line = v->x + (n * d->h + row) * d->w * d->c;
+            for (int32_t s = 0; s < v->kw; s++) {
+                const int32_t col = q * d->sw + s * d->dw - d->pw;
+                const int32_t inside = row >= 0 && row < d->h && col >= 0 && col < d->w;
+                a[(r * v->kw + s) * count + i] = inside ? line + col * d->c : NULL;
             }
+        }
     }
 }
 
-static void narrow(float *y, const float *x, const float *w, const whet_conv2d_t *d) {
-    const int32_t size = d->kh * d->kw * d->c, all = d->n * d->p * d->q;
-    float a[PIXELS * WINDOW];
-    for (int32_t i = 0; i < all; i += PIXELS) {
-        const int32_t pixels = whet_min(all - i, PIXELS);
-        windows(a, x, i, pixels, d);
-        whet_matmul_nt(y + i * d->o, a, w, pixels, d->o, size);
-    }
+static void find_taps(const void *who, const float **b, int32_t first, int32_t count) {
+    find_windows(who, b, NULL, first, count);
 }
 
-static void narrow_dw(float *dw, const float *dy, const float *x, int32_t count,
-                      const whet_conv2d_t *d) {
-    const int32_t size = d->kh * d->kw * d->c, all = d->n * d->p * d->q;
-    float a[PIXELS * WINDOW];
-    for (int32_t i = 0; i < all; i += PIXELS) {
-        const int32_t pixels = whet_min(all - i, PIXELS);
-        windows(a, x, i, pixels, d);
-        whet_matmul(dw, size, dy + i * d->o, 1, d->o, a, size, count, size, pixels);
-    }
+/* y = conv(x, w) for one group, TAPS taps at a time. */
+static void convolve(windows_t *v, const float *w, whet_product_t p) {
+    const whet_conv2d_t *d = v->d;
+    const int32_t ci = d->c / d->groups, together = is_together(d);
+    int32_t at[TAPS];
+    v->kw = together ? 1 : d->kw;
+    p.depth = together ? d->kw * ci : ci;
+    p.taps = d->kh * v->kw;
+    p.rows = d->n * d->p * d->q;
+    p.columns = d->o / d->groups;
+    p.find = find_windows;
+    p.who = v;
+    p.b = w;
+    p.at = at;
+    p.bl = 1;
+    p.bj = d->kh * d->kw * ci;
+    for (int32_t t = 0; t < p.taps; t++) at[t] = t * p.depth;
+    whet_product(&p);
 }
 
-/* y += conv(x, w) */
-static void accumulate(float *y, const float *x, const float *w, const whet_conv2d_t *d) {
-    const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
+/* y = min(max(conv(x, w) + b + add, low), high) */
+static void forward(float *y, const float *x, const float *w, const float *b, const float *add,
+                    float low, float high, const whet_conv2d_t *d) {
+    const int32_t ci = d->c / d->groups, co = d->o / d->groups, size = d->kh * d->kw * ci;
+    const int32_t all = d->n * d->p * d->q;
+    whet_product_t p = {.b = w, .bl = 1, .bj = size, .bias = b, .add = add, .low = low, .high = high};
+    p.columns = d->o;
+    p.depth = size;
     if (is_linear(d)) {
-        whet_matmul_nt(y, x, w, d->n * d->p * d->q, d->o, d->c);
+        p.rows = all;
+        whet_dense_product(y, d->o, x, d->c, &p);
         return;
     }
     if (is_narrow(d)) {
-        narrow(y, x, w, d);
+        float a[COPIED];
+        for (int32_t i = 0; i < all; i += p.rows) {
+            p.rows = whet_min(all - i, COPIED / size);
+            p.add = add == NULL ? NULL : add + i * d->o;
+            copy_windows(a, x, i, p.rows, d);
+            whet_dense_product(y + i * d->o, d->o, a, size, &p);
+        }
         return;
     }
-    for (int32_t k = 0; k < d->kh * d->kw; k++) {
-        const whet_tap_t t = whet_tap(d, k);
-        for (int32_t o = 0, width; o < d->o; o += width) {
-            const int32_t g = o / co;
-            width = whet_min((g + 1) * co - o, WHET_TILE);
-            for (int32_t i = 0; i < ci; i += WHET_DEPTH) {
-                const int32_t depth = whet_min(ci - i, WHET_DEPTH);
-                float panel[WHET_DEPTH * WHET_TILE];
-                whet_pack(panel, w + o * ldw + k * ci + i, ldw, width, depth);
-                for (int32_t n = 0; n < d->n; n++)
-                    for (int32_t p = t.rows.first; p < t.rows.end; p++)
-                        whet_panel(y + whet_tap_y(d, &t, n, p) + o, d->o,
-                                   x + whet_tap_x(d, &t, n, p) + g * ci + i, d->sw * d->c, 1, panel,
-                                   width, t.width, width, depth);
-            }
-        }
+    for (int32_t g = 0; g < d->groups; g++) {
+        windows_t v = {.d = d, .y = y + g * co, .x = x + g * ci};
+        p.bias = b == NULL ? NULL : b + g * co;
+        p.add = add == NULL ? NULL : add + g * co;
+        p.add_origin = v.y;
+        convolve(&v, w + g * co * size, p);
     }
 }
 
 /* formula    y[n,p,q,o] = b[o] + sum_{r,s,i} x[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] * w[o,r,s,i]
  * shapes     y[n,p,q,o], x[n,h,w,c], w[o,kh,kw,c/groups], b[o] or NULL
  * aliasing   none
- * rounding   sums of WHET_DEPTH products, added tap by tap
- * workspace  WHET_DEPTH * WHET_TILE floats of stack */
+ * rounding   as whet_product
+ * workspace  some 130 KB of stack */
 void whet_conv2d_f32(float *y, const float *x, const float *w, const float *b,
                      const whet_conv2d_t *d) {
-    whet_fill_rows(y, b, d->n * d->p * d->q, d->o);
-    accumulate(y, x, w, d);
+    forward(y, x, w, b, NULL, -INFINITY, INFINITY, d);
 }
 
 /* formula    y = min(max(conv2d(x, w, b) + add, low), high)
  * shapes     as conv2d; add[n,p,q,o] or NULL
  * aliasing   y may be add
- * rounding   as conv2d, starting from add + b
- * workspace  WHET_DEPTH * WHET_TILE floats of stack */
+ * rounding   as conv2d, plus b, plus add
+ * workspace  as conv2d */
 void whet_conv2d_fused_f32(float *y, const float *x, const float *w, const float *b,
                            const float *add, float low, float high, const whet_conv2d_t *d) {
-    whet_start_rows(y, b, add, d->n * d->p * d->q, d->o);
-    accumulate(y, x, w, d);
-    whet_clip_all(y, d->n * d->p * d->q * d->o, low, high);
+    forward(y, x, w, b, add, low, high, d);
+}
+
+/* ---- The gradient of x. Pixels of x whose rows and columns have the same residues, `top` and
+ * `left`, modulo the strides are read by the same taps: (first + i * step) for i < count. */
+
+typedef struct {
+    int32_t first, step, count;
+} taps_t;
+
+/* The taps along an axis that meet residue `at`; after `stride` taps they repeat. */
+static taps_t taps_of(int32_t at, int32_t kernel, int32_t stride, int32_t pad, int32_t dilation) {
+    taps_t v = {0, 1, 0};
+    for (int32_t r = kernel - 1; r >= 0; r--) {
+        if ((at + pad + stride * dilation * kernel - r * dilation) % stride != 0) continue;
+        v.step = v.count > 0 ? v.first - r : 1;
+        v.first = r;
+        v.count++;
+    }
+    return v;
+}
+
+typedef struct {
+    windows_t v;
+    taps_t rows, cols;
+} readers_t;
+
+/* The output pixels that read a pixel of x, tap by tap. */
+static void find_readers(const void *who, const float **a, float **y, int32_t first,
+                         int32_t count) {
+    const readers_t *f = who;
+    const whet_conv2d_t *d = f->v.d;
+    const int32_t down = (d->h - f->v.top + d->sh - 1) / d->sh;
+    const int32_t right = (d->w - f->v.left + d->sw - 1) / d->sw;
+    for (int32_t i = 0; i < count; i++) {
+        const int32_t at = first + i, n = at / right / down;
+        const int32_t row = at / right % down * d->sh + f->v.top;
+        const int32_t col = at % right * d->sw + f->v.left;
+        y[i] = f->v.y + ((n * d->h + row) * d->w + col) * d->c;
+        for (int32_t r = 0; r < f->rows.count; r++) {
+            const int32_t from = row + d->ph - (f->rows.first + r * f->rows.step) * d->dh;
+            for (int32_t s = 0; s < f->cols.count; s++) {
+                const int32_t left = col + d->pw - (f->cols.first + s * f->cols.step) * d->dw;
+                const int32_t p = from / d->sh, q = left / d->sw;
+                const int32_t inside = from >= 0 && left >= 0 && p < d->p && q < d->q;
+                a[(r * f->cols.count + s) * count + i] =
+                    inside ? f->v.x + ((n * d->p + p) * d->q + q) * d->o : NULL;
+            }
+        }
+    }
+}
+
+/* dx of one group, for pixels with the residues that are set in f. */
+static void class_dx(readers_t *f, const float *w) {
+    const whet_conv2d_t *d = f->v.d;
+    const int32_t ci = d->c / d->groups, size = d->kh * d->kw * ci;
+    const int32_t down = (d->h - f->v.top + d->sh - 1) / d->sh;
+    const int32_t right = (d->w - f->v.left + d->sw - 1) / d->sw;
+    whet_product_t p = {.b = w, .bl = size, .bj = 1, .low = -INFINITY, .high = INFINITY};
+    int32_t at[TAPS];
+    f->rows = taps_of(f->v.top, d->kh, d->sh, d->ph, d->dh);
+    f->cols = taps_of(f->v.left, d->kw, d->sw, d->pw, d->dw);
+    for (int32_t r = 0; r < f->rows.count; r++)
+        for (int32_t s = 0; s < f->cols.count; s++) {
+            const int32_t row = f->rows.first + r * f->rows.step;
+            const int32_t col = f->cols.first + s * f->cols.step;
+            at[p.taps++] = (row * d->kw + col) * ci;
+        }
+    p.rows = d->n * down * right;
+    p.columns = ci;
+    p.depth = d->o / d->groups;
+    p.find = find_readers;
+    p.who = f;
+    p.at = at;
+    if (p.taps > 0) whet_product(&p);
 }
 
 /* formula    dx[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] += sum_o dy[n,p,q,o] * w[o,r,s,i], from 0
  * shapes     dx[n,h,w,c], dy[n,p,q,o], w[o,kh,kw,c/groups]
  * aliasing   none
- * rounding   sums of WHET_DEPTH products, added tap by tap
- * workspace  none */
+ * rounding   as whet_product
+ * workspace  some 80 KB of stack */
 void whet_conv2d_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d) {
-    const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
-    whet_fill(dx, d->n * d->h * d->w * d->c, 0.0f);
+    const int32_t ci = d->c / d->groups, co = d->o / d->groups, size = d->kh * d->kw * ci;
     if (is_linear(d)) {
-        whet_matmul(dx, d->c, dy, d->o, 1, w, d->c, d->n * d->p * d->q, d->c, d->o);
+        whet_product_t p = {.b = w, .bl = d->c, .bj = 1, .low = -INFINITY, .high = INFINITY};
+        p.rows = d->n * d->p * d->q;
+        p.columns = d->c;
+        p.depth = d->o;
+        whet_dense_product(dx, d->c, dy, d->o, &p);
         return;
     }
-    for (int32_t k = 0; k < d->kh * d->kw; k++) {
-        const whet_tap_t t = whet_tap(d, k);
-        for (int32_t n = 0; n < d->n; n++)
-            for (int32_t p = t.rows.first; p < t.rows.end; p++)
-                for (int32_t g = 0; g < d->groups; g++)
-                    whet_matmul(dx + whet_tap_x(d, &t, n, p) + g * ci, d->sw * d->c,
-                                dy + whet_tap_y(d, &t, n, p) + g * co, d->o, 1,
-                                w + g * co * ldw + k * ci, ldw, t.width, ci, co);
-    }
+    if (d->kh < d->sh || d->kw < d->sw || d->dh > 1 || d->dw > 1)
+        whet_fill(dx, d->n * d->h * d->w * d->c, 0.0f); /* some pixels may have no reader */
+    for (int32_t g = 0; g < d->groups; g++)
+        for (int32_t top = 0; top < whet_min(d->sh, d->h); top++)
+            for (int32_t left = 0; left < whet_min(d->sw, d->w); left++) {
+                readers_t f = {{.d = d, .y = dx + g * ci, .x = dy + g * co}, {0, 0, 0}, {0, 0, 0}};
+                f.v.top = top;
+                f.v.left = left;
+                class_dx(&f, w + g * co * size);
+            }
 }
+
+/* ---- The gradient of w. */
 
 /* formula    dw[o,r,s,i] = sum_{n,p,q} dy[n,p,q,o] * x[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i]
  * shapes     dw[o,kh,kw,c/groups], dy[n,p,q,o], x[n,h,w,c]
  * aliasing   none
- * rounding   sums of WHET_DEPTH products along q, added row by row
- * workspace  none */
+ * rounding   as whet_outer
+ * workspace  some 100 KB of stack */
 void whet_conv2d_dw_f32(float *dw, const float *dy, const float *x, const whet_conv2d_t *d) {
     whet_conv2d_dw_rows_f32(dw, dy, x, 0, d->o, d);
 }
 
-/* Adds to dw[o,r,s,i], of one tap, the products of up to WHET_DEPTH pixels. */
-static void tap_dw(float *dw, int32_t ldw, const float *const *dy, const float *const *x,
-                   int32_t pixels, int32_t co, int32_t ci) {
-    float a[WHET_DEPTH * OUTPUTS], b[WHET_DEPTH * WHET_TILE];
-    for (int32_t o = 0; o < co; o += OUTPUTS) {
-        const int32_t outputs = whet_min(co - o, OUTPUTS);
-        for (int32_t l = 0; l < pixels; l++)
-            memcpy(a + l * outputs, dy[l] + o, (size_t)outputs * sizeof *a);
-        for (int32_t i = 0; i < ci; i += WHET_TILE) {
-            const int32_t width = whet_min(ci - i, WHET_TILE);
-            for (int32_t l = 0; l < pixels; l++)
-                memcpy(b + l * width, x[l] + i, (size_t)width * sizeof *b);
-            whet_panel(dw + o * ldw + i, ldw, a, 1, outputs, b, width, outputs, width, pixels);
-        }
-    }
+/* Windows that were copied out, one row each. */
+typedef struct {
+    const float *rows;
+    int32_t size;
+} copied_t;
+
+static void find_copied(const void *who, const float **b, int32_t first, int32_t count) {
+    const copied_t *v = who;
+    for (int32_t i = 0; i < count; i++) b[i] = v->rows + (first + i) * v->size;
 }
 
 /* formula    as conv2d_dw, for first <= o < first + count
  * shapes     dw[count,kh,kw,c/groups], dy[n,p,q,o], x[n,h,w,c]
  * aliasing   none
- * rounding   sums of WHET_DEPTH products, added one after the other
- * workspace  WHET_DEPTH * (OUTPUTS + WHET_TILE) floats of stack */
+ * rounding   as whet_outer
+ * workspace  some 100 KB of stack */
 void whet_conv2d_dw_rows_f32(float *dw, const float *dy, const float *x, int32_t first,
                              int32_t count, const whet_conv2d_t *d) {
-    const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
-    whet_fill(dw, count * ldw, 0.0f);
-    if (is_linear(d)) {
-        whet_matmul(dw, d->c, dy + first, 1, d->o, x, d->c, count, d->c, d->n * d->p * d->q);
-        return;
-    }
-    if (is_narrow(d)) {
-        narrow_dw(dw, dy + first, x, count, d);
-        return;
-    }
-    for (int32_t k = 0; k < d->kh * d->kw; k++) {
-        const whet_tap_t t = whet_tap(d, k);
-        const float *from_dy[WHET_DEPTH], *from_x[WHET_DEPTH];
-        for (int32_t o = 0, width; o < count; o += width) {
-            const int32_t g = (first + o) / co;
-            int32_t pixels = 0;
-            width = whet_min((g + 1) * co - first, count) - o;
-            for (int32_t n = 0; n < d->n; n++)
-                for (int32_t p = t.rows.first; p < t.rows.end; p++)
-                    for (int32_t q = 0; q < t.width; q++) {
-                        from_dy[pixels] = dy + whet_tap_y(d, &t, n, p) + q * d->o + first + o;
-                        from_x[pixels] = x + whet_tap_x(d, &t, n, p) + q * d->sw * d->c + g * ci;
-                        if (++pixels < WHET_DEPTH) continue;
-                        tap_dw(dw + o * ldw + k * ci, ldw, from_dy, from_x, pixels, width, ci);
-                        pixels = 0;
-                    }
-            if (pixels > 0) tap_dw(dw + o * ldw + k * ci, ldw, from_dy, from_x, pixels, width, ci);
+    const int32_t ci = d->c / d->groups, co = d->o / d->groups, size = d->kh * d->kw * ci;
+    const int32_t all = d->n * d->p * d->q, together = is_together(d);
+    whet_outer_t p = {.rows = count, .columns = size, .taps = 1, .lda = d->o, .y = dw, .ldy = size};
+    if (is_narrow(d) && !is_linear(d)) {
+        float a[COPIED];
+        const copied_t v = {a, size};
+        p.find = find_copied;
+        p.who = &v;
+        for (int32_t i = 0; i < all; i += p.depth) {
+            p.depth = whet_min(all - i, COPIED / size);
+            p.a = dy + first + i * d->o;
+            p.onto = i > 0;
+            copy_windows(a, x, i, p.depth, d);
+            whet_outer(&p);
         }
+        return;
+    }
+    p.depth = all;
+    p.taps = together ? d->kh : d->kh * d->kw;
+    p.columns = size / p.taps;
+    p.find = find_taps;
+    for (int32_t o = 0; o < count; o += p.rows) {
+        const int32_t g = (first + o) / co;
+        const windows_t v = {.d = d, .x = x + g * ci, .kw = together ? 1 : d->kw};
+        p.rows = whet_min((g + 1) * co - first, count) - o;
+        p.a = dy + first + o;
+        p.who = &v;
+        p.y = dw + o * size;
+        whet_outer(&p);
     }
 }

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_inline.h"
+
+/* y[m,n] = a[k,m]' b[n,k]', the rare case where no row of either operand can be used as it is. */
+static void matmul_tt(float *y, const float *a, const float *b, int32_t m, int32_t n, int32_t k) {
+    for (int32_t i = 0; i < m; i++)
+        for (int32_t j = 0; j < n; j++) {
+            whet_sum_t sum = {0.0f, 0.0f};
+            for (int32_t l = 0; l < k; l++) whet_add(&sum, a[l * m + i] * b[j * k + l]);
+            y[i * n + j] = sum.sum;
+        }
+}
+
+/* formula    y[s] = a[s] b[s], with a[s] or b[s] transposed if ta or tb
+ * shapes     y[stacks,m,n], a[stacks,m,k] or [stacks,k,m], b[stacks,k,n] or [stacks,n,k]
+ * aliasing   none
+ * rounding   as whet_dense_product or whet_outer
+ * workspace  some 70 KB of stack */
+void whet_bmm_f32(float *y, const float *a, const float *b, int32_t stacks, int32_t m, int32_t k,
+                  int32_t n, int32_t ta, int32_t tb) {
+    whet_product_t p = {.rows = m, .columns = n, .depth = k, .low = -INFINITY, .high = INFINITY};
+    p.bl = tb ? 1 : n;
+    p.bj = tb ? k : 1;
+    for (; stacks > 0; stacks--, y += m * n, a += m * k, b += k * n) {
+        p.b = b;
+        if (ta && tb)
+            matmul_tt(y, a, b, m, n, k);
+        else if (ta)
+            whet_dense_outer(y, a, b, m, n, k);
+        else
+            whet_dense_product(y, n, a, k, &p);
+    }
+}

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_inline.h"
+
+#include "whet_threads.h"
+
+/* A block of up to WHET_ROWS rows and WHET_TILE columns of a result is summed in registers, over
+ * up to DEEP products. What it reads of b has been copied to a panel, side by side; a panel serves
+ * all the rows of a chunk. */
+enum { CHUNK = 384, POINTERS = 4096, DEEP = 256 };
+
+static const float zeros[DEEP];
+
+/* ---- Blocks. */
+
+/* Rows of a block's left operand: row r is at[r][l], or, if `at` is NULL, down[l*step + r]. For
+ * every tap the next `lda` pointers are used, from their element `skip` on. */
+typedef struct {
+    const float *const *at;
+    int32_t lda, taps, skip;
+    const float *down;
+    int32_t step;
+} left_t;
+
+/* tile[rows, wide] = a b, where b[taps * k, wide] is a panel. The last four are constants after
+ * inlining: rows, whole vectors and half vectors of a row, and whether the rows are `down`. */
+static inline __attribute__((always_inline)) void block(float *tile, const float *b, int32_t k,
+                                                        const left_t *a, const int32_t rows,
+                                                        const int32_t whole, const int32_t half,
+                                                        const int32_t down) {
+    const int32_t wide = whole * WHET_LANES + half * WHET_LANES / 2;
+    whet_vec_t sum[WHET_ROWS][2];
+    whet_half_t rest[WHET_ROWS];
+    for (int32_t r = 0; r < rows; r++) {
+        for (int32_t v = 0; v < whole; v++) sum[r][v] = whet_all(0.0f);
+        rest[r] = (whet_half_t){0.0f};
+    }
+    const float *const *at = a->at;
+    const float *column = a->down;
+    const int32_t step = a->step;
+    for (int32_t t = 0; t < a->taps; t++, at += a->lda) {
+        const float *row[WHET_ROWS];
+        if (!down) {
+#pragma GCC unroll 12
+            for (int32_t r = 0; r < rows; r++) row[r] = at[r] == NULL ? zeros : at[r] + a->skip;
+        }
+        for (int32_t l = 0; l < k; l++, b += wide, column += step) {
+            whet_vec_t u[2];
+            whet_half_t w;
+            for (int32_t v = 0; v < whole; v++) u[v] = whet_load(b + v * WHET_LANES);
+            if (half) w = whet_load_half(b + whole * WHET_LANES);
+#pragma GCC unroll 12
+            for (int32_t r = 0; r < rows; r++) {
+                const float x = down ? column[r] : row[r][l];
+                for (int32_t v = 0; v < whole; v++) sum[r][v] += x * u[v];
+                if (half) rest[r] += x * w;
+            }
+        }
+    }
+#pragma GCC unroll 12
+    for (int32_t r = 0; r < rows; r++, tile += wide) {
+        for (int32_t v = 0; v < whole; v++) whet_store(tile + v * WHET_LANES, sum[r][v]);
+        if (half) whet_store_half(tile + whole * WHET_LANES, rest[r]);
+    }
+}
+
+/* Blocks have 1 row or an even number of them. */
+#define BLOCKS(name, whole, half, down)                                                \
+    static void name(float *tile, const float *b, int32_t k, const left_t *a, int32_t rows) { \
+        switch (rows) {                                                                \
+            MORE_ROWS(whole, half, down)                                               \
+        case 6:                                                                        \
+            block(tile, b, k, a, 6, whole, half, down);                                \
+            break;                                                                     \
+        case 4:                                                                        \
+            block(tile, b, k, a, 4, whole, half, down);                                \
+            break;                                                                     \
+        case 2:                                                                        \
+            block(tile, b, k, a, 2, whole, half, down);                                \
+            break;                                                                     \
+        default:                                                                       \
+            block(tile, b, k, a, 1, whole, half, down);                                \
+        }                                                                              \
+    }
+#if WHET_ROWS == 12
+#define MORE_ROWS(whole, half, down)                 \
+    case 12:                                         \
+        block(tile, b, k, a, 12, whole, half, down); \
+        break;                                       \
+    case 10:                                         \
+        block(tile, b, k, a, 10, whole, half, down); \
+        break;                                       \
+    case 8:                                          \
+        block(tile, b, k, a, 8, whole, half, down);  \
+        break;
+#else
+#define MORE_ROWS(whole, half, down)
+#endif
+
+BLOCKS(rows_4, 2, 0, 0)
+BLOCKS(rows_3, 1, 1, 0)
+BLOCKS(rows_2, 1, 0, 0)
+BLOCKS(rows_1, 0, 1, 0)
+BLOCKS(down_4, 2, 0, 1)
+BLOCKS(down_3, 1, 1, 1)
+BLOCKS(down_2, 1, 0, 1)
+BLOCKS(down_1, 0, 1, 1)
+
+/* By the width of the panel in half vectors. */
+typedef void blocks_t(float *tile, const float *b, int32_t k, const left_t *a, int32_t rows);
+static blocks_t *const by_rows[] = {NULL, rows_1, rows_2, rows_3, rows_4};
+static blocks_t *const going_down[] = {NULL, down_1, down_2, down_3, down_4};
+
+/* Half vectors that hold n columns. */
+static int32_t halves(int32_t n) { return (n + WHET_LANES / 2 - 1) / (WHET_LANES / 2); }
+
+/* Rows of the next block when m are left: evenly shared out, because two blocks of 8 are faster
+ * than one of 12 and one of 4, and an even number if there are that many. */
+static int32_t next_rows(int32_t m) {
+    const int32_t blocks = (m + WHET_ROWS - 1) / WHET_ROWS, rows = (m + blocks - 1) / blocks;
+    return m == 1 ? 1 : whet_min((rows + 1) / 2 * 2, m / 2 * 2);
+}
+
+/* ---- Panels. */
+
+/* Four elements of a and b, numbered through; gcc has had the builtin of clang since version 12. */
+#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+typedef int32_t order_t __attribute__((vector_size(16)));
+#define SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (order_t){i, j, k, l})
+#endif
+
+/* to[4,4] = the transpose of from[4,4]. */
+static inline void transpose4(float *to, int32_t ldto, const float *from, int32_t ldfrom) {
+    const whet_quad_t a = *(const whet_quad_u *)from, b = *(const whet_quad_u *)(from + ldfrom);
+    const whet_quad_t c = *(const whet_quad_u *)(from + 2 * ldfrom);
+    const whet_quad_t d = *(const whet_quad_u *)(from + 3 * ldfrom);
+    const whet_quad_t ab0 = SHUFFLE(a, b, 0, 4, 1, 5), ab2 = SHUFFLE(a, b, 2, 6, 3, 7);
+    const whet_quad_t cd0 = SHUFFLE(c, d, 0, 4, 1, 5), cd2 = SHUFFLE(c, d, 2, 6, 3, 7);
+    *(whet_quad_u *)to = SHUFFLE(ab0, cd0, 0, 1, 4, 5);
+    *(whet_quad_u *)(to + ldto) = SHUFFLE(ab0, cd0, 2, 3, 6, 7);
+    *(whet_quad_u *)(to + 2 * ldto) = SHUFFLE(ab2, cd2, 0, 1, 4, 5);
+    *(whet_quad_u *)(to + 3 * ldto) = SHUFFLE(ab2, cd2, 2, 3, 6, 7);
+}
+
+/* panel[k,wide] = the transpose of b[n,k], whose rows are ldb apart. */
+static void pack_columns(float *panel, int32_t wide, const float *b, int32_t ldb, int32_t n,
+                         int32_t k) {
+    const int32_t rows = n / 4 * 4, columns = k / 4 * 4;
+    for (int32_t j = 0; j < rows; j += 4)
+        for (int32_t l = 0; l < columns; l += 4)
+            transpose4(panel + l * wide + j, wide, b + j * ldb + l, ldb);
+    for (int32_t l = 0; l < k; l++)
+        for (int32_t j = l < columns ? rows : 0; j < wide; j++)
+            panel[l * wide + j] = j < n ? b[j * ldb + l] : 0.0f;
+}
+
+/* to[wide] = from[n] and zeros. */
+static inline void copy_row(float *to, const float *from, int32_t n, int32_t wide) {
+    if (n == WHET_TILE) {
+        whet_store(to, whet_load(from));
+        whet_store(to + WHET_LANES, whet_load(from + WHET_LANES));
+        return;
+    }
+    int32_t j = 0;
+    for (; j + WHET_LANES / 2 <= n; j += WHET_LANES / 2)
+        whet_store_half(to + j, whet_load_half(from + j));
+    for (; j < wide; j++) to[j] = j < n ? from[j] : 0.0f;
+}
+
+/* ---- Results. */
+
+/* y[n] = tile[n], with bias and add if `first` (else added to y), clipped if `last`. */
+static inline void finish_row(const whet_product_t *p, float *y, int32_t j, const float *tile,
+                              int32_t n, const int32_t first, const int32_t last) {
+    const float *bias = first && p->bias ? p->bias + j : NULL;
+    const float *add = !first ? y : p->add ? p->add + (y - p->add_origin) : NULL;
+    const int32_t clip = last && !(p->low == -INFINITY && p->high == INFINITY);
+    int32_t i = 0;
+    for (; i + WHET_LANES <= n; i += WHET_LANES) {
+        whet_vec_t v = whet_load(tile + i);
+        if (bias) v += whet_load(bias + i);
+        if (add) v += whet_load(add + i);
+        if (clip) v = whet_clip_vec(v, p->low, p->high);
+        whet_store(y + i, v);
+    }
+    if (i + WHET_LANES / 2 <= n) {
+        whet_half_t v = whet_load_half(tile + i);
+        if (bias) v += whet_load_half(bias + i);
+        if (add) v += whet_load_half(add + i);
+        if (clip) v = whet_clip_half(v, p->low, p->high);
+        whet_store_half(y + i, v);
+        i += WHET_LANES / 2;
+    }
+    for (; i < n; i++) {
+        float v = tile[i];
+        if (bias) v += bias[i];
+        if (add) v += add[i];
+        y[i] = clip ? whet_clip(v, p->low, p->high) : v;
+    }
+}
+
+/* ---- Products of rows. */
+
+typedef struct {
+    const whet_product_t *p;
+    int32_t columns; /* whether the work is shared out by columns, not by rows */
+} share_t;
+
+/* Rows [first, first + count) of a chunk, whose pointers are at hand, and columns [j, end). */
+static void chunk(const whet_product_t *p, const float *const *a, float *const *y, int32_t count,
+                  int32_t j, int32_t end) {
+    float panel[DEEP * WHET_TILE], tile[WHET_ROWS * WHET_TILE];
+    const int32_t deep = whet_min(p->depth, DEEP);
+    const int32_t together = whet_min(p->taps, DEEP / deep); /* taps that share a panel */
+    for (int32_t t = 0; t < p->taps; t += together)
+        for (int32_t l = 0; l < p->depth; l += deep) {
+            const int32_t taps = whet_min(p->taps - t, together);
+            const int32_t k = whet_min(p->depth - l, deep);
+            const int32_t first = t == 0 && l == 0;
+            const int32_t last = t + taps == p->taps && l + k == p->depth;
+            for (int32_t c = j; c < end; c += WHET_TILE) {
+                const int32_t n = whet_min(end - c, WHET_TILE), h = halves(n);
+                const int32_t wide = h * WHET_LANES / 2;
+                for (int32_t i = 0; i < taps; i++) {
+                    const float *b = p->b + (p->at ? p->at[t + i] : 0) + l * p->bl + c * p->bj;
+                    float *to = panel + i * k * wide;
+                    if (p->bl == 1)
+                        pack_columns(to, wide, b, p->bj, n, k);
+                    else
+                        for (int32_t m = 0; m < k; m++)
+                            copy_row(to + m * wide, b + m * p->bl, n, wide);
+                }
+                for (int32_t r = 0, rows; r < count; r += rows) {
+                    rows = next_rows(count - r);
+                    const left_t left = {a + t * count + r, count, taps, l, NULL, 0};
+                    by_rows[h](tile, panel, k, &left, rows);
+                    for (int32_t i = 0; i < rows; i++)
+                        finish_row(p, y[r + i] + c, c, tile + i * wide, n, first, last);
+                }
+            }
+        }
+}
+
+static void some_of_product(const void *args, int32_t first, int32_t end) {
+    const share_t *s = args;
+    const whet_product_t *p = s->p;
+    const int32_t size = whet_min(CHUNK, POINTERS / p->taps);
+    const int32_t unit = s->columns ? WHET_TILE : WHET_ROWS;
+    const int32_t to = whet_min(end * unit, s->columns ? p->columns : p->rows);
+    const int32_t rows = s->columns ? p->rows : to, columns = s->columns ? to : p->columns;
+    const float *a[POINTERS];
+    float *y[CHUNK];
+    for (int32_t i = s->columns ? 0 : first * unit, count; i < rows; i += count) {
+        count = whet_min(rows - i, size);
+        p->find(p->who, a, y, i, count);
+        chunk(p, a, y, count, s->columns ? first * unit : 0, columns);
+    }
+}
+
+/* formula    see whet_product_t
+ * shapes     y[rows,columns], a[rows,taps,depth], b[taps,depth,columns]; taps <= POINTERS
+ * aliasing   y may be add
+ * rounding   sums of up to DEEP products, one after the other
+ * workspace  some 70 KB of stack */
+void whet_product(const whet_product_t *p) {
+    const int64_t work = (int64_t)p->rows * p->columns * p->taps * p->depth;
+    const share_t s = {p, p->columns > 2 * p->rows};
+    const int32_t units = s.columns ? (p->columns + WHET_TILE - 1) / WHET_TILE
+                                    : (p->rows + WHET_ROWS - 1) / WHET_ROWS;
+    whet_share_work(some_of_product, &s, units, work);
+}
+
+typedef struct {
+    float *y;
+    const float *a;
+    int32_t ldy, lda;
+} dense_t;
+
+static void find_dense(const void *who, const float **a, float **y, int32_t first, int32_t count) {
+    const dense_t *d = who;
+    for (int32_t i = 0; i < count; i++) {
+        a[i] = d->a + (first + i) * d->lda;
+        y[i] = d->y + (first + i) * d->ldy;
+    }
+}
+
+/* A few rows: a dot product for each element, if the rows of b lie right for it. */
+static void dots(const void *args, int32_t first, int32_t end) {
+    const share_t *s = args;
+    const whet_product_t *p = s->p;
+    const dense_t *d = p->who;
+    for (int32_t i = 0; i < p->rows; i++)
+        for (int32_t j = first; j < end; j++) {
+            const float sum = whet_dot(d->a + i * d->lda, p->b + j * p->bj, p->depth);
+            finish_row(p, d->y + i * d->ldy + j, j, &sum, 1, 1, 1);
+        }
+}
+
+/* formula    as product, with a[i,l] at a[i*lda + l] and y[i,j] at y[i*ldy + j]
+ * shapes     y[rows,columns], a[rows,depth]
+ * aliasing   y may be add
+ * rounding   as product; with fewer than 4 rows in lanes
+ * workspace  as product */
+void whet_dense_product(float *y, int32_t ldy, const float *a, int32_t lda, whet_product_t *p) {
+    const dense_t d = {y, a, ldy, lda};
+    p->taps = 1;
+    p->find = find_dense;
+    p->who = &d;
+    p->add_origin = y;
+    if (p->rows < 4 && p->bl == 1) {
+        const share_t s = {p, 1};
+        whet_share_work(dots, &s, p->columns, (int64_t)p->rows * p->columns * p->depth);
+    } else {
+        whet_product(p);
+    }
+}
+
+/* ---- Products of columns. */
+
+enum { ALONG = 128 }; /* rows of b in a panel */
+
+typedef struct {
+    const whet_outer_t *p;
+    int32_t tiles, columns; /* of columns, in all taps; whether the work is shared out by them */
+} outer_share_t;
+
+/* Rows [i, end) of the columns from c on, of one tap: adds the products of rows [l, l + k). */
+static void outer_tile(const whet_outer_t *p, const float *const *b, int32_t l, int32_t k,
+                       int32_t t, int32_t c, int32_t i, int32_t end) {
+    float panel[ALONG * WHET_TILE], tile[WHET_ROWS * WHET_TILE];
+    const int32_t n = whet_min(p->columns - c, WHET_TILE), h = halves(n);
+    const int32_t wide = h * WHET_LANES / 2;
+    for (int32_t m = 0; m < k; m++) {
+        const float *row = b[t * k + m];
+        copy_row(panel + m * wide, row == NULL ? zeros : row + c, n, wide);
+    }
+    const int32_t onto = p->onto || l > 0;
+    for (int32_t rows; i < end; i += rows) {
+        rows = next_rows(end - i);
+        const left_t left = {NULL, 0, 1, 0, p->a + l * p->lda + i, p->lda};
+        going_down[h](tile, panel, k, &left, rows);
+        for (int32_t r = 0; r < rows; r++) {
+            float *y = p->y + (i + r) * p->ldy + t * p->columns + c;
+            const float *u = tile + r * wide;
+            int32_t j = 0;
+            for (; j + WHET_LANES <= n; j += WHET_LANES)
+                whet_store(y + j, onto ? whet_load(y + j) + whet_load(u + j) : whet_load(u + j));
+            for (; j + WHET_LANES / 2 <= n; j += WHET_LANES / 2) {
+                const whet_half_t v = whet_load_half(u + j);
+                whet_store_half(y + j, onto ? whet_load_half(y + j) + v : v);
+            }
+            for (; j < n; j++) y[j] = onto ? y[j] + u[j] : u[j];
+        }
+    }
+}
+
+static void some_of_outer(const void *args, int32_t first, int32_t end) {
+    const outer_share_t *s = args;
+    const whet_outer_t *p = s->p;
+    const int32_t along = whet_min(ALONG, POINTERS / p->taps), per_tap = s->tiles / p->taps;
+    const int32_t rows = s->columns ? p->rows : whet_min(end * WHET_ROWS, p->rows);
+    const float *b[POINTERS];
+    for (int32_t l = 0, k; l < p->depth; l += k) {
+        k = whet_min(p->depth - l, along);
+        p->find(p->who, b, l, k);
+        for (int32_t i = s->columns ? first : 0; i < (s->columns ? end : s->tiles); i++)
+            outer_tile(p, b, l, k, i / per_tap, i % per_tap * WHET_TILE,
+                       s->columns ? 0 : first * WHET_ROWS, rows);
+    }
+}
+
+/* formula    see whet_outer_t
+ * shapes     y[rows,taps,columns], a[depth,rows], b[depth,taps,columns]; taps <= POINTERS
+ * aliasing   none
+ * rounding   sums of up to ALONG products, one after the other
+ * workspace  some 50 KB of stack */
+void whet_outer(const whet_outer_t *p) {
+    const int64_t work = (int64_t)p->rows * p->columns * p->taps * p->depth;
+    const int32_t tiles = p->taps * ((p->columns + WHET_TILE - 1) / WHET_TILE);
+    const int32_t blocks = (p->rows + WHET_ROWS - 1) / WHET_ROWS;
+    const outer_share_t s = {p, tiles, tiles >= blocks};
+    whet_share_work(some_of_outer, &s, s.columns ? tiles : blocks, work);
+}
+
+typedef struct {
+    const float *b;
+    int32_t n;
+} rows_t;
+
+static void find_rows(const void *who, const float **b, int32_t first, int32_t count) {
+    const rows_t *v = who;
+    for (int32_t i = 0; i < count; i++) b[i] = v->b + (first + i) * v->n;
+}
+
+/* formula    y[i,j] = sum_l a[l,i] * b[l,j]
+ * shapes     y[m,n], a[k,m], b[k,n]
+ * aliasing   none
+ * rounding   as outer
+ * workspace  as outer */
+void whet_dense_outer(float *y, const float *a, const float *b, int32_t m, int32_t n, int32_t k) {
+    const rows_t v = {b, n};
+    const whet_outer_t p = {m, n, 1, k, a, m, find_rows, &v, y, n, 0};
+    whet_outer(&p);
+}
