@@ -307,10 +307,13 @@ def norm(s: Collector) -> None:
         x, w, b = g.normal(*size, shift=3), g.normal(c), g.normal(c)
         s.add("batch_norm", x, w, b, g.normal(c), g.positive(c), eps=1e-3)
         s.add("batch_norm_train", x, w, b)
+        s.add("batch_norm_train", x, w, b, low=-0.5, high=0.75)
         for groups in (1, 2, 5, c):
             if c % groups == 0 and x.size > x.shape[0] * groups:  # one element has no variance
                 s.add("group_norm", x, w, b, groups=groups)
     g = s.numbers("batch_norm_train")
+    for rows, c in [(700, 40), (33, 280)]:  # parts of rows, blocks and kinds of columns
+        s.add("batch_norm_train", g.normal(rows, c, shift=2), g.normal(c), g.normal(c), low=0.0)
     s.add("batch_norm_train", g.normal(100_003, 2, shift=5), g.normal(2), g.normal(2))
     s.add("group_norm", g.normal(1, 25_001, 4, shift=5), g.normal(4), g.normal(4), groups=2)
     s.add("group_norm", g.normal(3, 770, shift=5), g.normal(770), g.normal(770))

@@ -273,13 +273,20 @@ void whet_batch_norm_dx_f32(float *dx, const float *dy, const float *w, const fl
 /* dw[c] = sum of dy * (x - mean) / sqrt(var + eps) */
 void whet_batch_norm_dw_f32(float *dw, const float *dy, const float *x, const float *mean,
                             const float *var, int32_t rows, int32_t c, float eps);
-/* batch_norm with the mean[c] and biased var[c] of x, which are results too */
+/* y = min(max(batch_norm, low), high), with the mean[c] and biased var[c] of x, results too */
 void whet_batch_norm_train_f32(float *y, float *mean, float *var, const float *x, const float *w,
-                               const float *b, int32_t rows, int32_t c, float eps);
-/* its gradient, given those of w and b. In place: dy or x. */
+                               const float *b, int32_t rows, int32_t c, float eps, float low,
+                               float high);
+/* dw[c], db[c]; dy counts where the result was not clipped */
+void whet_batch_norm_train_dw_f32(float *dw, float *db, const float *dy, const float *x,
+                                  const float *w, const float *b, const float *mean,
+                                  const float *var, int32_t rows, int32_t c, float eps, float low,
+                                  float high);
+/* in place on dy or x */
 void whet_batch_norm_train_dx_f32(float *dx, const float *dy, const float *x, const float *w,
-                                  const float *mean, const float *var, const float *dw,
-                                  const float *db, int32_t rows, int32_t c, float eps);
+                                  const float *b, const float *mean, const float *var,
+                                  const float *dw, const float *db, int32_t rows, int32_t c,
+                                  float eps, float low, float high);
 /* mean and var are [n,groups] */
 void whet_group_norm_f32(float *y, float *mean, float *var, const float *x, const float *w,
                          const float *b, int32_t n, int32_t pixels, int32_t c, int32_t groups,

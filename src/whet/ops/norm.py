@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -109,25 +110,37 @@ class BatchNormDw(Op):
         return Call("whet_batch_norm_dw_f32", args, "batch_norm")
 
 
+@dataclass(frozen=True)
+class Clipped(Eps):
+    """The result is clipped to [low, high], as a ReLU behind the normalisation would."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+
+def clipped(x: Array, a: Clipped) -> Array:
+    return np.minimum(np.maximum(x, x.dtype.type(a.low)), x.dtype.type(a.high))
+
+
 class BatchNormTrain(Op):
     """batch_norm with the mean and (biased) variance of x itself over all but the last axis
 
-    Results: y, mean, var.
+    Results: y, clipped, mean, var.
     """
 
     name = "batch_norm_train"
-    Attrs = Eps
+    Attrs = Clipped
 
     @staticmethod
-    def infer(a: Eps, x: Type, w: Type, b: Type) -> tuple[Type, Type, Type]:
+    def infer(a: Clipped, x: Type, w: Type, b: Type) -> tuple[Type, Type, Type]:
         check_channels(x, w, b)
         return x, w, w
 
     @staticmethod
-    def ref(a: Eps, x: Array, w: Array, b: Array) -> tuple[Array, Array, Array]:
+    def ref(a: Clipped, x: Array, w: Array, b: Array) -> tuple[Array, Array, Array]:
         flat = x.reshape(-1, x.shape[-1])
         mean, var = flat.mean(axis=0), flat.var(axis=0)
-        return (x - mean) / np.sqrt(var + a.eps) * w + b, mean, var
+        return clipped((x - mean) / np.sqrt(var + a.eps) * w + b, a), mean, var
 
     @staticmethod
     def vjp(
@@ -135,48 +148,98 @@ class BatchNormTrain(Op):
     ) -> tuple[Value | None, ...]:
         (dy, *_), (x, w, bias), (_, mean, var) = douts, node.ins, node.outs
         assert dy is not None
-        eps = node.attrs.eps
-        dw = b.emit(BatchNormDw, dy, x, mean, var, name=d(w), eps=eps)
-        db = sum_rows(b, dy, bias)
+        attrs = asdict(node.attrs)
+        dw, db = b.emit_all(BatchNormTrainDw, dy, x, w, bias, mean, var, name=d(w), **attrs)
         dx = None
         if wants[0]:
-            dx = b.emit(BatchNormTrainDx, dy, x, w, mean, var, dw, db, name=d(x), eps=eps)
+            operands = (dy, x, w, bias, mean, var, dw, db)
+            dx = b.emit(BatchNormTrainDx, *operands, name=d(x), **attrs)
         return dx, dw, db
 
     @staticmethod
     def call(node: Node) -> Call:
-        x = node.ins[0]
-        args = (*node.outs, *node.ins, rows(x.shape), x.shape[-1], node.attrs.eps)
-        return Call("whet_batch_norm_train_f32", args, "batch_norm")
+        return batch_norm_call(node, node.ins[0])
 
 
-class BatchNormTrainDx(Op):
-    """dx = w / sqrt(var + eps) * (dy - db / rows - (x - mean) / sqrt(var + eps) * dw / rows)"""
+def batch_norm_call(node: Node, x: Value) -> Call:
+    a = node.attrs
+    args = (*node.outs, *node.ins, rows(x.shape), x.shape[-1], a.eps, a.low, a.high)
+    return Call(f"whet_{node.op.name}_f32", args, "batch_norm")
 
-    name = "batch_norm_train_dx"
-    Attrs = Eps
+
+def not_clipped(
+    a: Clipped, dy: Array, x: Array, w: Array, b: Array, mean: Array, var: Array
+) -> Array:
+    y = (x - mean) / np.sqrt(var + a.eps) * w + b
+    return np.where((y > a.low) & (y < a.high), dy, y.dtype.type(0))
+
+
+class BatchNormTrainDw(Op):
+    """dw = sum over rows of g * (x - mean) / sqrt(var + eps); db = sum over rows of g
+
+    g is dy where y was not clipped, else 0.
+    """
+
+    name = "batch_norm_train_dw"
+    Attrs = Clipped
 
     @staticmethod
     def infer(
-        a: Eps, dy: Type, x: Type, w: Type, mean: Type, var: Type, dw: Type, db: Type
-    ) -> Type:
-        check_channels(dy, w, mean, var, dw, db)
+        a: Clipped, dy: Type, x: Type, w: Type, b: Type, mean: Type, var: Type
+    ) -> tuple[Type, Type]:
+        check_channels(dy, w, b, mean, var)
+        require(dy.shape == x.shape, f"{dy} and {x} differ")
+        return w, b
+
+    @staticmethod
+    def ref(
+        a: Clipped, dy: Array, x: Array, w: Array, b: Array, mean: Array, var: Array
+    ) -> tuple[Array, Array]:
+        g = not_clipped(a, dy, x, w, b, mean, var).reshape(-1, dy.shape[-1])
+        normal = ((x - mean) / np.sqrt(var + a.eps)).reshape(g.shape)
+        return (g * normal).sum(axis=0), g.sum(axis=0)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        return batch_norm_call(node, node.ins[0])
+
+
+class BatchNormTrainDx(Op):
+    """dx = w / sqrt(var + eps) * (g - db / rows - (x - mean) / sqrt(var + eps) * dw / rows)
+
+    g is dy where y was not clipped, else 0.
+    """
+
+    name = "batch_norm_train_dx"
+    Attrs = Clipped
+
+    @staticmethod
+    def infer(a: Clipped, dy: Type, x: Type, *per_channel: Type) -> Type:
+        require(len(per_channel) == 6, "w, b, mean, var, dw and db are needed")
+        check_channels(dy, *per_channel)
         require(dy.shape == x.shape, f"{dy} and {x} differ")
         return dy
 
     @staticmethod
     def ref(
-        a: Eps, dy: Array, x: Array, w: Array, mean: Array, var: Array, dw: Array, db: Array
+        a: Clipped,
+        dy: Array,
+        x: Array,
+        w: Array,
+        b: Array,
+        mean: Array,
+        var: Array,
+        dw: Array,
+        db: Array,
     ) -> Array:
         n = rows(dy.shape)
         scale = 1 / np.sqrt(var + a.eps)
-        return w * scale * (dy - db / n - (x - mean) * scale * dw / n)
+        g = not_clipped(a, dy, x, w, b, mean, var)
+        return w * scale * (g - db / n - (x - mean) * scale * dw / n)
 
     @staticmethod
     def call(node: Node) -> Call:
-        dy = node.ins[0]
-        args = (node.out, *node.ins, rows(dy.shape), dy.shape[-1], node.attrs.eps)
-        return Call("whet_batch_norm_train_dx_f32", args, "batch_norm")
+        return batch_norm_call(node, node.ins[0])
 
     @staticmethod
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:

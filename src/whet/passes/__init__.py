@@ -12,6 +12,7 @@ from .add_parts import add_parts
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
 from .fuse_layers import fuse_layers
+from .fuse_norms import fuse_norms
 from .fuse_updates import fuse_updates
 from .keep_bits import keep_bits
 from .rematerialize import rematerialize
@@ -25,7 +26,7 @@ Forward = Callable[[Graph, Collection[str]], Graph]
 Pass = Callable[[Graph], Graph]
 
 # On the model, before differentiation: each is told which leaves change while training.
-FORWARD: tuple[Forward, ...] = (fold_batch_norm, fold_constants)
+FORWARD: tuple[Forward, ...] = (fold_batch_norm, fold_constants, fuse_norms)
 
 # On every entry point, after differentiation. Rematerialization, if it is asked for, comes
 # between the two: it needs the updates in their places and layers not yet fused.

@@ -130,7 +130,8 @@ static void forward(float *y, const float *x, const float *w, const float *b, co
                     float low, float high, const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, size = d->kh * d->kw * ci;
     const int32_t all = d->n * d->p * d->q;
-    whet_product_t p = {.b = w, .bl = 1, .bj = size, .bias = b, .add = add, .low = low, .high = high};
+    whet_product_t p = {
+        .b = w, .bl = 1, .bj = size, .bias = b, .add = add, .low = low, .high = high};
     p.columns = d->o;
     p.depth = size;
     if (is_linear(d)) {

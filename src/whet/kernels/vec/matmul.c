@@ -64,22 +64,22 @@ static inline __attribute__((always_inline)) void block(float *tile, const float
 }
 
 /* Blocks have 1 row or an even number of them. */
-#define BLOCKS(name, whole, half, down)                                                \
+#define BLOCKS(name, whole, half, down)                                                       \
     static void name(float *tile, const float *b, int32_t k, const left_t *a, int32_t rows) { \
-        switch (rows) {                                                                \
-            MORE_ROWS(whole, half, down)                                               \
-        case 6:                                                                        \
-            block(tile, b, k, a, 6, whole, half, down);                                \
-            break;                                                                     \
-        case 4:                                                                        \
-            block(tile, b, k, a, 4, whole, half, down);                                \
-            break;                                                                     \
-        case 2:                                                                        \
-            block(tile, b, k, a, 2, whole, half, down);                                \
-            break;                                                                     \
-        default:                                                                       \
-            block(tile, b, k, a, 1, whole, half, down);                                \
-        }                                                                              \
+        switch (rows) {                                                                       \
+            MORE_ROWS(whole, half, down)                                                      \
+        case 6:                                                                               \
+            block(tile, b, k, a, 6, whole, half, down);                                       \
+            break;                                                                            \
+        case 4:                                                                               \
+            block(tile, b, k, a, 4, whole, half, down);                                       \
+            break;                                                                            \
+        case 2:                                                                               \
+            block(tile, b, k, a, 2, whole, half, down);                                       \
+            break;                                                                            \
+        default:                                                                              \
+            block(tile, b, k, a, 1, whole, half, down);                                       \
+        }                                                                                     \
     }
 #if WHET_ROWS == 12
 #define MORE_ROWS(whole, half, down)                 \

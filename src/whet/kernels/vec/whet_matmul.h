@@ -18,11 +18,11 @@ static inline whet_half_t whet_load_half(const float *x) { return *(const whet_h
 static inline void whet_store_half(float *y, whet_half_t v) { *(whet_half_u *)y = v; }
 
 /* min(max(x, low), high), and NaN where x is NaN, for vectors with as many bytes as `bits`. */
-#define WHET_CLIP(x, low, high, vec, bits)                                              \
-    do {                                                                                \
-        const bits below_ = (x) < (low), above_ = (x) > (high);                         \
-        (x) = (vec)(((bits)((vec){0.0f} + (low)) & below_) | ((bits)(x) & ~below_));    \
-        (x) = (vec)(((bits)((vec){0.0f} + (high)) & above_) | ((bits)(x) & ~above_));   \
+#define WHET_CLIP(x, low, high, vec, bits)                                            \
+    do {                                                                              \
+        const bits below_ = (x)<(low), above_ = (x)>(high);                           \
+        (x) = (vec)(((bits)((vec){0.0f} + (low)) & below_) | ((bits)(x) & ~below_));  \
+        (x) = (vec)(((bits)((vec){0.0f} + (high)) & above_) | ((bits)(x) & ~above_)); \
     } while (0)
 typedef int32_t whet_bits_t __attribute__((vector_size(4 * WHET_LANES)));
 typedef int32_t whet_half_bits_t __attribute__((vector_size(2 * WHET_LANES)));
