@@ -22,7 +22,8 @@ KEYWORDS = frozenset(
     "for goto if inline int long register restrict return short signed sizeof static struct switch "
     "true typedef typeof union unsigned void volatile while NULL NAN INFINITY net "
     # what model.h declares behind the program's name, as arrays of weights are named too
-    "init train_step gradients apply predict save load t status_t input_t label_t".split()
+    "init train_step gradients apply predict save load set_threads t status_t input_t label_t"
+    .split()
 )
 
 
@@ -281,9 +282,32 @@ class EntryWriter:
         found = [b for b in self.bounds(node) if isinstance(self.plan.home[b[0]], Buffer)]
         return [self.check(*b) for b in found]
 
-    def function(self) -> list[str]:
-        head = wrap_prototype(self.signature.text(self.prefix, self.graph.name))
-        return [*head[:-1], f"{head[-1]} {{", *self.body(), "}"]
+    def function(self, threads: bool) -> list[str]:
+        text = self.signature.text(self.prefix, self.graph.name)
+        if not threads:
+            return [*opened(text), *self.body(), "}"]
+        name = f"{self.prefix}_{self.graph.name}"
+        inner = text.replace(f" {name}(", f" {self.graph.name}(")
+        args = ["net", *(n for n, _ in (*self.signature.leaves, *self.signature.outputs))]
+        call = call_text(f"const {self.prefix}_status_t status = {self.graph.name}", args)
+        return [
+            *opened(f"static {inner}"),
+            *self.body(),
+            "}",
+            "",
+            *opened(text),
+            "    const uint32_t before = whet_flush_subnormals();",
+            *call,
+            "    whet_restore_subnormals(before);",
+            "    return status;",
+            "}",
+        ]
+
+
+def opened(prototype: str) -> list[str]:
+    """The head of a function's definition."""
+    head = wrap_prototype(prototype)
+    return [*head[:-1], f"{head[-1]} {{"]
 
 
 def element_type(arg: Arg) -> str:
@@ -308,9 +332,12 @@ def struct_text(name: str, struct: Struct) -> list[str]:
     return [f"static const {struct.type} {name} = {{", *inner, "};"]
 
 
-def model_c(prefix: str, plans: Mapping[str, Plan], tensors: Tensors, fingerprint: int) -> str:
+def model_c(
+    prefix: str, plans: Mapping[str, Plan], tensors: Tensors, fingerprint: int, threads: bool
+) -> str:
     structs: dict[Struct, str] = {}
-    functions = [EntryWriter(prefix, p, tensors, structs).function() for p in plans.values()]
+    writers = [EntryWriter(prefix, p, tensors, structs) for p in plans.values()]
+    functions = [writer.function(threads) for writer in writers]
     constants = [line for s, name in structs.items() for line in struct_text(name, s)]
     code = "\n".join(line for part in (constants, *functions) for line in part)
     lines = [
@@ -333,6 +360,9 @@ def model_c(prefix: str, plans: Mapping[str, Plan], tensors: Tensors, fingerprin
     for function in functions:
         lines += ["", *function]
     lines += ["", *checkpoint_functions(prefix, tensors, fingerprint)]
+    if threads:
+        head = f"int {prefix}_set_threads(int count)"
+        lines += ["", f"{head} {{ return (int)whet_set_threads((int32_t)count); }}"]
     return "\n".join(lines) + "\n"
 
 
@@ -383,7 +413,9 @@ STATUSES = (
 )
 
 
-def model_h(prefix: str, plans: Mapping[str, Plan], tensors: Tensors, arena: int, lr: float) -> str:
+def model_h(
+    prefix: str, plans: Mapping[str, Plan], tensors: Tensors, arena: int, lr: float, threads: bool
+) -> str:
     upper = prefix.upper()
     lines = [
         f"/* {prefix}: a model that trains where it runs. See report.txt for what is inside. */",
@@ -431,9 +463,20 @@ def model_h(prefix: str, plans: Mapping[str, Plan], tensors: Tensors, arena: int
         "",
         f"size_t {prefix}_sizeof(void);",
         "",
+        *(threads_h(prefix) if threads else ()),
         "#endif",
     ]
     return "\n".join(lines) + "\n"
+
+
+def threads_h(prefix: str) -> list[str]:
+    return [
+        "/* The functions above use up to `count` threads from now on, 1 at first; returns how many.",
+        " * The results are the same bits for any number. */",
+        f"#define {prefix.upper()}_HAS_THREADS 1",
+        f"int {prefix}_set_threads(int count);",
+        "",
+    ]
 
 
 ENTRY_DOCS = {
@@ -588,10 +631,13 @@ def main_for_many(prefix: str, signature: Signature) -> str:
     )
 
 
-def makefile(prefix: str, template: str, kernels: Sequence[str], flags: Sequence[str]) -> str:
+def makefile(
+    prefix: str, template: str, kernels: Sequence[str], flags: Sequence[str], libraries: str
+) -> str:
     listed = " ".join(f"kernels/{name}.c" for name in kernels)
     wrapped = " \\\n    ".join(textwrap.wrap(listed, WIDTH - 12))
     words = {"@name@": prefix, "@kernels@": wrapped, "@flags@": " ".join(flags)}
+    words["@libraries@"] = libraries
     for word, text in words.items():
         template = template.replace(word, text)
     return template

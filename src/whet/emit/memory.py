@@ -12,6 +12,9 @@ from .c import Signature
 if TYPE_CHECKING:
     from .program import Program
 
+# A pointer to threads; their stacks come on top, if more than one is asked for.
+POOL = {"ref": 0, "vec": 8}
+
 
 def memory_of(program: Program) -> dict[str, int]:
     """Bytes by kind. `ram` is all that changes, to the byte: arena, trained parameters, state,
@@ -32,7 +35,7 @@ def memory_of(program: Program) -> dict[str, int]:
         "trained": sum(t.bytes for t in store.params.values()),
         "state": sum(t.bytes for t in store.state.values()),
         "io": sum(t.bytes for t in arrays),
-        "ram": up(network + struct_bytes(arrays, network), ALIGN),
+        "ram": up(network + struct_bytes(arrays, network), ALIGN) + POOL[program.isa[0]],
         "frozen": frozen,
         "flash": sum(t.bytes for t in store.stored.values()),
     }

@@ -47,6 +47,8 @@ FLAGS = {
     "vec": ("-O3", "-march=native", "-ffp-contract=fast"),
 }
 
+LIBRARIES = {"ref": "-lm", "vec": "-lm -pthread"}
+
 # Files that every program with kernels of a folder needs, besides those of its kernels.
 SHARED = {"ref": (), "vec": ("matmul", "threads")}
 _HEADERS = ("whet_kernels.h", "whet_inline.h", "whet_lanes.h", "whet_matmul.h")
@@ -132,14 +134,19 @@ class Program:
         find = functools.partial(kernel_file, self.isa)
         used = sorted({*c.used_kernels(self.plans.values()), *SHARED[self.isa[0]]})
         weights, blob = c.weights_c(self.name, self.storage)
+        threads = self.isa[0] == "vec"
         files = {
-            "model.h": c.model_h(self.name, self.plans, self.storage, self.arena, self.lr),
-            "model.c": c.model_c(self.name, self.plans, self.storage, self.fingerprint),
+            "model.h": c.model_h(self.name, self.plans, self.storage, self.arena, self.lr, threads),
+            "model.c": c.model_c(self.name, self.plans, self.storage, self.fingerprint, threads),
             "weights.h": c.weights_h(self.name, self.storage),
             "weights.c": weights,
             "main.c": c.main_c(self.name, (kernels / "main" / "host.c").read_text(), self.plans),
             "Makefile": c.makefile(
-                self.name, (kernels / "main" / "host.mk").read_text(), used, FLAGS[self.isa[0]]
+                self.name,
+                (kernels / "main" / "host.mk").read_text(),
+                used,
+                FLAGS[self.isa[0]],
+                LIBRARIES[self.isa[0]],
             ),
             "report.txt": self.report() + "\n",
         }
@@ -176,11 +183,14 @@ class Program:
             ) from error
         return root
 
-    def load(self) -> Trainer:
-        """Build with the machine's C compiler and load it into this process."""
+    def load(self, threads: int = 1) -> Trainer:
+        """Build with the machine's C compiler and load it into this process.
+
+        Any number of threads gives the same results, to the bit.
+        """
         from ..runtime import Trainer
 
-        return Trainer(self)
+        return Trainer(self, threads=threads)
 
     def check(self, steps: int = 10) -> CheckReport:
         """Build, then compare every gradient and some training steps with PyTorch."""

@@ -80,6 +80,16 @@ void whet_depthwise_fused_f32(float *y, const float *x, const float *w, const fl
 void whet_depthwise_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d);
 void whet_depthwise_dw_f32(float *dw, const float *dy, const float *x, const whet_conv2d_t *d);
 
+/* conv2d_fused, conv2d_dx and conv2d_dw for 3x3 windows that move by one pixel, without groups or
+ * dilation: fewer multiplications, for a workspace; programs with vector kernels only. */
+void whet_conv2d_winograd_f32(float *y, const float *x, const float *w, const float *b,
+                              const float *add, float low, float high, const whet_conv2d_t *d,
+                              float *workspace);
+void whet_conv2d_winograd_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d,
+                                 float *workspace);
+void whet_conv2d_winograd_dw_f32(float *dw, const float *dy, const float *x, const whet_conv2d_t *d,
+                                 float *workspace);
+
 /* y = layer_k(... layer_1(x)), row by row: each layer is depthwise_fused or conv2d_fused, with its
  * weight, bias and addend (the last two may be NULL) in operands and its low, high in limits. The
  * workspace holds, of every layer but the first, as many rows of its operand as its window is
@@ -441,6 +451,14 @@ whet_checkpoint_t whet_checkpoint_load(const void *buffer, size_t size, uint32_t
 int32_t whet_ids_in_range(const int32_t *ids, int32_t n, int32_t limit, int32_t exempt);
 /* 1 if x is neither infinite nor NaN, else 0 */
 int32_t whet_is_finite(float x);
+
+/* ---- The machine; programs with vector kernels only. */
+
+/* Kernels use up to `count` threads from now on; returns how many. Results stay the same bits. */
+int32_t whet_set_threads(int32_t count);
+/* Subnormal numbers count as 0 until `whet_restore_subnormals(what this returned)`. */
+uint32_t whet_flush_subnormals(void);
+void whet_restore_subnormals(uint32_t before);
 
 #ifdef __cplusplus
 }

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..emit.program import FLAGS, Program
+from ..emit.program import FLAGS, LIBRARIES, Program
 from ..errors import BuildError
 
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -109,7 +109,7 @@ def build(program: Program, folder: Path, flags: Sequence[str] | None = None) ->
             job.result()
     result = folder / f"lib{program.name}.so"
     parts = ["model.o", "weights.o", *map(str, objects)]
-    run([*find_compiler(), "-shared", *flags, *parts, "-lm", "-o", str(result)], folder)
+    run([*find_compiler(), "-shared", *flags, *parts, *LIBRARIES[program.isa[0]].split(), "-o", str(result)], folder)
     return result
 
 

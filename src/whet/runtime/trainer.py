@@ -26,9 +26,12 @@ STATUS = [name for name, _ in STATUSES]
 class Trainer:
     """One network in memory: its own parameters, optimizer state and arena."""
 
-    def __init__(self, program: Program, flags: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, program: Program, flags: Sequence[str] | None = None, threads: int = 1
+    ) -> None:
         self.program = program
         self._library = ctypes.CDLL(str(library(program, flags)))
+        self.threads = self._set_threads(threads)
         self._net = self._allocate()
         self._function("init", None)(self._pointer)
 
@@ -136,6 +139,19 @@ class Trainer:
         self._raise(status, f"{where}, {len(blob)} bytes")
 
     # Below: the C side --------------------------------------------------------------------------
+
+    def _set_threads(self, count: int) -> int:
+        """How many threads the program got; trainers of one program share them."""
+        if not isinstance(count, int) or count < 1:
+            raise DataError(f"threads={count!r} is no number of threads", try_="threads=2")
+        if self.program.isa[0] != "vec":
+            if count > 1:
+                raise DataError(
+                    f"threads={count}: portable programs run on one thread",
+                    try_="compile without portable=True",
+                )
+            return 1
+        return int(self._function("set_threads")(count))
 
     def _allocate(self) -> Any:
         store = self.program.storage

@@ -60,6 +60,10 @@ int main(int argc, char **argv) {
         return 1;
     }
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
+#ifdef NET_HAS_THREADS
+    const char *threads = getenv("WHET_THREADS");
+    if (threads) printf("%d threads\n", net_set_threads(atoi(threads)));
+#endif
     net_init(&ram.net);
     make_batch();
     printf("%zu bytes of memory\n", sizeof ram);

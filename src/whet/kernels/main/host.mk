@@ -8,12 +8,12 @@ SOURCES = model.c weights.c @kernels@
 OTHERS = Makefile $(wildcard *.h kernels/*.h weights.bin)
 
 @name@: main.c $(SOURCES) $(OTHERS)
-	$(CC) $(CFLAGS) $(WARN) -I. -Ikernels $(filter %.c,$^) -lm -o $@
+	$(CC) $(CFLAGS) $(WARN) -I. -Ikernels $(filter %.c,$^) $(LDFLAGS) @libraries@ -o $@
 
 lib: lib@name@.so
 
 lib@name@.so: $(SOURCES) $(OTHERS)
-	$(CC) $(CFLAGS) $(WARN) -fPIC -shared -I. -Ikernels $(filter %.c,$^) -lm -o $@
+	$(CC) $(CFLAGS) $(WARN) -fPIC -shared -I. -Ikernels $(filter %.c,$^) $(LDFLAGS) @libraries@ -o $@
 
 size: @name@.o
 	size $<

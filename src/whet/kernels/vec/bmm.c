@@ -26,7 +26,7 @@ void whet_bmm_f32(float *y, const float *a, const float *b, int32_t stacks, int3
         if (ta && tb)
             matmul_tt(y, a, b, m, n, k);
         else if (ta)
-            whet_dense_outer(y, a, b, m, n, k);
+            whet_dense_outer(y, a, b, m, n, k, 0);
         else
             whet_dense_product(y, n, a, k, &p);
     }

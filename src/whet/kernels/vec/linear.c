@@ -47,5 +47,5 @@ void whet_linear_dx_f32(float *dx, const float *dy, const float *w, int32_t rows
  * workspace  some 50 KB of stack */
 void whet_linear_dw_f32(float *dw, const float *dy, const float *x, int32_t rows, int32_t i,
                         int32_t o) {
-    whet_dense_outer(dw, dy, x, o, i, rows);
+    whet_dense_outer(dw, dy, x, o, i, rows, 0);
 }

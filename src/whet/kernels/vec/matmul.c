@@ -285,35 +285,100 @@ static void find_dense(const void *who, const float **a, float **y, int32_t firs
     }
 }
 
-/* A few rows: a dot product for each element, if the rows of b lie right for it. */
-static void dots(const void *args, int32_t first, int32_t end) {
-    const share_t *s = args;
-    const whet_product_t *p = s->p;
-    const dense_t *d = p->who;
-    for (int32_t i = 0; i < p->rows; i++)
-        for (int32_t j = first; j < end; j++) {
-            const float sum = whet_dot(d->a + i * d->lda, p->b + j * p->bj, p->depth);
-            finish_row(p, d->y + i * d->ldy + j, j, &sum, 1, 1, 1);
+/* ---- Products of a few rows: b is read once, as it lies. */
+
+enum { FEW = 4 };
+
+/* sum[r] = a[r] . b, where `rows` is a constant after inlining. */
+static inline __attribute__((always_inline)) void dot_rows(float *sum, const float *a, int32_t lda,
+                                                           const float *b, int32_t k,
+                                                           const int32_t rows) {
+    whet_vec_t s[FEW], t[FEW];
+    for (int32_t r = 0; r < rows; r++) s[r] = t[r] = whet_all(0.0f);
+    int32_t l = 0;
+    for (; l + 2 * WHET_LANES <= k; l += 2 * WHET_LANES) {
+        const whet_vec_t u = whet_load(b + l), v = whet_load(b + l + WHET_LANES);
+#pragma GCC unroll 4
+        for (int32_t r = 0; r < rows; r++) {
+            s[r] += whet_load(a + r * lda + l) * u;
+            t[r] += whet_load(a + r * lda + l + WHET_LANES) * v;
         }
+    }
+#pragma GCC unroll 4
+    for (int32_t r = 0; r < rows; r++) sum[r] = whet_sum_lanes(s[r] + t[r]);
+    for (; l < k; l++)
+        for (int32_t r = 0; r < rows; r++) sum[r] += a[r * lda + l] * b[l];
+}
+
+/* Columns [first, end), where a column of b is a row in memory. */
+static void dots(const void *args, int32_t first, int32_t end) {
+    const whet_product_t *p = args;
+    const dense_t *d = p->who;
+    for (int32_t j = first; j < end; j++) {
+        const float *b = p->b + j * p->bj;
+        for (int32_t i = 0, rows; i < p->rows; i += rows) {
+            const int32_t left = p->rows - i;
+            const float *a = d->a + i * d->lda;
+            float sum[FEW];
+            rows = left >= FEW ? FEW : left >= 2 ? 2 : 1;
+            if (rows == FEW)
+                dot_rows(sum, a, d->lda, b, p->depth, FEW);
+            else if (rows == 2)
+                dot_rows(sum, a, d->lda, b, p->depth, 2);
+            else
+                dot_rows(sum, a, d->lda, b, p->depth, 1);
+            for (int32_t r = 0; r < rows; r++)
+                finish_row(p, d->y + (i + r) * d->ldy + j, j, sum + r, 1, 1, 1);
+        }
+    }
+}
+
+/* The same where a row of b is one in memory: y += a[l] * b[l], four rows of b at a time. */
+static void add_rows(const void *args, int32_t first, int32_t end) {
+    const whet_product_t *p = args;
+    const dense_t *d = p->who;
+    const int32_t j = first * WHET_TILE, n = whet_min(end * WHET_TILE, p->columns) - j;
+    for (int32_t i = 0; i < p->rows; i++) {
+        const float *a = d->a + i * d->lda;
+        float *y = d->y + i * d->ldy + j;
+        whet_fill(y, n, 0.0f);
+        for (int32_t l = 0; l < p->depth; l += 4) {
+            const float *b = p->b + l * p->bl + j;
+            const float x[4] = {a[l], l + 1 < p->depth ? a[l + 1] : 0.0f,
+                                l + 2 < p->depth ? a[l + 2] : 0.0f,
+                                l + 3 < p->depth ? a[l + 3] : 0.0f};
+            const int32_t last = whet_min(p->depth - 1 - l, 3) * p->bl; /* instead of one beyond */
+            const float *b1 = b + whet_min(p->bl, last), *b2 = b + whet_min(2 * p->bl, last);
+            const float *b3 = b + last;
+            int32_t c = 0;
+            for (; c + WHET_LANES <= n; c += WHET_LANES)
+                whet_store(y + c, whet_load(y + c) +
+                                      ((x[0] * whet_load(b + c) + x[1] * whet_load(b1 + c)) +
+                                       (x[2] * whet_load(b2 + c) + x[3] * whet_load(b3 + c))));
+            for (; c < n; c++) y[c] += (x[0] * b[c] + x[1] * b1[c]) + (x[2] * b2[c] + x[3] * b3[c]);
+        }
+    }
 }
 
 /* formula    as product, with a[i,l] at a[i*lda + l] and y[i,j] at y[i*ldy + j]
  * shapes     y[rows,columns], a[rows,depth]
  * aliasing   y may be add
- * rounding   as product; with fewer than 4 rows in lanes
+ * rounding   as product; with few rows in lanes, or four products at a time
  * workspace  as product */
 void whet_dense_product(float *y, int32_t ldy, const float *a, int32_t lda, whet_product_t *p) {
     const dense_t d = {y, a, ldy, lda};
+    const int64_t work = (int64_t)p->rows * p->columns * p->depth;
+    const int32_t plain = !p->bias && !p->add && p->low == -INFINITY && p->high == INFINITY;
     p->taps = 1;
     p->find = find_dense;
     p->who = &d;
     p->add_origin = y;
-    if (p->rows < 4 && p->bl == 1) {
-        const share_t s = {p, 1};
-        whet_share_work(dots, &s, p->columns, (int64_t)p->rows * p->columns * p->depth);
-    } else {
+    if (p->bl == 1 && p->rows <= FEW)
+        whet_share_work(dots, p, p->columns, work);
+    else if (p->bj == 1 && p->rows < FEW && plain)
+        whet_share_work(add_rows, p, (p->columns + WHET_TILE - 1) / WHET_TILE, work);
+    else
         whet_product(p);
-    }
 }
 
 /* ---- Products of columns. */
@@ -393,13 +458,14 @@ static void find_rows(const void *who, const float **b, int32_t first, int32_t c
     for (int32_t i = 0; i < count; i++) b[i] = v->b + (first + i) * v->n;
 }
 
-/* formula    y[i,j] = sum_l a[l,i] * b[l,j]
+/* formula    y[i,j] = sum_l a[l,i] * b[l,j], or y += that if `onto`
  * shapes     y[m,n], a[k,m], b[k,n]
  * aliasing   none
  * rounding   as outer
  * workspace  as outer */
-void whet_dense_outer(float *y, const float *a, const float *b, int32_t m, int32_t n, int32_t k) {
+void whet_dense_outer(float *y, const float *a, const float *b, int32_t m, int32_t n, int32_t k,
+                      int32_t onto) {
     const rows_t v = {b, n};
-    const whet_outer_t p = {m, n, 1, k, a, m, find_rows, &v, y, n, 0};
+    const whet_outer_t p = {m, n, 1, k, a, m, find_rows, &v, y, n, onto};
     whet_outer(&p);
 }

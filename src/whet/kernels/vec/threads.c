@@ -1,15 +1,197 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
 #include "whet_inline.h"
 
 #include "whet_threads.h"
 
-/* formula    part(args, 0, units)
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* Threads that wait for work, beside the one that calls. They look for it for a while before they
+ * go to sleep, because between two kernels of a step there is not the time to wake up. What a piece
+ * of work computes does not depend on who does it, nor on how many pieces there are. */
+enum { MOST = 64, PATIENCE = 20000, PIECES = 2 };
+
+typedef void part_t(const void *args, int32_t first, int32_t end);
+
+typedef struct {
+    atomic_int busy;    /* somebody's work is being done */
+    atomic_int open;    /* and there may be pieces of it left */
+    atomic_int inside;  /* threads that look at it */
+    atomic_int next;    /* piece to be taken next */
+    atomic_uint turn;   /* counts the works that were announced */
+    atomic_int helpers; /* threads that should help, the caller aside */
+    atomic_int asleep;  /* threads that have to be woken */
+    int started;        /* threads there are */
+    part_t *part;       /* the work: `units`, cut into `pieces` */
+    const void *args;
+    int32_t units, pieces;
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+} pool_t;
+
+static pool_t *pool; /* NULL until more than one thread is asked for */
+
+static void breathe(int32_t spins) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+    if (spins % 1024 == 1023) sched_yield();
+}
+
+/* Does pieces until all are taken. */
+static void take_pieces(pool_t *p) {
+    for (;;) {
+        const int32_t i = atomic_fetch_add(&p->next, 1);
+        if (i >= p->pieces) return;
+        const int32_t first = (int32_t)((int64_t)p->units * i / p->pieces);
+        p->part(p->args, first, (int32_t)((int64_t)p->units * (i + 1) / p->pieces));
+    }
+}
+
+/* Returns when another work than number `seen` was announced. */
+static void wait_for_work(pool_t *p, unsigned seen) {
+    for (int32_t i = 0; i < PATIENCE; i++) {
+        if (atomic_load(&p->turn) != seen) return;
+        breathe(i);
+    }
+    pthread_mutex_lock(&p->mutex);
+    atomic_fetch_add(&p->asleep, 1);
+    while (atomic_load(&p->turn) == seen) pthread_cond_wait(&p->wake, &p->mutex);
+    atomic_fetch_sub(&p->asleep, 1);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+typedef struct {
+    pool_t *pool;
+    int number;
+} helper_t;
+
+static void *help(void *argument) {
+    const helper_t self = *(helper_t *)argument;
+    pool_t *p = self.pool;
+    free(argument);
+    whet_flush_subnormals();
+    for (unsigned seen = 0;;) {
+        wait_for_work(p, seen);
+        seen = atomic_load(&p->turn);
+        if (self.number >= atomic_load(&p->helpers)) continue;
+        atomic_fetch_add(&p->inside, 1);
+        if (atomic_load(&p->open)) take_pieces(p);
+        atomic_fetch_sub(&p->inside, 1);
+    }
+    return NULL;
+}
+
+/* A child process has none of its parent's threads. */
+static void forget_threads(void) { pool = NULL; }
+
+/* One thread more, if the system has one. */
+static int start_helper(pool_t *p) {
+    pthread_t thread;
+    helper_t *self = malloc(sizeof *self);
+    if (self == NULL) return 0;
+    self->pool = p;
+    self->number = p->started;
+    if (pthread_create(&thread, NULL, help, self) != 0) {
+        free(self);
+        return 0;
+    }
+    pthread_detach(thread);
+    p->started++;
+    return 1;
+}
+
+/* formula    returns the threads that kernels use from now on: `count`, or as many as there are
+ * shapes     none
+ * aliasing   none
+ * rounding   none
+ * workspace  the stacks of the threads */
+int32_t whet_set_threads(int32_t count) {
+    count = count < 1 ? 1 : whet_min(count, MOST);
+    if (pool == NULL && count > 1) {
+        pool = calloc(1, sizeof *pool);
+        if (pool == NULL) return 1;
+        pthread_mutex_init(&pool->mutex, NULL);
+        pthread_cond_init(&pool->wake, NULL);
+        pthread_atfork(NULL, NULL, forget_threads);
+    }
+    if (pool == NULL) return 1;
+    while (pool->started < count - 1 && start_helper(pool)) continue;
+    atomic_store(&pool->helpers, whet_min(count - 1, pool->started));
+    return 1 + atomic_load(&pool->helpers);
+}
+
+/* formula    part(args, first, end) for ranges that together are [0, units)
+ * shapes     none
+ * aliasing   the ranges' results must not overlap
+ * rounding   none
+ * workspace  none */
+void whet_share_work(part_t *part, const void *args, int32_t units, int64_t work) {
+    pool_t *p = pool;
+    const int32_t helpers = p == NULL ? 0 : atomic_load(&p->helpers);
+    int idle = 0;
+    if (units < 1) return;
+    if (helpers == 0 || units == 1 || work < WHET_GRAIN ||
+        !atomic_compare_exchange_strong(&p->busy, &idle, 1)) {
+        part(args, 0, units);
+        return;
+    }
+    p->part = part;
+    p->args = args;
+    p->units = units;
+    p->pieces = whet_min(units, PIECES * (helpers + 1));
+    atomic_store(&p->next, 0);
+    atomic_store(&p->open, 1);
+    atomic_fetch_add(&p->turn, 1);
+    if (atomic_load(&p->asleep) > 0) {
+        pthread_mutex_lock(&p->mutex);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->mutex);
+    }
+    take_pieces(p);
+    atomic_store(&p->open, 0);
+    for (int32_t i = 0; atomic_load(&p->inside) > 0; i++) breathe(i);
+    atomic_store(&p->busy, 0);
+}
+
+/* Numbers too small to be normal cost the processor a hundred times as much as others, and are
+ * worth nothing here. On the processors known below they count as zero while a step runs. */
+
+/* formula    returns how the processor treated subnormal numbers before
+ * shapes     none
+ * aliasing   none
+ * rounding   subnormal operands and results are 0 from now on
+ * workspace  none */
+uint32_t whet_flush_subnormals(void) {
+    uint32_t before = 0;
+#if defined(__x86_64__) || defined(__SSE__)
+    before = __builtin_ia32_stmxcsr();
+    __builtin_ia32_ldmxcsr(before | 0x8040u);
+#elif defined(__aarch64__)
+    uint64_t word;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(word));
+    before = (uint32_t)word;
+    __asm__ volatile("msr fpcr, %0" : : "r"(word | (UINT64_C(1) << 24)));
+#endif
+    return before;
+}
+
+/* formula    undoes whet_flush_subnormals, which returned `before`
  * shapes     none
  * aliasing   none
  * rounding   none
  * workspace  none */
-void whet_share_work(void (*part)(const void *args, int32_t first, int32_t end), const void *args,
-                     int32_t units, int64_t work) {
-    (void)work;
-    if (units > 0) part(args, 0, units);
+void whet_restore_subnormals(uint32_t before) {
+#if defined(__x86_64__) || defined(__SSE__)
+    __builtin_ia32_ldmxcsr(before);
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)before));
+#else
+    (void)before;
+#endif
 }

@@ -37,20 +37,21 @@ static inline whet_half_t whet_clip_half(whet_half_t x, float low, float high) {
     return x;
 }
 
-/* Sum of a[i] * b[i]. */
-static inline float whet_dot(const float *a, const float *b, int32_t n) {
-    whet_vec_t s[4] = {{0.0f}};
-    int32_t i = 0;
-    for (; i + 4 * WHET_LANES <= n; i += 4 * WHET_LANES)
-        for (int32_t v = 0; v < 4; v++)
-            s[v] += whet_load(a + i + v * WHET_LANES) * whet_load(b + i + v * WHET_LANES);
-    for (; i + WHET_LANES <= n; i += WHET_LANES) s[0] += whet_load(a + i) * whet_load(b + i);
-    s[0] = (s[0] + s[1]) + (s[2] + s[3]);
-    float lane[WHET_LANES];
-    memcpy(lane, s, sizeof lane);
-    float sum = whet_fold(lane, WHET_LANES);
-    for (; i < n; i++) sum += a[i] * b[i];
-    return sum;
+/* The sum of all lanes, halves first. */
+static inline float whet_sum_lanes(whet_vec_t v) {
+    whet_half_t part[2];
+    memcpy(part, &v, sizeof part);
+    part[0] += part[1];
+#if WHET_LANES == 16
+    whet_quad_t quarter[2];
+    memcpy(quarter, part, sizeof quarter);
+    quarter[0] += quarter[1];
+    return (quarter[0][0] + quarter[0][2]) + (quarter[0][1] + quarter[0][3]);
+#elif WHET_LANES == 8
+    return (part[0][0] + part[0][2]) + (part[0][1] + part[0][3]);
+#else
+    return part[0][0] + part[0][1];
+#endif
 }
 
 /* ---- Matrix products, in matmul.c. Each element is summed in an order that depends on nothing
@@ -91,7 +92,8 @@ typedef struct {
 } whet_outer_t;
 void whet_outer(const whet_outer_t *p);
 
-/* y[m,n] = a[k,m]' b[k,n] */
-void whet_dense_outer(float *y, const float *a, const float *b, int32_t m, int32_t n, int32_t k);
+/* y[m,n] = a[k,m]' b[k,n], or y += that if `onto` */
+void whet_dense_outer(float *y, const float *a, const float *b, int32_t m, int32_t n, int32_t k,
+                      int32_t onto);
 
 #endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_inline.h"
+
+#include "whet_threads.h"
+
+enum { UNIT = 1024 }; /* elements that one thread does at least */
+
+typedef struct {
+    uint8_t *bits;
+    const uint8_t *from;
+    float *dx;
+    const float *x;
+    int32_t n, closed;
+    float low, high; /* or the slopes inside and outside */
+} bits_t;
+
+/* Lanes of 8 numbers, whatever the processor's vectors are. */
+typedef float eight_t __attribute__((vector_size(32)));
+typedef float eight_u __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t sides_t __attribute__((vector_size(32)));
+typedef int8_t bytes_t __attribute__((vector_size(8)));
+
+/* Bit i of the result = the lowest bit of lane i: a multiplication brings 8 bytes together. */
+static inline uint8_t gather_bits(sides_t side) {
+    const bytes_t narrow = __builtin_convertvector(side, bytes_t);
+    uint64_t word;
+    memcpy(&word, &narrow, sizeof word);
+    word &= UINT64_C(0x0101010101010101);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+    return (uint8_t)(word * UINT64_C(0x0102040810204080) >> 56);
+}
+
+static void take_bits(const void *args, int32_t first, int32_t end) {
+    const bits_t *a = args;
+    const int32_t stop = whet_min(end * UNIT, a->n);
+    int32_t i = first * UNIT;
+    for (; i + 8 <= stop; i += 8) {
+        const eight_t x = *(const eight_u *)(a->x + i);
+        const sides_t side =
+            a->closed ? (x >= a->low) & (x <= a->high) : (x > a->low) & (x < a->high);
+        a->bits[i / 8] = gather_bits(side);
+    }
+    for (uint32_t byte = 0; i < stop; i++) {
+        const float x = a->x[i];
+        const int32_t inside = a->closed ? x >= a->low && x <= a->high : x > a->low && x < a->high;
+        byte |= (uint32_t)inside << i % 8;
+        a->bits[i / 8] = (uint8_t)byte;
+    }
+}
+
+/* formula    bit i % 8 of bits[i / 8] = low < x[i] < high, or low <= x[i] <= high if closed
+ * shapes     bits[(n + 7) / 8], x[n]; bits behind the last element are 0
+ * aliasing   none
+ * rounding   none
+ * workspace  none */
+void whet_within_bits_f32(uint8_t *bits, const float *x, int32_t n, float low, float high,
+                          int32_t closed) {
+    const bits_t a = {.bits = bits, .x = x, .n = n, .low = low, .high = high, .closed = closed};
+    whet_share_work(take_bits, &a, (n + UNIT - 1) / UNIT, n);
+}
+
+static void spread_bits(const void *args, int32_t first, int32_t end) {
+    const bits_t *a = args;
+    const int32_t stop = whet_min(end * UNIT, a->n);
+    const sides_t place = {1, 2, 4, 8, 16, 32, 64, 128};
+    const int32_t inside = a->low == 0.0f ? 0 : -1, outside = a->high == 0.0f ? 0 : -1;
+    int32_t i = first * UNIT;
+    for (; i + 8 <= stop; i += 8) {
+        const eight_t dy = *(const eight_u *)(a->x + i);
+        const sides_t side = (place & (int32_t)a->from[i / 8]) != 0;
+        const sides_t in = (sides_t)(dy * a->low) & side & inside;
+        const sides_t out = (sides_t)(dy * a->high) & ~side & outside;
+        *(eight_u *)(a->dx + i) = (eight_t)(in | out);
+    }
+    for (; i < stop; i++) {
+        const float slope = a->from[i / 8] >> i % 8 & 1 ? a->low : a->high;
+        a->dx[i] = slope == 0.0f ? 0.0f : a->x[i] * slope;
+    }
+}
+
+/* formula    dx[i] = dy[i] * (bit i ? inside : outside), and 0 where that slope is 0
+ * shapes     dx[n], dy[n], bits[(n + 7) / 8]
+ * aliasing   dx = dy
+ * rounding   one product
+ * workspace  none */
+void whet_bits_dx_f32(float *dx, const float *dy, const uint8_t *bits, int32_t n, float inside,
+                      float outside) {
+    const bits_t a = {.dx = dx, .x = dy, .from = bits, .n = n, .low = inside, .high = outside};
+    whet_share_work(spread_bits, &a, (n + UNIT - 1) / UNIT, n);
+}
