@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
-/* Channels lie next to each other, so a vector holds some of them for one pixel, and every sum over
- * a window stays in registers. A run of channels is cut into 4, 2 and 1 vectors, half a vector, and
- * single channels. */
+#include "whet_threads.h"
+
+/* Channels lie next to each other, so a vector holds some of them for one pixel. A row of results
+ * is made column by column of a vector, half a vector or one channel; away from the left and right
+ * edge all pixels have the same taps, whose weights are then loaded once for the whole row. */
 
 typedef float whet_one_t;
 
-/* Positions of a window along an axis: taps first, first + step, ... (count of them), and the
- * place in the other array that the first one meets; the next ones meet places `move` apart. */
+/* Taps of a window along an axis: first, first + step, ... (count of them), and the place in the
+ * other array that the first one meets; the next ones meet places `move` apart. */
 typedef struct {
     int32_t first, step, count, place, move;
 } run_t;
@@ -37,54 +39,180 @@ static inline run_t read_by(int32_t i, int32_t outputs, int32_t kernel, int32_t 
     return v;
 }
 
-/* y += sum over rows and columns of u * w, for NV vectors of channels. */
-#define WINDOW(name, vec, unaligned, NV)                                                       \
-    static inline __attribute__((always_inline)) void name(                                    \
-        float *y, const float *u, const float *w, int32_t c, int32_t width, int32_t kw,        \
-        run_t rows, run_t cols) {                                                              \
-        enum { lanes = sizeof(vec) / sizeof(float) };                                          \
-        vec sum[NV];                                                                           \
-        for (int32_t v = 0; v < NV; v++) sum[v] = *(const unaligned *)(y + v * lanes);         \
-        for (int32_t r = 0; r < rows.count; r++) {                                             \
-            const float *ur = u + ((rows.place + r * rows.move) * width + cols.place) * c;     \
-            const float *wr = w + ((rows.first + r * rows.step) * kw + cols.first) * c;        \
-            for (int32_t s = 0; s < cols.count; s++, ur += cols.move * c, wr += cols.step * c) \
-                for (int32_t v = 0; v < NV; v++)                                               \
-                    sum[v] += *(const unaligned *)(ur + v * lanes) *                           \
-                              *(const unaligned *)(wr + v * lanes);                            \
-        }                                                                                      \
-        for (int32_t v = 0; v < NV; v++) *(unaligned *)(y + v * lanes) = sum[v];               \
+/* A row of pixels that have the same taps, `count` of them: pixel i of y, i * y_step from the
+ * first, sums the pixels of u that are i * u_step further than those of the first. */
+typedef struct {
+    float *y;
+    const float *u, *w, *bias, *add; /* bias and add may be NULL */
+    int32_t count, y_step, u_step, c, kw;
+    int32_t down, right; /* elements of u from one tap to the next */
+    run_t rows, cols;
+    float low, high;
+} row_t;
+
+static inline whet_vec_t clip_v(whet_vec_t x, float low, float high) {
+    return whet_clip_vec(x, low, high);
+}
+static inline whet_half_t clip_h(whet_half_t x, float low, float high) {
+    return whet_clip_half(x, low, high);
+}
+static inline float clip_s(float x, float low, float high) { return whet_clip(x, low, high); }
+
+enum { MOST = 49 }; /* taps whose weights are kept at hand */
+
+/* For one kind of column: `t` is its letter, j its first channel. */
+#define COLUMN(t, vec, unaligned)                                                                 \
+    /* R and S, the taps, are constants after inlining, or else the run's own numbers. */         \
+    static inline __attribute__((always_inline)) void row_##t(const row_t *a, int32_t j,          \
+                                                              const int32_t R, const int32_t S) { \
+        const int32_t clip = a->low != -INFINITY || a->high != INFINITY;                          \
+        vec w[MOST], start = {0.0f};                                                              \
+        for (int32_t r = 0; r < R; r++)                                                           \
+            for (int32_t s = 0; s < S; s++) {                                                     \
+                const int32_t row = a->rows.first + r * a->rows.step;                             \
+                const int32_t col = a->cols.first + s * a->cols.step;                             \
+                w[r * S + s] = *(const unaligned *)(a->w + (row * a->kw + col) * a->c + j);       \
+            }                                                                                     \
+        if (a->bias) start = *(const unaligned *)(a->bias + j);                                   \
+        const float *u = a->u + j, *add = a->add ? a->add + j : NULL;                             \
+        float *y = a->y + j;                                                                      \
+        for (int32_t i = 0; i < a->count; i++, u += a->u_step, y += a->y_step) {                  \
+            vec sum = start;                                                                      \
+            for (int32_t r = 0; r < R; r++)                                                       \
+                for (int32_t s = 0; s < S; s++)                                                   \
+                    sum += w[r * S + s] * *(const unaligned *)(u + r * a->down + s * a->right);   \
+            if (add) sum += *(const unaligned *)(add + i * a->y_step);                            \
+            if (clip) sum = clip_##t(sum, a->low, a->high);                                       \
+            *(unaligned *)y = sum;                                                                \
+        }                                                                                         \
+    }                                                                                             \
+    static void any_row_##t(const row_t *a, int32_t j) {                                          \
+        switch (8 * a->rows.count + a->cols.count) {                                              \
+            CASE(t, 1, 1)                                                                         \
+            CASE(t, 1, 2)                                                                         \
+            CASE(t, 2, 1)                                                                         \
+            CASE(t, 2, 2) CASE(t, 2, 3) CASE(t, 3, 2) CASE(t, 3, 3) CASE(t, 3, 4) CASE(t, 4, 3)   \
+                CASE(t, 4, 4) CASE(t, 5, 5) CASE(t, 7, 7) default                                 \
+                : row_##t(a, j, a->rows.count, a->cols.count);                                    \
+        }                                                                                         \
+    }                                                                                             \
+    /* Adds to sums[taps, width] the products of a row of dy and the pixels under one tap row. */ \
+    static void along_##t(float *sums, int32_t width, const float *dy, const float *x, int32_t c, \
+                          int32_t x_step, int32_t tap_step, int32_t taps, int32_t k, int32_t j) { \
+        int32_t s = 0;                                                                            \
+        for (; s + 3 <= taps; s += 3) {                                                           \
+            const float *u = x + s * tap_step + j;                                                \
+            const vec zero = {0.0f};                                                              \
+            vec a[3] = {zero, zero, zero}, b[3] = {zero, zero, zero};                             \
+            int32_t i = 0;                                                                        \
+            for (; i + 2 <= k; i += 2) {                                                          \
+                const vec g = *(const unaligned *)(dy + i * c + j);                               \
+                const vec h = *(const unaligned *)(dy + (i + 1) * c + j);                         \
+                for (int32_t e = 0; e < 3; e++) {                                                 \
+                    a[e] += g * *(const unaligned *)(u + i * x_step + e * tap_step);              \
+                    b[e] += h * *(const unaligned *)(u + (i + 1) * x_step + e * tap_step);        \
+                }                                                                                 \
+            }                                                                                     \
+            if (i < k) {                                                                          \
+                const vec g = *(const unaligned *)(dy + i * c + j);                               \
+                for (int32_t e = 0; e < 3; e++)                                                   \
+                    a[e] += g * *(const unaligned *)(u + i * x_step + e * tap_step);              \
+            }                                                                                     \
+            for (int32_t e = 0; e < 3; e++)                                                       \
+                *(unaligned *)(sums + (s + e) * width + j) += a[e] + b[e];                        \
+        }                                                                                         \
+        for (; s < taps; s++) {                                                                   \
+            const float *u = x + s * tap_step + j, *g = dy + j;                                   \
+            vec a = {0.0f}, b = {0.0f};                                                           \
+            int32_t i = 0;                                                                        \
+            for (; i + 2 <= k; i += 2) {                                                          \
+                a += *(const unaligned *)(g + i * c) * *(const unaligned *)(u + i * x_step);      \
+                b += *(const unaligned *)(g + (i + 1) * c) *                                      \
+                     *(const unaligned *)(u + (i + 1) * x_step);                                  \
+            }                                                                                     \
+            if (i < k)                                                                            \
+                a += *(const unaligned *)(g + i * c) * *(const unaligned *)(u + i * x_step);      \
+            *(unaligned *)(sums + s * width + j) += a + b;                                        \
+        }                                                                                         \
     }
 
-WINDOW(window_4, whet_vec_t, whet_vec_u, 4)
-WINDOW(window_2, whet_vec_t, whet_vec_u, 2)
-WINDOW(window_1, whet_vec_t, whet_vec_u, 1)
-WINDOW(window_h, whet_half_t, whet_half_u, 1)
-WINDOW(window_s, whet_one_t, whet_one_t, 1)
+#define CASE(t, R, S)        \
+    case 8 * R + S:          \
+        row_##t(a, j, R, S); \
+        break;
 
-/* One pixel, all its channels. */
-static inline void pixel(float *y, const float *u, const float *w, int32_t c, int32_t width,
-                         int32_t kw, run_t rows, run_t cols) {
-    int32_t i = 0;
-    for (; i + 4 * WHET_LANES <= c; i += 4 * WHET_LANES)
-        window_4(y + i, u + i, w + i, c, width, kw, rows, cols);
-    for (; i + 2 * WHET_LANES <= c; i += 2 * WHET_LANES)
-        window_2(y + i, u + i, w + i, c, width, kw, rows, cols);
-    for (; i + WHET_LANES <= c; i += WHET_LANES)
-        window_1(y + i, u + i, w + i, c, width, kw, rows, cols);
-    for (; i + WHET_LANES / 2 <= c; i += WHET_LANES / 2)
-        window_h(y + i, u + i, w + i, c, width, kw, rows, cols);
-    for (; i < c; i++) window_s(y + i, u + i, w + i, c, width, kw, rows, cols);
+COLUMN(v, whet_vec_t, whet_vec_u)
+COLUMN(h, whet_half_t, whet_half_u)
+COLUMN(s, whet_one_t, whet_one_t)
+
+/* Does work(arguments) for every column of n channels; j is its first. */
+#define COLUMNS(n, work, ...)                                                         \
+    do {                                                                              \
+        int32_t j = 0;                                                                \
+        for (; j + WHET_LANES <= (n); j += WHET_LANES) work##_v(__VA_ARGS__);         \
+        for (; j + WHET_LANES / 2 <= (n); j += WHET_LANES / 2) work##_h(__VA_ARGS__); \
+        for (; j < (n); j++) work##_s(__VA_ARGS__);                                   \
+    } while (0)
+
+/* One pixel with many taps, which no row of them is made for. */
+static void large_window(const row_t *a) {
+    for (int32_t i = 0; i < a->count; i++)
+        for (int32_t j = 0; j < a->c; j++) {
+            float sum = a->bias ? a->bias[j] : 0.0f;
+            for (int32_t k = 0; k < a->rows.count * a->cols.count; k++) {
+                const int32_t r = k / a->cols.count, s = k % a->cols.count;
+                const int32_t row = a->rows.first + r * a->rows.step;
+                const int32_t col = a->cols.first + s * a->cols.step;
+                sum += a->w[(row * a->kw + col) * a->c + j] *
+                       a->u[i * a->u_step + r * a->down + s * a->right + j];
+            }
+            if (a->add) sum += a->add[i * a->y_step + j];
+            a->y[i * a->y_step + j] = whet_clip(sum, a->low, a->high);
+        }
 }
 
-/* y += depthwise(x, w) */
-static void accumulate(float *y, const float *x, const float *w, const whet_conv2d_t *d) {
-    for (int32_t n = 0; n < d->n; n++, x += d->h * d->w * d->c)
-        for (int32_t p = 0; p < d->p; p++) {
-            const run_t rows = reads(p, d->h, d->kh, d->sh, d->ph, d->dh);
-            for (int32_t q = 0; q < d->q; q++, y += d->c)
-                pixel(y, x, w, d->c, d->w, d->kw, rows, reads(q, d->w, d->kw, d->sw, d->pw, d->dw));
+static void make_row(const row_t *a) {
+    if (a->rows.count * a->cols.count > MOST)
+        large_window(a);
+    else
+        COLUMNS(a->c, any_row, a, j);
+}
+
+typedef struct {
+    float *y;
+    const float *x, *w, *bias, *add;
+    float low, high;
+    const whet_conv2d_t *d;
+} layer_t;
+
+/* ---- Forward. Rows [first, end) of all images. */
+
+static void forward_rows(const void *args, int32_t first, int32_t end) {
+    const layer_t *l = args;
+    const whet_conv2d_t *d = l->d;
+    row_t a = {.w = l->w, .bias = l->bias, .c = d->c, .kw = d->kw, .low = l->low, .high = l->high};
+    a.y_step = d->c;
+    a.u_step = d->sw * d->c;
+    a.down = d->dh * d->w * d->c;
+    a.right = d->dw * d->c;
+    for (int32_t i = first; i < end; i++) {
+        const float *image = l->x + i / d->p * d->h * d->w * d->c;
+        a.rows = reads(i % d->p, d->h, d->kh, d->sh, d->ph, d->dh);
+        for (int32_t q = 0; q < d->q; q += a.count) {
+            const int32_t left = q * d->sw - d->pw;
+            const int32_t inside = left >= 0 ? d->w - left - (d->kw - 1) * d->dw : 0;
+            a.cols = reads(q, d->w, d->kw, d->sw, d->pw, d->dw);
+            a.count = inside > 0 ? whet_min((inside - 1) / d->sw + 1, d->q - q) : 1;
+            a.y = l->y + (i * d->q + q) * d->c;
+            a.u = image + (a.rows.place * d->w + a.cols.place) * d->c;
+            a.add = l->add ? l->add + (i * d->q + q) * d->c : NULL;
+            make_row(&a);
         }
+    }
+}
+
+static int64_t work_of(const whet_conv2d_t *d) {
+    return (int64_t)d->n * d->p * d->q * d->c * d->kh * d->kw;
 }
 
 /* formula    y[n,p,q,c] = b[c] + sum_{r,s} x[n, p*sh+r*dh-ph, q*sw+s*dw-pw, c] * w[r,s,c]
@@ -94,24 +222,26 @@ static void accumulate(float *y, const float *x, const float *w, const whet_conv
  * workspace  none */
 void whet_depthwise_f32(float *y, const float *x, const float *w, const float *b,
                         const whet_conv2d_t *d) {
-    whet_fill_rows(y, b, d->n * d->p * d->q, d->c);
-    accumulate(y, x, w, d);
+    const layer_t l = {y, x, w, b, NULL, -INFINITY, INFINITY, d};
+    whet_share_work(forward_rows, &l, d->n * d->p, work_of(d));
 }
 
 /* formula    y = min(max(depthwise(x, w, b) + add, low), high)
  * shapes     as depthwise; add[n,p,q,c] or NULL
  * aliasing   y may be add
- * rounding   as depthwise, starting from add + b
+ * rounding   as depthwise, plus add
  * workspace  none */
 void whet_depthwise_fused_f32(float *y, const float *x, const float *w, const float *b,
                               const float *add, float low, float high, const whet_conv2d_t *d) {
-    whet_start_rows(y, b, add, d->n * d->p * d->q, d->c);
-    accumulate(y, x, w, d);
-    whet_clip_all(y, d->n * d->p * d->q * d->c, low, high);
+    const layer_t l = {y, x, w, b, add, low, high, d};
+    whet_share_work(forward_rows, &l, d->n * d->p, work_of(d));
 }
+
+/* ---- The gradient of x. */
 
 /* With dilation: every output adds to the pixels it reads. */
 static void scatter(float *dx, const float *dy, const float *w, const whet_conv2d_t *d) {
+    whet_fill(dx, d->n * d->h * d->w * d->c, 0.0f);
     for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
         const whet_span_t rows = whet_span(i / d->q % d->p, d->h, d->kh, d->sh, d->ph, d->dh);
         const whet_span_t cols = whet_span(i % d->q, d->w, d->kw, d->sw, d->pw, d->dw);
@@ -125,71 +255,147 @@ static void scatter(float *dx, const float *dy, const float *w, const whet_conv2
     }
 }
 
+/* Rows [first, end) of dx. Pixels of a row with the same residue modulo the stride have the same
+ * taps, away from the edges. */
+static void backward_rows(const void *args, int32_t first, int32_t end) {
+    const layer_t *l = args;
+    const whet_conv2d_t *d = l->d;
+    row_t a = {.w = l->w, .c = d->c, .kw = d->kw, .low = -INFINITY, .high = INFINITY};
+    a.y_step = d->sw * d->c;
+    a.u_step = d->c;
+    a.down = -d->q * d->c;
+    a.right = -d->c;
+    for (int32_t i = first; i < end; i++) {
+        const float *image = l->x + i / d->h * d->p * d->q * d->c;
+        a.rows = read_by(i % d->h, d->p, d->kh, d->sh, d->ph);
+        for (int32_t left = 0; left < whet_min(d->sw, d->w); left++)
+            for (int32_t at = left; at < d->w; at += a.count * d->sw) {
+                a.cols = read_by(at, d->q, d->kw, d->sw, d->pw);
+                a.count = 1;
+                for (int32_t next = at + d->sw; next < d->w; next += d->sw, a.count++) {
+                    const run_t more = read_by(next, d->q, d->kw, d->sw, d->pw);
+                    if (more.first != a.cols.first || more.count != a.cols.count) break;
+                }
+                a.y = l->y + (i * d->w + at) * d->c;
+                a.u = image + (a.rows.place * d->q + a.cols.place) * d->c;
+                make_row(&a);
+            }
+    }
+}
+
 /* formula    dx[n, p*sh+r*dh-ph, q*sw+s*dw-pw, c] += dy[n,p,q,c] * w[r,s,c], from 0
  * shapes     dx[n,h,w,c], dy[n,p,q,c], w[kh,kw,c]
  * aliasing   none
  * rounding   one sum over the outputs that read a pixel
  * workspace  none */
 void whet_depthwise_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d) {
-    whet_fill(dx, d->n * d->h * d->w * d->c, 0.0f);
-    if (d->dh != 1 || d->dw != 1) {
+    const layer_t l = {.y = dx, .x = dy, .w = w, .d = d};
+    if (d->dh != 1 || d->dw != 1)
         scatter(dx, dy, w, d);
-        return;
-    }
-    for (int32_t n = 0; n < d->n; n++, dy += d->p * d->q * d->c)
-        for (int32_t i = 0; i < d->h; i++) {
-            const run_t rows = read_by(i, d->p, d->kh, d->sh, d->ph);
-            for (int32_t j = 0; j < d->w; j++, dx += d->c)
-                pixel(dx, dy, w, d->c, d->q, d->kw, rows, read_by(j, d->q, d->kw, d->sw, d->pw));
-        }
+    else
+        whet_share_work(backward_rows, &l, d->n * d->h, work_of(d));
 }
 
-/* dw += sum over k pixels of dy * x, for NV vectors of channels. */
-#define ALONG(name, vec, unaligned, NV)                                                           \
-    static inline __attribute__((always_inline)) void name(                                       \
-        float *dw, const float *dy, const float *x, int32_t dy_step, int32_t x_step, int32_t k) { \
-        enum { lanes = sizeof(vec) / sizeof(float) };                                             \
-        vec sum[NV];                                                                              \
-        for (int32_t v = 0; v < NV; v++) sum[v] = *(const unaligned *)(dw + v * lanes);           \
-        for (; k > 0; k--, dy += dy_step, x += x_step)                                            \
-            for (int32_t v = 0; v < NV; v++)                                                      \
-                sum[v] +=                                                                         \
-                    *(const unaligned *)(dy + v * lanes) * *(const unaligned *)(x + v * lanes);   \
-        for (int32_t v = 0; v < NV; v++) *(unaligned *)(dw + v * lanes) = sum[v];                 \
+/* ---- The gradient of w. The sums of PARTS parts of the rows are made one by one and then joined,
+ * if there are many rows, CHANNELS at a time. The number of rows alone decides, so that any number
+ * of threads gives the same bits. */
+
+enum { CHANNELS = 64, PARTS = 8, MANY = 64, WIDE = 12 };
+
+typedef struct {
+    const float *dy, *x;
+    const whet_conv2d_t *d;
+    int32_t width, parts; /* channels at hand */
+    float *sums;          /* [parts, kh*kw, ld] */
+    int32_t ld;
+} slopes_t;
+
+static void rest_along(int32_t n, float *sums, const float *dy, const float *x, int32_t c,
+                       int32_t x_step, int32_t k) {
+    COLUMNS(n, along, sums, 0, dy, x, c, x_step, 0, 1, k, j);
+}
+
+/* Adds to sums[width] the products of k pixels of dy and of x; four vectors at a time, so that an
+ * addition need not wait for the one before. */
+static void along_tap(const slopes_t *a, float *sums, const float *dy, const float *x, int32_t k) {
+    const int32_t c = a->d->c, x_step = a->d->sw * c;
+    int32_t j = 0;
+    for (; j + 4 * WHET_LANES <= a->width; j += 4 * WHET_LANES) {
+        whet_vec_t s[4];
+        for (int32_t v = 0; v < 4; v++) s[v] = whet_load(sums + j + v * WHET_LANES);
+        for (int32_t i = 0; i < k; i++)
+            for (int32_t v = 0; v < 4; v++)
+                s[v] += whet_load(dy + i * c + j + v * WHET_LANES) *
+                        whet_load(x + i * x_step + j + v * WHET_LANES);
+        for (int32_t v = 0; v < 4; v++) whet_store(sums + j + v * WHET_LANES, s[v]);
     }
+    rest_along(a->width - j, sums + j, dy + j, x + j, c, x_step, k);
+}
 
-ALONG(along_4, whet_vec_t, whet_vec_u, 4)
-ALONG(along_2, whet_vec_t, whet_vec_u, 2)
-ALONG(along_1, whet_vec_t, whet_vec_u, 1)
-ALONG(along_h, whet_half_t, whet_half_u, 1)
-ALONG(along_s, whet_one_t, whet_one_t, 1)
+/* Adds the products of row p of image n to the sums of one part. */
+static void slopes_of_row(const slopes_t *a, float *sums, int32_t n, int32_t p) {
+    const whet_conv2d_t *d = a->d;
+    const float *dy = a->dy + (n * d->p + p) * d->q * d->c;
+    const int32_t x_step = d->sw * d->c, tap_step = d->dw * d->c;
+    const whet_range_t first = whet_outputs(-d->pw, d->w, d->sw, d->q);
+    const whet_range_t last = whet_outputs((d->kw - 1) * d->dw - d->pw, d->w, d->sw, d->q);
+    const int32_t wide = d->q >= WIDE; /* then pixels that have all taps inside go together */
+    const int32_t from = wide ? first.first : 0;
+    const int32_t to = wide && last.end > from ? last.end : from;
+    for (int32_t r = 0; r < d->kh; r++) {
+        const int32_t row = p * d->sh + r * d->dh - d->ph;
+        if (row < 0 || row >= d->h) continue;
+        const float *x = a->x + ((n * d->h + row) * d->w - d->pw) * d->c;
+        float *out = sums + r * d->kw * a->ld;
+        if (to > from)
+            COLUMNS(a->width, along, out, a->ld, dy + from * d->c, x + from * x_step, d->c, x_step,
+                    tap_step, d->kw, to - from, j);
+        for (int32_t s = 0; s < d->kw; s++, out += a->ld, x += tap_step) {
+            const whet_range_t q = whet_outputs(s * d->dw - d->pw, d->w, d->sw, d->q);
+            const int32_t before = whet_min(q.end, from), behind = q.first > to ? q.first : to;
+            if (before > q.first)
+                along_tap(a, out, dy + q.first * d->c, x + q.first * x_step, before - q.first);
+            if (q.end > behind)
+                along_tap(a, out, dy + behind * d->c, x + behind * x_step, q.end - behind);
+        }
+    }
+}
 
-static inline void along_row(float *dw, const float *dy, const float *x, int32_t c, int32_t x_step,
-                             int32_t k) {
-    int32_t i = 0;
-    for (; i + 4 * WHET_LANES <= c; i += 4 * WHET_LANES)
-        along_4(dw + i, dy + i, x + i, c, x_step, k);
-    for (; i + 2 * WHET_LANES <= c; i += 2 * WHET_LANES)
-        along_2(dw + i, dy + i, x + i, c, x_step, k);
-    for (; i + WHET_LANES <= c; i += WHET_LANES) along_1(dw + i, dy + i, x + i, c, x_step, k);
-    for (; i + WHET_LANES / 2 <= c; i += WHET_LANES / 2)
-        along_h(dw + i, dy + i, x + i, c, x_step, k);
-    for (; i < c; i++) along_s(dw + i, dy + i, x + i, c, x_step, k);
+static void slopes(const void *args, int32_t first, int32_t end) {
+    const slopes_t *a = args;
+    const whet_conv2d_t *d = a->d;
+    const int32_t rows = d->n * d->p, taps = d->kh * d->kw;
+    for (int32_t k = first; k < end; k++) {
+        const int32_t to = (int32_t)((int64_t)rows * (k + 1) / a->parts);
+        float *sums = a->sums + k * taps * a->ld;
+        for (int32_t i = 0; i < taps; i++) whet_fill(sums + i * a->ld, a->width, 0.0f);
+        for (int32_t i = (int32_t)((int64_t)rows * k / a->parts); i < to; i++)
+            slopes_of_row(a, sums, i / d->p, i % d->p);
+    }
 }
 
 /* formula    dw[r,s,c] = sum_{n,p,q} dy[n,p,q,c] * x[n, p*sh+r*dh-ph, q*sw+s*dw-pw, c]
  * shapes     dw[kh,kw,c], dy[n,p,q,c], x[n,h,w,c]
  * aliasing   none
- * rounding   sums along q, one row after the other; rows of all taps share what they read
- * workspace  none */
+ * rounding   sums along q, added row by row, then part by part
+ * workspace  100 KB of stack */
 void whet_depthwise_dw_f32(float *dw, const float *dy, const float *x, const whet_conv2d_t *d) {
-    whet_fill(dw, d->kh * d->kw * d->c, 0.0f);
-    for (int32_t n = 0; n < d->n; n++)
-        for (int32_t p = 0; p < d->p; p++)
-            for (int32_t k = 0; k < d->kh * d->kw; k++) {
-                const whet_tap_t t = whet_tap(d, k);
-                if (p < t.rows.first || p >= t.rows.end) continue;
-                along_row(dw + k * d->c, dy + whet_tap_y(d, &t, n, p), x + whet_tap_x(d, &t, n, p),
-                          d->c, d->sw * d->c, t.width);
-            }
+    const int32_t taps = d->kh * d->kw;
+    if (d->n * d->p < MANY || taps > MOST) {
+        const slopes_t a = {dy, x, d, d->c, 1, dw, d->c};
+        slopes(&a, 0, 1);
+        return;
+    }
+    float sums[PARTS * MOST * CHANNELS];
+    for (int32_t c = 0; c < d->c; c += CHANNELS) {
+        const int32_t width = whet_min(d->c - c, CHANNELS);
+        const slopes_t a = {dy + c, x + c, d, width, PARTS, sums, CHANNELS};
+        whet_share_work(slopes, &a, PARTS, work_of(d) / d->c * width);
+        for (int32_t k = 0; k < taps; k++) {
+            float *out = dw + k * d->c + c;
+            memcpy(out, sums + k * CHANNELS, (size_t)width * sizeof *out);
+            for (int32_t i = 1; i < PARTS; i++)
+                for (int32_t j = 0; j < width; j++) out[j] += sums[(i * taps + k) * CHANNELS + j];
+        }
+    }
 }
