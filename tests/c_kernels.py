@@ -92,7 +92,9 @@ def library(isa: str = "ref") -> ctypes.CDLL:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one worker builds, the others wait for it
         if not built.exists():
             new = built.with_suffix(".new")
-            compile_kernels("gcc", isa, *flags, "-fPIC", "-shared", "-o", str(new), "-lm", "-pthread")
+            compile_kernels(
+                "gcc", isa, *flags, "-fPIC", "-shared", "-o", str(new), "-lm", "-pthread"
+            )
             os.replace(new, built)
     return ctypes.CDLL(str(built))
 

@@ -14,6 +14,7 @@ from .emit.program import Program
 from .errors import FrontendError, SchemeError
 from .frontend.optim import default_optimizer, nothing_to_train
 from .frontend.torch import Loss, Model, check_inputs, import_model
+from .machine import this_machine
 from .passes import SWITCHES, Recompute, check_switches
 from .pipeline import Options, assemble
 from .report.compare import Comparison
@@ -56,7 +57,8 @@ def compile(
     `portable` takes kernels in plain C11 only; others use the vector extensions of gcc and clang.
     """
     recompute = Recompute() if rematerialize else None
-    options = Options(check_name(name), accumulate, check_switches(without), recompute, portable)
+    switches, machine = check_switches(without), this_machine()
+    options = Options(check_name(name), accumulate, switches, recompute, portable, machine)
     budget = None if ram is None else parse_bytes(ram)
     source = Source(model, loss, optimizer, inputs, target, clip_norm)
     imported = source.imported()

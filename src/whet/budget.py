@@ -34,6 +34,7 @@ def parse_bytes(text: int | str) -> int:
 
 def fit(model: Model, scheme: Scheme, options: Options, ram: int, source: Any) -> Program:
     """A program within the budget; computing things twice is tried before giving up."""
+    options = replace(options, grow=False)
     program = assemble(model, scheme, options, source)
     least = program
     for layers in (False, True):

@@ -73,7 +73,9 @@ def with_gradients(program: Program) -> Program:
     model, loss, optimizer = copies(source)
     imported = import_model(model, source.inputs, loss, optimizer, source.target, source.clip_norm)
     portable = program.isa == ("ref",)
-    options = Options(program.name, True, program.without, program.recompute, portable)
+    options = Options(
+        program.name, True, program.without, program.recompute, portable, program.machine
+    )
     assert program.scheme is not None
     return assemble(imported, program.scheme, options)
 

@@ -12,9 +12,13 @@ from .emit.program import Program, TensorInfo
 from .frontend.importer import Imported
 from .frontend.torch import Model
 from .ir import Graph, Role
-from .passes import Part, Recompute, optimise, simplify, split_channels
+from .machine import UNTUNED, Machine
+from .passes import Part, Recompute, choose, optimise, simplify, split_channels
+from .plan import lifetimes
 from .scheme import Chosen, Scheme, parameters_of
 from .training import Training
+
+LARGE = 16 << 20  # bytes of RAM that no microcontroller has
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,8 @@ class Options:
     without: frozenset[str] = frozenset()
     recompute: Recompute | None = None
     portable: bool = False  # kernels in plain C only
+    machine: Machine = UNTUNED  # that the kernels are chosen for
+    grow: bool = True  # a large program may take a tenth more memory for faster kernels
 
 
 def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None) -> Program:
@@ -46,13 +52,13 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         entries["gradients"] = training.gradients(forward, rules)
         entries["apply"] = training.apply(forward, rules, entries["gradients"])
     entries["predict"] = training.predict(prediction)
+    entries = {n: optimise(g, options.without, options.recompute) for n, g in entries.items()}
+    if not options.portable:
+        entries = choose(entries, options.machine, options.without, growth(entries, options))
     tensors = tensors_of(model.training, model.prediction)
     return Program(
         name=options.name,
-        entries={
-            name: optimise(graph, options.without, options.recompute)
-            for name, graph in entries.items()
-        },
+        entries=entries,
         tensors=tensors | parts_of(parts, tensors),
         outputs=tuple(TensorInfo(t.value.type, t.order) for t in model.prediction.outputs),
         lr=model.lr,
@@ -66,7 +72,16 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         without=options.without,
         isa=("ref",) if options.portable else ("vec", "ref"),
         recompute=options.recompute,
+        machine=options.machine,
     )
+
+
+def growth(entries: Mapping[str, Graph], options: Options) -> int:
+    """Bytes that the arena may grow by: none of a program that may be for a microcontroller."""
+    peak = max(lifetimes(graph).peak[0] for graph in entries.values())
+    leaves = entries["train_step"].leaves_of(Role.PARAM, Role.STATE)
+    ram = peak + sum(leaf.type.bytes for leaf in leaves)
+    return ram // 10 if options.grow and ram >= LARGE else 0
 
 
 def identity(model: Model, chosen: Chosen, parts: Mapping[str, Part]) -> int:

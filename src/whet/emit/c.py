@@ -22,8 +22,8 @@ KEYWORDS = frozenset(
     "for goto if inline int long register restrict return short signed sizeof static struct switch "
     "true typedef typeof union unsigned void volatile while NULL NAN INFINITY net "
     # what model.h declares behind the program's name, as arrays of weights are named too
-    "init train_step gradients apply predict save load set_threads t status_t input_t label_t"
-    .split()
+    "init train_step gradients apply predict save load set_threads "
+    "t status_t input_t label_t".split()
 )
 
 
@@ -471,8 +471,8 @@ def model_h(
 
 def threads_h(prefix: str) -> list[str]:
     return [
-        "/* The functions above use up to `count` threads from now on, 1 at first; returns how many.",
-        " * The results are the same bits for any number. */",
+        "/* Use up to `count` threads from now on, 1 at first; returns how many. The results are",
+        " * the same bits for any number. */",
         f"#define {prefix.upper()}_HAS_THREADS 1",
         f"int {prefix}_set_threads(int count);",
         "",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError, InternalError, WhetError
 from ..ir import Array, Graph, Type
+from ..machine import UNTUNED, Machine
 from ..ops.random import RngNext
 from ..passes import Part, Recompute
 from ..plan import Plan, plan
@@ -83,6 +84,7 @@ class Program:
     without: frozenset[str] = frozenset()  # passes that were left out
     isa: tuple[str, ...] = ("vec", "ref")  # folders of kernels, the first that has one wins
     recompute: Recompute | None = None  # what may be computed twice
+    machine: Machine = UNTUNED  # that the kernels were chosen for
 
     @functools.cached_property
     def plans(self) -> dict[str, Plan]:
@@ -152,6 +154,10 @@ class Program:
         }
         for header in HEADERS[self.isa[0]]:
             files[f"kernels/{header}"] = find(header)
+        if threads:
+            files["kernels/whet_threads.h"] = find("whet_threads.h").replace(
+                "#define WHET_GRAIN 100000", f"#define WHET_GRAIN {self.machine.grain}"
+            )
         for source in used:
             files[f"kernels/{source}.c"] = find(f"{source}.c")
         encoded = {name: text.encode() for name, text in files.items()}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, Node, Op, Struct, Type, Value
+from ..ir import Arg, Array, Attributes, Builder, Call, Node, Op, Struct, Type, Value, Workspace
 from ._common import d, require, require_f32
 from .linear import sum_rows
 
@@ -69,6 +70,34 @@ def scatter_taps(dtaps: Array, a: Window, size: tuple[int, int]) -> Array:
     return dx[:, low_h : low_h + size[0], low_w : low_w + size[1]]
 
 
+NO_EPILOGUE = (None, -math.inf, math.inf)  # nothing added, nothing clipped
+TILES = 192  # of 2x2 pixels that Winograd's method handles at a time, as in winograd.c
+
+
+def winograd(node: Node, kernel: str, *args: Arg) -> Call:
+    return Call(kernel, (*args, Workspace(node.op.workspace(node))), "winograd")
+
+
+def winograd_floats(node: Node, result: Type) -> int:
+    """Workspace of Winograd's method, if it is used; `result` is laid with tiles."""
+    return tiles_and_floats(node, result)[1] if node.attrs.winograd else 0
+
+
+def tiles_and_floats(node: Node, result: Type) -> tuple[int, int]:
+    """Tiles that cover the result, and floats of workspace."""
+    c, o = channels_of(node)
+    n, p, q, _ = result.shape
+    tiles = n * -(-p // 2) * -(-q // 2)
+    return tiles, 16 * (c * o + min(tiles, TILES) * (c + o))
+
+
+def channels_of(node: Node) -> tuple[int, int]:
+    """Channels of the convolution's input and output, for it or one of its gradients."""
+    if node.op is Conv2dDw:
+        return node.ins[1].shape[3], node.ins[0].shape[3]
+    return node.ins[1].shape[3], node.ins[1].shape[0]
+
+
 class Conv2d(Op):
     """y[n,p,q,o] = b[o] + sum_{r,s,i} x[n, p*stride+r*dilation-pad, ..., i] * w[o,r,s,i]
 
@@ -80,6 +109,7 @@ class Conv2d(Op):
     @dataclass(frozen=True)
     class Attrs(Window):
         groups: int = 1
+        winograd: bool = False  # the method; it changes nothing but time, workspace and rounding
 
     @staticmethod
     def infer(a: Attrs, x: Type, w: Type, b: Type | None = None) -> Type:
@@ -121,8 +151,14 @@ class Conv2d(Op):
     def call(node: Node) -> Call:
         x, w, *bias = node.ins
         struct = conv_struct(x.type, node.out.type, w.shape[1:3], node.attrs.groups, node.attrs)
-        args = (node.out, x, w, bias[0] if bias else None, struct)
-        return Call("whet_conv2d_f32", args, "conv2d")
+        args = (node.out, x, w, bias[0] if bias else None)
+        if node.attrs.winograd:
+            return winograd(node, "whet_conv2d_winograd_f32", *args, *NO_EPILOGUE, struct)
+        return Call("whet_conv2d_f32", (*args, struct), "conv2d")
+
+    @staticmethod
+    def workspace(node: Node) -> int:
+        return winograd_floats(node, node.out.type)
 
     @staticmethod
     def macs(node: Node) -> int:
@@ -176,7 +212,13 @@ class Conv2dDx(Op):
     def call(node: Node) -> Call:
         dy, w = node.ins
         struct = conv_struct(node.out.type, dy.type, w.shape[1:3], node.attrs.groups, node.attrs)
+        if node.attrs.winograd:
+            return winograd(node, "whet_conv2d_winograd_dx_f32", node.out, dy, w, struct)
         return Call("whet_conv2d_dx_f32", (node.out, dy, w, struct), "conv2d")
+
+    @staticmethod
+    def workspace(node: Node) -> int:
+        return winograd_floats(node, node.out.type)
 
     @staticmethod
     def macs(node: Node) -> int:
@@ -213,7 +255,13 @@ class Conv2dDw(Op):
     def call(node: Node) -> Call:
         dy, x = node.ins
         struct = conv_struct(x.type, dy.type, node.attrs.kernel, node.attrs.groups, node.attrs)
+        if node.attrs.winograd:
+            return winograd(node, "whet_conv2d_winograd_dw_f32", node.out, dy, x, struct)
         return Call("whet_conv2d_dw_f32", (node.out, dy, x, struct), "conv2d")
+
+    @staticmethod
+    def workspace(node: Node) -> int:
+        return winograd_floats(node, node.ins[0].type)
 
     @staticmethod
     def macs(node: Node) -> int:

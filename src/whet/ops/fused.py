@@ -71,8 +71,16 @@ class FusedLayer(Op):
         add = rest[-1] if a.add else None
         plain = node.op.layer.call(replace(node, ins=(x, w)))  # y, x, w, no bias, then sizes
         assert plain is not None
-        args = (node.out, x, w, bias, add, a.low, a.high, *plain.args[4:])
-        return Call(f"whet_{node.op.name}_f32", args, plain.source)
+        epilogue = (bias, add, a.low, a.high)
+        if plain.source == "winograd":  # which has them all in any case
+            return replace(plain, args=(node.out, x, w, *epilogue, *plain.args[7:]))
+        return Call(f"whet_{node.op.name}_f32", (node.out, x, w, *epilogue, *plain.args[4:]),
+                    plain.source)  # fmt: skip
+
+    @staticmethod
+    def workspace(node: Node) -> int:
+        assert issubclass(node.op, FusedLayer)
+        return node.op.layer.workspace(node)
 
 
 class Conv2dFused(FusedLayer):

@@ -13,6 +13,11 @@ from .update import Adam, Sgd, SgdMomentum
 BLOCK = 2048  # floats of gradient that exist at a time, or a sixteenth of it if that is more
 
 
+@dataclass(frozen=True)
+class Block(Attributes):
+    rows: int = 0  # of the gradient that are made at a time; 0 leaves it to `block_rows`
+
+
 class FusedUpdate(Op):
     """What the fused updates share; `update` is the optimizer's operator.
 
@@ -55,14 +60,14 @@ class FusedUpdate(Op):
         numbers = plain.args[len(node.outs) + len(node.ins) + 1 :]  # behind the element count
         struct = conv_struct(x_type, dy_type, kernel, a.groups, a)
         block = Workspace(node.op.workspace(node))
-        args = (*node.outs, w, dy, x, *rest, struct, block_rows(w.type), *numbers, block)
+        args = (*node.outs, w, dy, x, *rest, struct, block_rows(node), *numbers, block)
         needs = ("conv2d", plain.source)
         return Call(f"whet_{node.op.name}_f32", args, node.op.name, needs=needs)
 
     @staticmethod
     def workspace(node: Node) -> int:
         w = node.ins[0].type
-        return block_rows(w) * (w.elements // w.shape[0])
+        return block_rows(node) * (w.elements // w.shape[0])
 
     @staticmethod
     def macs(node: Node) -> int:
@@ -75,10 +80,11 @@ class FusedUpdate(Op):
         return tuple((i, 0 if i == 0 else 2 + i) for i in range(len(node.outs)))
 
 
-def block_rows(w: Type) -> int:
-    """Rows of the gradient that are made at a time: few, but enough to be made fast."""
+def block_rows(node: Node) -> int:
+    """Rows of the gradient that are made at a time: few, unless more are asked for."""
+    w = node.ins[0].type
     row = w.elements // w.shape[0]
-    return max(1, min(w.shape[0], max(BLOCK // row, w.shape[0] // 16)))
+    return node.attrs.rows or max(1, min(w.shape[0], max(BLOCK // row, w.shape[0] // 16)))
 
 
 def as_pixels(t: Type) -> Type:
@@ -93,7 +99,7 @@ class DwSgd(FusedUpdate):
     update = Sgd
 
     @dataclass(frozen=True)
-    class Attrs(Sgd.Attrs, Conv2dDw.Attrs):
+    class Attrs(Sgd.Attrs, Block, Conv2dDw.Attrs):
         pass
 
 
@@ -104,7 +110,7 @@ class DwSgdMomentum(FusedUpdate):
     update = SgdMomentum
 
     @dataclass(frozen=True)
-    class Attrs(SgdMomentum.Attrs, Conv2dDw.Attrs):
+    class Attrs(SgdMomentum.Attrs, Block, Conv2dDw.Attrs):
         pass
 
 
@@ -115,7 +121,7 @@ class DwAdam(FusedUpdate):
     update = Adam
 
     @dataclass(frozen=True)
-    class Attrs(Adam.Attrs, Conv2dDw.Attrs):
+    class Attrs(Adam.Attrs, Block, Conv2dDw.Attrs):
         pass
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from ..errors import FrontendError
 from ..ir import Graph, verify
-from ..plan import lifetimes
+from ..machine import Machine
+from ..plan import lifetimes, plan
 from .add_parts import add_parts
+from .choose_kernels import choose_kernels
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
 from .fuse_layers import fuse_layers
@@ -33,7 +35,7 @@ FORWARD: tuple[Forward, ...] = (fold_batch_norm, fold_constants, fuse_norms)
 EARLY: tuple[Pass, ...] = (share_common, add_parts, keep_bits, reorder)
 LATE: tuple[Pass, ...] = (fuse_layers, fuse_updates, stream_rows, schedule)
 
-SWITCHES = (*(p.__name__ for p in (*FORWARD, *EARLY, *LATE)), "inplace")
+SWITCHES = (*(p.__name__ for p in (*FORWARD, *EARLY, *LATE, choose_kernels)), "inplace")
 
 
 def check_switches(without: Collection[str]) -> frozenset[str]:
@@ -74,6 +76,26 @@ def optimise(
     return again if lifetimes(again).peak[0] < lifetimes(done).peak[0] else done
 
 
+def choose(
+    entries: Mapping[str, Graph], machine: Machine, without: Collection[str] = (), growth: int = 0
+) -> dict[str, Graph]:
+    """The entry points with faster kernels, in an arena that is at most `growth` bytes larger.
+
+    Workspaces leave gaps in the arena that are hard to foresee, so less room is tried then.
+    """
+    if "choose_kernels" in without:
+        return dict(entries)
+    inplace = "inplace" not in without
+    arena = max(plan(g, inplace).arena for g in entries.values()) + growth
+    for limit in (arena, arena * 15 // 16, arena * 7 // 8):
+        chosen = {name: choose_kernels(g, machine, limit) for name, g in entries.items()}
+        for graph in chosen.values():
+            verify(graph)
+        if max(plan(g, inplace).arena for g in chosen.values()) <= arena:
+            return chosen
+    return dict(entries)
+
+
 def _run(passes: tuple[Pass, ...], graph: Graph, without: Collection[str]) -> Graph:
     for step in passes:
         if step.__name__ not in without:
@@ -83,5 +105,6 @@ def _run(passes: tuple[Pass, ...], graph: Graph, without: Collection[str]) -> Gr
 
 
 __all__ = [
-    "SWITCHES", "Part", "Recompute", "check_switches", "optimise", "simplify", "split_channels",
+    "SWITCHES", "Part", "Recompute", "check_switches", "choose", "optimise", "simplify",
+    "split_channels",
 ]  # fmt: skip

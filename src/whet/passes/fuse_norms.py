@@ -26,7 +26,7 @@ def fuse_norms(graph: Graph, changing: Collection[str]) -> Graph:
             if reader is None or reader.op not in (Relu, Hardtanh):
                 return None
             low, high = LIMITS[reader.op](reader.attrs)
-            y, *moments = b.emit_all(
+            _, *moments = b.emit_all(
                 BatchNormTrain, *node.ins, name=reader.out.name, eps=node.attrs.eps,
                 low=low, high=high,
             )  # fmt: skip

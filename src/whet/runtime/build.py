@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ..cache import cache_folder
 from ..emit.program import FLAGS, LIBRARIES, Program
 from ..errors import BuildError
 
@@ -42,25 +43,6 @@ def find_compiler() -> list[str]:
         why="looked for $CC, cc, gcc and clang",
         try_=("apt install gcc  (Debian, Ubuntu)", "xcode-select --install  (macOS)"),
     )
-
-
-def cache_folder() -> Path:
-    """Where compiled kernels are kept between runs; a private temporary folder if need be."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(base) / "whet"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    except OSError:
-        pass
-    return private_folder()
-
-
-@functools.cache
-def private_folder() -> Path:
-    """For this process only, where there is no cache to write to."""
-    return Path(tempfile.mkdtemp(prefix="whet-"))
 
 
 @functools.cache
@@ -109,7 +91,18 @@ def build(program: Program, folder: Path, flags: Sequence[str] | None = None) ->
             job.result()
     result = folder / f"lib{program.name}.so"
     parts = ["model.o", "weights.o", *map(str, objects)]
-    run([*find_compiler(), "-shared", *flags, *parts, *LIBRARIES[program.isa[0]].split(), "-o", str(result)], folder)
+    run(
+        [
+            *find_compiler(),
+            "-shared",
+            *flags,
+            *parts,
+            *LIBRARIES[program.isa[0]].split(),
+            "-o",
+            str(result),
+        ],
+        folder,
+    )
     return result
 
 
