@@ -14,6 +14,7 @@ from ..errors import InternalError
 from ..ir import Arg, Array, Call, DType, Graph, Node, Role, Struct, Type, Value, Workspace
 from ..plan import Buffer, Plan
 from ..text import summary
+from .layout import pack, pack_call, packed_weights
 
 WIDTH = 100
 INLINE_WEIGHTS = 1 << 20  # bytes; more than this goes to weights.bin
@@ -102,12 +103,14 @@ class Tensors:
     frozen: dict[str, Type] = field(default_factory=dict)  # parameters and constants: in flash
     data: dict[str, Array] = field(default_factory=dict)  # initial or constant content
     const: dict[tuple[str, str], str] = field(default_factory=dict)  # (entry, leaf) -> name
+    packed: frozenset[str] = frozenset()  # leaves that lie as kernels with vectors read them
     ids: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, entries: Mapping[str, Graph]) -> Tensors:
+    def of(cls, entries: Mapping[str, Graph], pack: bool) -> Tensors:
         self = cls()
         updated = {leaf.name for g in entries.values() for leaf, _ in g.state}
+        self.packed = packed_weights(entries, updated) if pack else frozenset()
         contents: dict[tuple[str, str, tuple[int, ...], bytes], str] = {}
         for graph in entries.values():
             for leaf in graph.leaves_of(Role.PARAM, Role.STATE):
@@ -116,10 +119,10 @@ class Tensors:
                 else:
                     table = self.params if leaf.name in updated else self.frozen
                 table[leaf.name] = leaf.type
-                self.data[leaf.name] = graph.data[leaf.name]
+                self.data[leaf.name] = self.laid_out(graph, leaf)
         for entry, graph in entries.items():
             for leaf in graph.leaves_of(Role.CONST):
-                array = graph.data[leaf.name].astype(leaf.type.dtype.numpy)
+                array = self.laid_out(graph, leaf).astype(leaf.type.dtype.numpy)
                 family = leaf.name.rstrip("_0123456789")  # const_3 may serve for const_7
                 key = (family, leaf.type.dtype.label, array.shape, array.tobytes())
                 name = contents.setdefault(key, self.unused(leaf.name))
@@ -128,6 +131,10 @@ class Tensors:
                 self.data[name] = array
         self.ids = identifiers([*self.params, *self.state, *self.frozen])
         return self
+
+    def laid_out(self, graph: Graph, leaf: Value) -> Array:
+        array = graph.data[leaf.name]
+        return pack(array) if leaf.name in self.packed else array
 
     def unused(self, name: str) -> str:
         taken, n = name, 1
@@ -235,6 +242,7 @@ class EntryWriter:
             lines += self.late_checks(node)
             call = node.op.call(node)
             if call is not None:
+                call = pack_call(node, call, self.tensors.packed)
                 lines += ["", *comment(summary(node))]
                 lines += call_text(call.kernel, [self.argument(a, node) for a in call.args])
             for value in losses.intersection(node.outs):

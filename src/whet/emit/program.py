@@ -105,7 +105,7 @@ class Program:
 
     @functools.cached_property
     def storage(self) -> c.Tensors:
-        return c.Tensors.of(self.entries)
+        return c.Tensors.of(self.entries, pack=self.isa[0] == "vec")
 
     @property
     def arena(self) -> int:

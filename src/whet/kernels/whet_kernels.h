@@ -26,6 +26,7 @@ extern "C" {
 typedef struct {
     int32_t n, h, w, c, p, q, o;
     int32_t kh, kw, groups, sh, sw, ph, pw, dh, dw;
+    int32_t packed; /* w is stored as [kh,kw,c,o]; conv2d and conv2d_fused with vectors only */
 } whet_conv2d_t;
 
 /* A pooling window over x[n,h,w,c] that gives y[n,p,q,c]. An adaptive pool divides the input into

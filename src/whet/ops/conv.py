@@ -41,7 +41,7 @@ def conv_struct(x: Type, y: Type, kernel: tuple[int, ...], groups: int, a: Windo
         ("n", n), ("h", h), ("w", w), ("c", c), ("p", p), ("q", q), ("o", o),
         ("kh", kernel[0]), ("kw", kernel[1]), ("groups", groups),
         ("sh", a.stride[0]), ("sw", a.stride[1]), ("ph", a.pad[0]), ("pw", a.pad[1]),
-        ("dh", a.dilation[0]), ("dw", a.dilation[1]),
+        ("dh", a.dilation[0]), ("dw", a.dilation[1]), ("packed", 0),
     )  # fmt: skip
     return Struct("whet_conv2d_t", fields)
 

@@ -119,9 +119,7 @@ static void convolve(windows_t *v, const float *w, whet_product_t p) {
     p.who = v;
     p.b = w;
     p.at = at;
-    p.bl = 1;
-    p.bj = d->kh * d->kw * ci;
-    for (int32_t t = 0; t < p.taps; t++) at[t] = t * p.depth;
+    for (int32_t t = 0; t < p.taps; t++) at[t] = t * p.depth * p.bl;
     whet_product(&p);
 }
 
@@ -134,6 +132,10 @@ static void forward(float *y, const float *x, const float *w, const float *b, co
         .b = w, .bl = 1, .bj = size, .bias = b, .add = add, .low = low, .high = high};
     p.columns = d->o;
     p.depth = size;
+    if (d->packed) {
+        p.bl = d->o;
+        p.bj = 1;
+    }
     if (is_linear(d)) {
         p.rows = all;
         whet_dense_product(y, d->o, x, d->c, &p);

@@ -148,8 +148,12 @@ static void pack_columns(float *panel, int32_t wide, const float *b, int32_t ldb
                          int32_t k) {
     const int32_t rows = n / 4 * 4, columns = k / 4 * 4;
     for (int32_t j = 0; j < rows; j += 4)
-        for (int32_t l = 0; l < columns; l += 4)
-            transpose4(panel + l * wide + j, wide, b + j * ldb + l, ldb);
+        for (int32_t l = 0; l < columns; l += 4) {
+            const float *from = b + j * ldb + l;
+            if (l % 16 == 0)
+                for (int32_t r = 4; r < 8; r++) __builtin_prefetch(from + r * ldb); /* the next */
+            transpose4(panel + l * wide + j, wide, from, ldb);
+        }
     for (int32_t l = 0; l < k; l++)
         for (int32_t j = l < columns ? rows : 0; j < wide; j++)
             panel[l * wide + j] = j < n ? b[j * ldb + l] : 0.0f;
@@ -228,8 +232,12 @@ static void chunk(const whet_product_t *p, const float *const *a, float *const *
                     if (p->bl == 1)
                         pack_columns(to, wide, b, p->bj, n, k);
                     else
-                        for (int32_t m = 0; m < k; m++)
-                            copy_row(to + m * wide, b + m * p->bl, n, wide);
+                        for (int32_t m = 0; m < k; m++) {
+                            const float *row = b + m * p->bl;
+                            __builtin_prefetch(row + WHET_TILE); /* of the next panel */
+                            __builtin_prefetch(row + WHET_TILE + WHET_LANES);
+                            copy_row(to + m * wide, row, n, wide);
+                        }
                 }
                 for (int32_t r = 0, rows; r < count; r += rows) {
                     rows = next_rows(count - r);
