@@ -3,9 +3,8 @@
 `execute` runs one node the way the generated program would, and can stand in for the NumPy
 reference in `whet.interp.interpret`. It is stricter than the program: operands lie between NaN, so
 that reading outside them shows; results start as NaN and lie between canaries, so that writing too
-little or too much shows; and operands must not change. In a sanitized build (WHET_SANITIZE=1 in
-the environment, see `sanitized_environment`) arrays are separate allocations instead, which the
-address sanitizer watches.
+little or too much shows; and operands must not change. `prepare` makes such a call without running
+it: `c_batch` runs many of them in a process of their own.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ import hashlib
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -45,43 +43,22 @@ WARNINGS = (
     "-std=c11 -Wall -Wextra -Werror -pedantic -Wshadow -Wconversion -Wdouble-promotion -Wvla "
     "-Wstrict-prototypes -Wmissing-prototypes"
 ).split()
-SANITIZE = "-g -fsanitize=address,undefined -fno-sanitize-recover=all".split()
 
 GUARD = 64  # bytes on either side of an array
 
 
 def compile_kernels(compiler: str, isa: str, *flags: str) -> None:
+    """Compile every kernel, and what `flags` name, with every warning an error."""
     folders = [f"-I{KERNELS}", *(f"-I{KERNELS / part}" for part in ISAS[isa])]
-    command = [compiler, *WARNINGS, *folders, *flags, *map(str, sources(isa))]
+    command = [compiler, *WARNINGS, *folders, *map(str, sources(isa)), *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def sanitized() -> bool:
-    return os.environ.get("WHET_SANITIZE") == "1"
-
-
-def sanitized_environment() -> dict[str, str]:
-    """For a Python that may load a sanitized library: the runtime has to come first."""
-    names = ("libasan.so", "libubsan.so")
-    found = [
-        subprocess.run(["gcc", f"-print-file-name={n}"], capture_output=True, text=True, check=True)
-        for n in names
-    ]
-    preload = ":".join(f.stdout.strip() for f in found)
-    return os.environ | {
-        "LD_PRELOAD": preload,
-        "ASAN_OPTIONS": "detect_leaks=0",
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "WHET_SANITIZE": "1",
-    }
 
 
 @functools.cache
 def library(isa: str = "ref") -> ctypes.CDLL:
     """Every kernel, built once per version of the sources and shared between processes."""
-    flags = ["-O0", *SANITIZE] if sanitized() else ["-O2"]
-    flags += ["-march=native"] if isa == "vec" else []
+    flags = ["-O2", *(["-march=native"] if isa == "vec" else [])]
     digest = hashlib.sha256(" ".join([isa, *WARNINGS, *flags]).encode())
     for path in (*HEADERS, *sources(isa)):
         digest.update(path.read_bytes())
@@ -92,9 +69,8 @@ def library(isa: str = "ref") -> ctypes.CDLL:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one worker builds, the others wait for it
         if not built.exists():
             new = built.with_suffix(".new")
-            compile_kernels(
-                "gcc", isa, *flags, "-fPIC", "-shared", "-o", str(new), "-lm", "-pthread"
-            )
+            link = ("-fPIC", "-shared", "-o", str(new), "-lm", "-pthread")
+            compile_kernels("gcc", isa, *flags, *link)
             os.replace(new, built)
     return ctypes.CDLL(str(built))
 
@@ -163,21 +139,17 @@ def _fits(node: Node, param: str, arg: Arg) -> bool:
 class Buffer:
     """The bytes of an array, fenced in."""
 
-    def __init__(self, array: Array, fence: int) -> None:
-        self.dtype, self.shape, self.fence = array.dtype, array.shape, fence
-        self.guard = 0 if sanitized() else GUARD
-        self.bytes = np.full(array.nbytes + 2 * self.guard, fence, np.uint8)
-        self.data = self.bytes[self.guard : self.guard + array.nbytes]
+    def __init__(self, array: Array, guard: int, written: bool = False) -> None:
+        self.guard, self.written = guard, written
+        self.fence = 0xA5 if written else 0xFF
+        self.bytes = np.full(array.nbytes + 2 * guard, self.fence, np.uint8)
+        self.data = self.bytes[guard : guard + array.nbytes]
         self.data[:] = np.frombuffer(array.tobytes(), np.uint8)
         self.before = self.data.copy()
 
     @property
-    def pointer(self) -> int:
-        return int(self.data.ctypes.data)
-
-    @property
-    def array(self) -> Array:
-        return np.frombuffer(self.data.tobytes(), self.dtype).reshape(self.shape)
+    def pointer(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self.data.ctypes.data)
 
     def intact(self) -> bool:
         low, high = self.bytes[: self.guard], self.bytes[self.guard + self.data.size :]
@@ -187,70 +159,108 @@ class Buffer:
         return bool((self.data == self.before).all())
 
 
+# NULL, a number, an array, or an array of pointers to such
+Argument = ctypes.c_float | ctypes.c_int32 | Buffer | tuple[Buffer | None, ...] | None
+
+
+@dataclass
+class Prepared:
+    """A call of a kernel, with all the memory that it reaches."""
+
+    node: Node
+    kernel: str
+    args: list[Argument]
+    outs: list[Buffer]
+    buffers: list[Buffer]  # those and all others
+
+    def results(self) -> tuple[Array, ...]:
+        """What the kernel has left, if it has kept to its arrays."""
+        for buffer in self.buffers:
+            assert buffer.intact(), f"{self.kernel} writes outside its arrays"
+            assert buffer.written or buffer.unchanged(), f"{self.kernel} changes an operand"
+        return tuple(
+            np.frombuffer(out.data.tobytes(), v.type.dtype.numpy).reshape(v.shape)
+            for v, out in zip(self.node.outs, self.outs, strict=True)
+        )
+
+
+def prepare(
+    node: Node, arrays: Sequence[Array], share: Sequence[tuple[int, int]] = (), guard: int = GUARD
+) -> Prepared:
+    """The call of the node's kernel. Pairs (output, operand) in `share` use the same bytes."""
+    call = node.op.call(node)
+    assert call is not None, f"{node.op.name} has no kernel"
+    check_call(node, call)
+    memory = Memory(guard)
+    for v, a in zip(node.ins, arrays, strict=True):
+        memory.by_value[v] = Buffer(np.asarray(a, v.type.dtype.numpy), guard)
+    ins = [memory.by_value[v] for v in node.ins]
+    outs = [Buffer(np.full(v.type.bytes, 0xFF, np.uint8), guard, written=True) for v in node.outs]
+    for output, operand in share:
+        outs[output] = ins[operand]
+        outs[output].written = True
+    memory.by_value |= dict(zip(node.outs, outs, strict=True))
+    params = prototypes()[call.kernel]
+    args = [memory.argument(p, a) for p, a in zip(params, call.args, strict=True)]
+    buffers = [*memory.by_value.values(), *memory.others]
+    return Prepared(node, call.kernel, args, outs, list(dict.fromkeys(buffers)))
+
+
+class Memory:
+    """The arrays of one call."""
+
+    def __init__(self, guard: int) -> None:
+        self.guard = guard
+        self.by_value: dict[Value | Workspace, Buffer] = {}
+        self.others: list[Buffer] = []  # numbers that are passed by address
+
+    def argument(self, param: str, arg: Arg) -> Argument:
+        if param == "float":
+            assert isinstance(arg, int | float)
+            return ctypes.c_float(arg)
+        if isinstance(arg, Value):
+            return self.by_value[arg]
+        if isinstance(arg, int):
+            return ctypes.c_int32(arg)
+        if arg is None:
+            return None
+        if isinstance(arg, Workspace):
+            nothing = np.full(arg.floats, np.nan, np.float32)
+            return self.by_value.setdefault(arg, Buffer(nothing, self.guard, written=True))
+        if isinstance(arg, Struct):
+            return self.numbers(*(np.asarray(v, np.int32) for _, v in arg.fields))
+        assert isinstance(arg, tuple)
+        if isinstance(arg[0], Value | Struct):
+            return tuple(self.pointer(part) for part in arg)
+        return self.numbers(np.array(arg, np.float32 if isinstance(arg[0], float) else np.int32))
+
+    def pointer(self, arg: Arg) -> Buffer | None:
+        found = self.argument("", arg)
+        assert found is None or isinstance(found, Buffer)
+        return found
+
+    def numbers(self, *arrays: Array) -> Buffer:
+        self.others.append(Buffer(np.concatenate([np.ravel(a) for a in arrays]), self.guard))
+        return self.others[-1]
+
+
 def execute(
     node: Node,
     arrays: Sequence[Array],
     share: Sequence[tuple[int, int]] = (),
     isa: str = "ref",
 ) -> tuple[Array, ...]:
-    """The results of the node's kernel. Pairs (output, operand) in `share` use the same bytes."""
-    call = node.op.call(node)
-    if call is None:
+    """The results of the node's kernel, see `prepare`."""
+    if node.op.call(node) is None:
         return (arrays[0].reshape(node.out.shape),)
-    check_call(node, call)
-    operands = {
-        v: Buffer(np.asarray(a, v.type.dtype.numpy), 0xFF)
-        for v, a in zip(node.ins, arrays, strict=True)
-    }
-    ins = [operands[v] for v in node.ins]
-    outs = [
-        Buffer(np.full(v.type.bytes, 0xFF, np.uint8).view(v.type.dtype.numpy), 0xA5)
-        for v in node.outs
-    ]
-    for output, operand in share:
-        outs[output] = ins[operand]
-        outs[output].shape = node.outs[output].shape
-    where: dict[Value | Workspace, Buffer] = {**operands, **dict(zip(node.outs, outs, strict=True))}
-    keep: list[object] = []
-    args = [
-        _convert(param, arg, where, keep)
-        for param, arg in zip(prototypes()[call.kernel], call.args, strict=True)
-    ]
+    call = prepare(node, arrays, share)
     kernel = getattr(library(isa), call.kernel)
     kernel.restype = None
-    kernel(*args)
-    for buffer in where.values():
-        assert buffer.intact(), f"{call.kernel} writes outside its arrays"
-    for buffer in ins:
-        assert buffer in outs or buffer.unchanged(), f"{call.kernel} changes an operand"
-    return tuple(out.array.reshape(v.shape) for v, out in zip(node.outs, outs, strict=True))
+    kernel(*map(_for_ctypes, call.args))
+    return call.results()
 
 
-def _convert(
-    param: str, arg: Arg, where: dict[Value | Workspace, Buffer], keep: list[object]
-) -> Any:
-    """`arg` as ctypes wants it; what it points to is put into `keep`."""
-    if param == "float":
-        assert isinstance(arg, int | float)
-        return ctypes.c_float(arg)
-    if isinstance(arg, Value):
-        return ctypes.c_void_p(where[arg].pointer)
-    if isinstance(arg, int):
-        return ctypes.c_int32(arg)
-    if arg is None:
-        return None
-    if isinstance(arg, Struct):
-        numbers = np.concatenate([np.ravel(np.asarray(v, np.int32)) for _, v in arg.fields])
-        keep.append(numbers)
-        return ctypes.c_void_p(numbers.ctypes.data)
-    if isinstance(arg, Workspace):
-        keep.append(where.setdefault(arg, Buffer(np.full(arg.floats, np.nan, np.float32), 0xA5)))
-        return ctypes.c_void_p(where[arg].pointer)
-    assert isinstance(arg, tuple)
-    if isinstance(arg[0], Value | Struct):
-        parts = [_convert("", part, where, keep) for part in arg]
-        words = np.array([0 if p is None else p.value for p in parts], np.uintp)
-    else:
-        words = np.array(arg, np.float32 if isinstance(arg[0], float) else np.int32)
-    keep.append(words)
-    return ctypes.c_void_p(words.ctypes.data)
+def _for_ctypes(arg: Argument) -> object:
+    if isinstance(arg, tuple):
+        return (ctypes.c_void_p * len(arg))(*(None if b is None else b.pointer for b in arg))
+    return arg.pointer if isinstance(arg, Buffer) else arg

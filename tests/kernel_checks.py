@@ -1,0 +1,64 @@
+"""What a kernel's sample has to show, wherever the kernel runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernel_samples import Sample, all_samples, reference
+from kernel_samples_fused import fused_samples
+from whet.ir import Array, Node
+
+SAMPLES = all_samples() + fused_samples()
+EXACT = {"dropout", "reshape", "transpose", "slice", "slice_dx", "concat", "pad", "take", "fill"}
+EXACT |= {"cast", "floor", "take_along", "uniform", "within_bits"}
+
+Share = tuple[tuple[int, int], ...]
+Run = tuple[Node, list[Array], Share]
+
+
+def runs(sample: Sample) -> list[Run]:
+    """Every node that has a kernel, with results apart and then in every place allowed."""
+    return [
+        (node, arrays, share)
+        for node, arrays in sample.nodes()
+        if node.op.call(node) is not None
+        for share in ((), *sharings(node))
+    ]
+
+
+def sharings(node: Node) -> list[Share]:
+    """What the operator says may be in place: every pair alone, and one of each output at once."""
+    pairs = node.op.inplace(node)
+    alone = [(pair,) for pair in pairs]
+    by_output = [[p for p in pairs if p[0] == i] for i in range(len(node.outs))]
+    together = itertools.product(*(group for group in by_output if group))
+    return [*alone, *(t for t in together if len(t) > 1)]
+
+
+def check(runs: Sequence[Run], results: Sequence[tuple[Array, ...]]) -> None:
+    """Results apart are what the operator means, and in place they have the same bits."""
+    apart: tuple[Array, ...] = ()
+    for (node, arrays, share), given in zip(runs, results, strict=True):
+        if share:
+            for got, right in zip(given, apart, strict=True):
+                message = f"{node.op.name} in place {share}"
+                np.testing.assert_array_equal(got, right, err_msg=message)
+        else:
+            apart = given
+            exact = np.float32 if node.op.name in EXACT else np.float64
+            for got, right in zip(given, reference(node, arrays, exact), strict=True):
+                assert_close(node, got, right)
+
+
+def assert_close(node: Node, given: Array, right: Array) -> None:
+    """Equal, if nothing is rounded; else within 1e-5 of the size of the whole array."""
+    if given.dtype != np.float32 or node.op.name in EXACT:
+        np.testing.assert_array_equal(given, right)
+        return
+    number = np.isfinite(right)
+    np.testing.assert_array_equal(given[~number], right.astype(np.float32)[~number])
+    error = np.linalg.norm(given[number] - right[number])
+    assert error <= 1e-5 * np.linalg.norm(right[number]), f"off by {error} of {right}"
