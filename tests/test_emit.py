@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import whet
+from built import losses, run
 from tiny import convnet, images, mlp, vectors
 from whet.emit import c
 from whet.emit.c import float_text, identifiers
@@ -127,16 +128,6 @@ def compile_c(compiler: str, folder: Path, *flags: str, main: str = "main.c") ->
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[:4000]
     return folder / "program"
-
-
-def run(program: Path, *args: str) -> str:
-    done = subprocess.run([program, *args], cwd=program.parent, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def losses(printed: str) -> list[float]:
-    return [float(word) for word in re.findall(r"loss (\S+)", printed)]
 
 
 def features(program: whet.Program) -> list[str]:
