@@ -99,6 +99,9 @@ system-build:
 
 system-test:
 	$(call system,command -v clang,clang,the tests build the generated C with a second compiler)
+	$(call system,command -v aarch64-linux-gnu-gcc,gcc-aarch64-linux-gnu,the tests build the generated C for another processor)
+	$(call system,aarch64-linux-gnu-gcc -include math.h -E -x c /dev/null,libc6-dev-arm64-cross,that compiler has no C library without it)
+	$(call system,command -v qemu-aarch64,qemu-user,the tests run what they built for that processor)
 
 system-demo:
 	$(call system,[ -n "$$FASHION_MNIST" ] || dpkg -s dataset-fashion-mnist,dataset-fashion-mnist,the pictures the demo trains on; FASHION_MNIST=folder uses others)

@@ -1,0 +1,43 @@
+"""Programs for another processor: kernels and training steps on aarch64, in an emulator."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import c_batch
+import tiny
+import whet
+from built import losses, make, run
+from c_kernels import GUARD
+from whet.emit.program import FLAGS
+
+COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tools() -> None:
+    missing = [tool for tool in (COMPILER, EMULATOR) if not shutil.which(tool)]
+    assert not missing, f"{missing} not found: `make system-test` installs them"
+
+
+def test_vector_kernels_compute_their_operators(tmp_path: Path) -> None:
+    """With -O2, which compiles far faster than -O3; the program below is built with that."""
+    flags = ("-O2", "-ffp-contract=fast", "-static")
+    c_batch.check_samples(tmp_path, COMPILER, "vec", *flags, emulator=EMULATOR, guard=GUARD)
+
+
+@pytest.mark.parametrize("portable", [False, True], ids=["vectors", "portable"])
+def test_a_program_trains_as_it_does_here(portable: bool, tmp_path: Path) -> None:
+    model, (x, _) = tiny.convnet().train(), next(tiny.images())
+    adam = torch.optim.Adam(model.parameters(), lr=0.01)
+    program = whet.compile(model, (x,), optimizer=adam, portable=portable)
+    flags = " ".join(f for f in FLAGS[program.isa[0]] if f != "-march=native")
+    there = make(program, tmp_path / "there", CC=COMPILER, CFLAGS=flags, LDFLAGS="-static")
+    here = losses(run(make(program, tmp_path / "here", CFLAGS="-O1 -march=native")))
+    assert len(here) == 5 and here[-1] < here[0]
+    np.testing.assert_allclose(losses(run(there, emulator=EMULATOR)), here, rtol=1e-4)
