@@ -1,170 +1,454 @@
-"""Time of one training step against PyTorch, in one interleaved run.
+"""Time, memory and start-up of one training step, against other frameworks in one run.
 
-    python benchmarks/step.py                     every workload; writes benchmarks/step.md
-    python benchmarks/step.py mcunet resnet18     some of them
+    python benchmarks/step.py                     everything; writes benchmarks/step.md and .svg
+    python benchmarks/step.py mcunet resnet18     some workloads; prints, and writes nothing
+    python benchmarks/step.py --only torch,whet   some peers; the same
+    python benchmarks/step.py --threads 2         two threads; writes benchmarks/step-2.md and .svg
 
-Each peer runs in a process of its own, with one thread, and they take turns of half a second, so
-that a busy machine slows all of them. Figures are medians, and ratios to PyTorch eager with
-channels last. A step is forward, loss, backward and plain SGD on a batch that is in memory, in the
-layout the peer likes. PyTorch freezes what the scheme freezes; a weight of which some channels
-train it trains whole, as it cannot do otherwise, so that it does more work there than whet.
+Each peer runs in a process of its own and they take turns of half a second, so that a busy machine
+slows all of them. Figures are medians, and ratios to PyTorch eager with channels last. With one
+thread every process is held to one CPU (`--cpu`). A step is forward, loss, backward and plain SGD
+on a batch that is in memory, in the layout the peer likes, and the loss read back. Every peer
+starts from the same weights and freezes what the scheme freezes; one whose losses are not PyTorch's
+is refused. A peer that is not installed is a dash: `python benchmarks/peers/install.py` installs
+those that are not PyTorch.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import os
+import platform
+import select
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-TURNS, TURN = 8, 0.5  # how often a peer runs, and for how many seconds
+from peers import PEERS, ROOT
+from peers.case import RATE, Case
+
+HERE = Path(__file__).parent
+TURNS = 6
+PATIENCE = 420  # seconds that a peer may take to its first steps
+MCUNET = "mcunet_5fps(10)"
+MCUNET_FOLDED = "mcunet_5fps(10, folded=True)"
+SMALL = "mobilenet_v2(1000, 0.35, dropout=0.0)"
+SMALL_FOLDED = "mobilenet_v2(10, 0.35, feature_mix=False, folded=True, dropout=0.0)"
 
 
 @dataclass(frozen=True)
 class Workload:
-    make: str  # an expression in `models`
+    make: str  # an expression in whet.models
     pixels: int
     batch: int = 1
     scheme: str = "full"
-    train: bool = True  # batch statistics; everything but a full update freezes them
+
+    @property
+    def training(self) -> bool:
+        """Batch norm on statistics of the batch: only where everything trains."""
+        return self.scheme == "full"
 
 
+# The last third of the blocks is last-5 of MCUNet and last-6 of MobileNetV2.
 WORKLOADS = {
-    "mcunet": Workload("mcunet_5fps(10)", 128),
-    "mbv2-0.35": Workload("mobilenet_v2(1000, 0.35, dropout=0.0)", 128),
-    "mbv2-0.35, batch 8": Workload("mobilenet_v2(1000, 0.35, dropout=0.0)", 128, 8),
+    "mcunet": Workload(MCUNET, 128),
+    "mbv2-0.35": Workload(SMALL, 128),
+    "mbv2-0.35, batch 8": Workload(SMALL, 128, 8),
     "mbv2": Workload("mobilenet_v2(1000, dropout=0.0)", 224),
     "resnet18": Workload("resnet18(1000)", 224),
     "resnet18, batch 8": Workload("resnet18(1000)", 224, 8),
     "resnet50": Workload("resnet50(1000)", 224),
-    "mcunet, last": Workload("mcunet_5fps(10, folded=True)", 128, 1, "last", False),
-    "mcunet, bias+last": Workload("mcunet_5fps(10, folded=True)", 128, 1, "bias+last", False),
-    "mcunet, last-5": Workload("mcunet_5fps(10, folded=True)", 128, 1, "last-5", False),
-    "mcunet, 99 KB": Workload("mcunet_5fps(10, folded=True)", 128, 1, "mcunet-5fps-99kb", False),
+    "mcunet, last": Workload(MCUNET_FOLDED, 128, 1, "last"),
+    "mcunet, bias+last": Workload(MCUNET_FOLDED, 128, 1, "bias+last"),
+    "mcunet, last-5": Workload(MCUNET_FOLDED, 128, 1, "last-5"),
+    "mcunet, 99 KB": Workload(MCUNET_FOLDED, 128, 1, "mcunet-5fps-99kb"),
+    "mbv2-0.35, last": Workload(SMALL_FOLDED, 128, 1, "last"),
+    "mbv2-0.35, bias+last": Workload(SMALL_FOLDED, 128, 1, "bias+last"),
+    "mbv2-0.35, last-6": Workload(SMALL_FOLDED, 128, 1, "last-6"),
+    "mbv2-0.35, 99 KB": Workload(SMALL_FOLDED, 128, 1, "mbv2-w0.35-99kb"),
 }
-PEERS = ("PyTorch", "PyTorch NCHW", "whet", "whet portable")
+
+# Peers that run some workloads only, and why.
+LIMITED: dict[str, tuple[Callable[[str], bool], str]] = {
+    "compile": (
+        lambda name: name in ("mcunet", "mbv2-0.35", "resnet18", "mcunet, last-5"),
+        "run on four workloads, as it compiles each for a minute or more",
+    ),
+    "litert": (
+        lambda name: name.endswith(", last"),
+        "its interpreter has no gradients of convolutions, so it runs `last` only",
+    ),
+    "tinygrad": (
+        lambda name: name == "mcunet",
+        "run on one workload, as it compiles for minutes",
+    ),
+}
 
 
-# --- One peer, in its own process -----------------------------------------------------------------
-
-
-def worker(peer: str, workload: Workload) -> None:
-    """Get ready, then run steps for a turn whenever a line comes in."""
+def make_case(workload: Workload) -> Case:
+    """The network with its first weights, the batch, and PyTorch's first losses."""
     import torch
+    from peers.trace import trace
 
+    import whet
     from whet import models
 
-    torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = eval(workload.make, vars(models)).train(workload.train)
+    model = eval(workload.make, vars(models)).train(workload.training)
     x = torch.randn(workload.batch, 3, workload.pixels, workload.pixels)
     y = torch.arange(workload.batch) % 10
-    step = whet_step if peer.startswith("whet") else eager_step
-    run = step(peer, workload, model, x, y)
-    for _ in range(3):
-        run()
-    print("ready", flush=True)
-    for _ in sys.stdin:
-        times = []
-        until = time.perf_counter() + TURN
-        while time.perf_counter() < until:
-            start = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - start)
-        print(json.dumps(times), flush=True)
-
-
-def whet_step(peer: str, workload: Workload, model, x, y) -> Callable[[], object]:  # type: ignore[no-untyped-def]
-    import torch
-
-    import whet
-    from whet.runtime.trainer import accept
-
-    sgd = torch.optim.SGD(model.parameters(), lr=1e-4)
-    portable = peer.endswith("portable")
-    program = whet.compile(model, (x,), optimizer=sgd, update=workload.scheme, portable=portable)
-    trainer = program.load()
-    tensors = program.tensors
-    feed = {"input": accept(x, tensors["input"], "input")}
-    feed["label"] = accept(y, tensors["label"], "label")
-    return lambda: trainer._run("train_step", feed, {"lr": None})
-
-
-def eager_step(peer: str, workload: Workload, model, x, y) -> Callable[[], object]:  # type: ignore[no-untyped-def]
-    import torch
-
-    import whet
-
-    sgd = torch.optim.SGD(model.parameters(), lr=1e-4)
-    trained = whet.compile(model, (x,), optimizer=sgd, update=workload.scheme).trained
+    trained = [name for name, _ in model.named_parameters()]
+    if workload.scheme != "full":
+        trained = list(whet.compile(model, (x,), update=workload.scheme).trained)
+    tensors = {name: t.numpy().copy() for name, t in model.state_dict().items()}
+    layers = trace(model)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in trained)
-    layout = torch.contiguous_format if "NCHW" in peer else torch.channels_last
-    model, x = model.to(memory_format=layout), x.to(memory_format=layout)
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=1e-4)
-
-    def run() -> None:
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-    return run
-
-
-# --- All peers in turns ---------------------------------------------------------------------------
+    sgd = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE)
+    losses = []
+    for _ in range(3):
+        sgd.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        sgd.step()
+        losses.append(loss.item())
+    words = (workload.make, workload.scheme, workload.training, trained, layers, losses)
+    return Case(*words, tensors, x.numpy(), y.numpy())
 
 
-def measure(name: str) -> dict[str, float]:
-    """Median milliseconds of each peer."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    processes = {
-        peer: subprocess.Popen(
-            [sys.executable, __file__, "--worker", peer, name],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-        )
-        for peer in PEERS
-    }  # fmt: skip
-    times: dict[str, list[float]] = {peer: [] for peer in PEERS}
-    for process in processes.values():
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+# --- A peer's process -----------------------------------------------------------------------------
+
+
+@dataclass
+class Result:
+    """What one peer did on one workload, or why there is nothing."""
+
+    why: str = ""
+    times: list[float] = field(default_factory=list)
+    peak: int = 0  # KiB
+    start: float = 0.0  # seconds from nothing to the first step done
+    prepare: float = 0.0  # of these, everything but starting Python and imports
+    facts: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def ms(self) -> float:
+        return 1e3 * statistics.median(self.times)
+
+
+Results = dict[str, dict[str, Result]]  # by workload and peer
+
+
+class Failed(Exception):
+    pass
+
+
+class Worker:
+    def __init__(self, peer: str, folder: Path, threads: int, cpu: int) -> None:
+        known = PEERS[peer]
+        path = [str(HERE), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(p for p in path if p),
+            "OMP_NUM_THREADS": str(threads),
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),  # nothing compiled before,
+            "XDG_CACHE_HOME": str(folder.parent / "cache"),  # here only by this run
+            "TORCHINDUCTOR_COMPILE_THREADS": str(threads),
+            "NUM_CPU_THREADS": str(threads),  # tinygrad's
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+        }
+        words = [known.module, known.variant, str(folder), str(threads), str(cpu)]
+        self.log = open(folder / f"{peer}.log", "w+")
+        self.process = subprocess.Popen(
+            [known.python(), "-m", "peers.worker", *words, str(time.time())],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True,
+            env=environment,
+        )  # fmt: skip
+
+    def hear(self, patience: float = PATIENCE) -> dict[str, Any]:
+        """The next line that the worker says."""
+        assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], patience)[0]:
+            raise Failed(f"not ready after {patience:.0f} s")
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait()
+            self.log.seek(0)
+            last = ["", *self.log.read().strip().splitlines()][-1]
+            raise Failed(f"ended with status {self.process.returncode}: {last[:160]}")
+        said: dict[str, Any] = json.loads(line)
+        if "failed" in said:
+            raise Failed(said["failed"])
+        return said
+
+    def turn(self) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        return self.hear()
+
+    def finish(self) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        facts = self.hear()
+        self.process.wait()
+        return facts
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+
+
+def check_losses(said: Sequence[float], wanted: Sequence[float]) -> None:
+    """The first loss must be PyTorch's, and the third nearly."""
+    for n, limit in ((0, 1e-3), (2, 1e-2)):
+        if not math.isclose(said[n], wanted[n], rel_tol=limit):
+            words = "first" if n == 0 else "third"
+            raise Failed(f"refused: its {words} loss is {said[n]:.5f}, PyTorch's {wanted[n]:.5f}")
+
+
+def measure(
+    name: str, peers: Sequence[str], threads: int, cpu: int, folder: Path
+) -> dict[str, Result]:
+    """Get one peer after the other ready, so that start-up is its own, then take turns."""
+    case = make_case(WORKLOADS[name])
+    results = {peer: Result() for peer in peers}
+    workers: dict[str, Worker] = {}
+
+    def give_up(peer: str, why: object) -> None:
+        results[peer] = Result(why=str(why))
+        workers.pop(peer).end()
+        print(f"  {PEERS[peer].title}: {why}", file=sys.stderr, flush=True)
+
+    folder.mkdir()
+    case.write(folder)
+    for peer, result in results.items():
+        may, why = LIMITED.get(peer, (None, ""))
+        if may and not may(name):
+            result.why = why
+            continue
+        workers[peer] = Worker(peer, folder, threads, cpu)
+        try:
+            said = workers[peer].hear()
+            check_losses(said["losses"], case.losses)
+            result.start, result.prepare = said["start"], said["prepare"]
+        except Failed as failed:
+            give_up(peer, failed)
     for _ in range(TURNS):
-        for peer, process in processes.items():
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-            times[peer] += json.loads(process.stdout.readline())
-    for process in processes.values():
-        process.communicate()
-    return {peer: 1e3 * statistics.median(found) for peer, found in times.items()}
+        for peer, worker in list(workers.items()):
+            try:
+                said = worker.turn()
+                results[peer].times += said["times"]
+                results[peer].peak = said["peak"]
+            except Failed as failed:
+                give_up(peer, failed)
+    for peer, worker in list(workers.items()):
+        try:
+            results[peer].facts = worker.finish()
+            worker.end()
+        except Failed as failed:
+            give_up(peer, failed)
+    return results
 
 
-def main(names: list[str]) -> None:
-    head = ["one step, one thread", *(f"{peer}, ms" for peer in PEERS), "whet / PyTorch"]
-    lines = ["| " + " | ".join(head) + " |", "|---" + "|--:" * (len(head) - 1) + "|"]
-    for name in names or WORKLOADS:
-        medians = measure(name)
-        cells = [f"{medians[peer]:.1f}" for peer in PEERS]
-        ratio = f"{medians['whet'] / medians['PyTorch']:.2f}"
-        lines.append(f"| {name} | {' | '.join(cells)} | {ratio} |")
-        print(lines[-1], flush=True)
-    if not names:
-        page = "# Time of a step, measured\n\nMade by `python benchmarks/step.py`, in one run.\n\n"
-        page += (
-            "Where a scheme trains some channels of a weight (99 KB), PyTorch trains it whole.\n\n"
+# --- The picture ----------------------------------------------------------------------------------
+
+COLORS = {
+    "nchw": "#b8b8b8",
+    "compile": "#8c8c8c",
+    "jax": "#4f9d69",
+    "tf": "#e8a33d",
+    "litert": "#f2cf63",
+    "ort": "#7a6fb0",
+    "tinygrad": "#5fb3b3",
+    "portable": "#e59a9a",
+    "whet": "#c2313d",
+}
+TOP = 1.6  # ratios above this are cut off, and written out
+
+
+def picture(results: Results, peers: Sequence[str], threads: int) -> str:
+    """Bars of the ratio to PyTorch, a group for each workload."""
+    from whet.report import svg
+
+    rows = {n: found for n, found in results.items() if "torch" in found and found["torch"].times}
+    bars = [peer for peer in peers if peer != "torch"]
+    left, right, top, bottom = 50.0, svg.WIDTH - 20.0, 92.0, svg.HEIGHT - 92.0
+    group = (right - left) / max(len(rows), 1)
+
+    def height(ratio: float) -> float:
+        return bottom - (bottom - top) * min(ratio, TOP) / TOP
+
+    parts = svg.legend(left, 72, [(COLORS[peer], PEERS[peer].title) for peer in bars])
+    for tick in (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5):
+        y = height(tick)
+        color = svg.GREY if tick == 1 else svg.RULE
+        parts.append(svg.rule(left, y, right, y, color))
+        parts.append(svg.text(left - 7, y + 4, f"{tick:g}", text_anchor="end"))
+    for i, (name, found) in enumerate(rows.items()):
+        there = [peer for peer in bars if found[peer].times]
+        width = min(0.86 * group / max(len(there), 1), 14)
+        x = left + (i + 0.5) * group - width * len(there) / 2
+        for peer in there:
+            ratio = found[peer].ms / found["torch"].ms
+            y = height(ratio)
+            words = svg.tooltip(f"{name}, {PEERS[peer].title}: {ratio:.2f}")
+            parts.append(svg.rect(x, y, width - 1, bottom - y, words, fill=COLORS[peer]))
+            if ratio > TOP or peer == "whet":
+                place = {"x": x + width / 2, "y": y - 3, "text_anchor": "middle"}
+                parts.append(svg.text(words=f"{ratio:.1f}" if ratio > TOP else f"{ratio:.2f}",
+                                      size=9, **place))  # fmt: skip
+            x += width
+        middle = left + (i + 0.5) * group
+        turned = f"rotate(-28 {svg.number(middle)} {svg.number(bottom + 16)})"
+        parts.append(svg.text(middle, bottom + 16, name, text_anchor="end", transform=turned))
+    count = "one thread" if threads == 1 else f"{threads} threads"
+    about = f"one step, {count}, on {processor()}; PyTorch eager with channels last is 1"
+    return svg.page("Time of a training step against PyTorch", about, parts)
+
+
+# --- The page -------------------------------------------------------------------------------------
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def per_peer(results: Results, peers: Sequence[str], cell: Callable[[str, Result], str]) -> str:
+    rows = [
+        [name, *("-" if found[p].why else cell(name, found[p]) for p in peers)]
+        for name, found in results.items()
+    ]
+    return table(["one step", *(PEERS[p].title for p in peers)], rows)
+
+
+def reasons(results: Results, peers: Sequence[str]) -> str:
+    """One line for each reason that a peer has a dash."""
+    found: dict[str, list[str]] = {}
+    for peer in peers:
+        for name, row in results.items():
+            if row[peer].why:
+                found.setdefault(f"{PEERS[peer].title}: {row[peer].why}", []).append(name)
+    several = [
+        f"- {why}" + ("" if len(names) > 3 else f" ({'; '.join(names)})")
+        for why, names in found.items()
+    ]
+    return "\n".join(several) + ("\n" if several else "")
+
+
+def own_table(results: Results) -> str:
+    head = ["whet", "compile, s", "C build, s", "library, KiB", "without weights",
+            "weights + arena", "RAM + flash", "C process, KiB", "its first step, s"]  # fmt: skip
+    rows = []
+    for name, found in results.items():
+        facts = found["whet"].facts
+        if not facts:
+            continue
+        kib = {key: value / 1024 for key, value in facts.items()}
+        weights = kib["trained"] + kib["frozen"]
+        rows.append(
+            [
+                name,
+                f"{facts['compile']:.1f}",
+                f"{facts['build']:.1f}",
+                f"{kib['library']:,.0f}",
+                f"{kib['library'] - kib['flash']:,.0f}",
+                f"{weights + kib['arena']:,.0f}",
+                f"{kib['ram'] + kib['flash']:,.0f}",
+                f"{facts['bare_peak']:,.0f}",
+                f"{facts['bare_first']:.3f}",
+            ]
         )
-        (Path(__file__).parent / "step.md").write_text(page + "\n".join(lines) + "\n")
+    return table(head, rows)
+
+
+def page(results: Results, peers: Sequence[str], threads: int) -> str:
+    count = "one thread" if threads == 1 else f"{threads} threads"
+    command = "python benchmarks/step.py" + (f" --threads {threads}" if threads > 1 else "")
+
+    def timed(name: str, r: Result) -> str:
+        base = results[name].get("torch")
+        if base is None or base.why or base is r:
+            return f"{r.ms:,.1f}"
+        return f"{r.ms:,.1f} ({r.ms / base.ms:.2f})"
+
+    parts = [f"# A training step, measured\n\nMade by `{command}` in one run, on {processor()}.\n"]
+    parts.append(
+        f"## Time\n\nMilliseconds, {count}, median; in brackets the ratio to PyTorch eager with "
+        "channels last (below 1 is faster).\n"
+    )
+    parts += [per_peer(results, peers, timed), reasons(results, peers)]
+    parts.append(
+        "Where a scheme trains some channels of a weight (99 KB), the others train it whole, as "
+        "they cannot do otherwise.\n"
+    )
+    parts.append("## Memory\n\nPeak resident memory of the whole process, MiB.\n")
+    parts.append(per_peer(results, peers, lambda _, r: f"{r.peak / 1024:,.0f}"))
+    parts.append(
+        "## Start-up\n\nSeconds from starting the process to the end of the first step; in "
+        "brackets what of it is not Python\nand imports: building or compiling the step, and "
+        "running it once. Nothing is cached from earlier runs; whet's kernels are compiled in the\n"
+        "first row that has them.\n"
+    )
+    parts.append(per_peer(results, peers, lambda _, r: f"{r.start:.1f} ({r.prepare:.1f})"))
+    if "whet" in peers:
+        parts.append(
+            "## The C program\n\nwhet's own process above has Python and PyTorch in it. What "
+            "runs on a device is the program that `write` writes:\nits peak resident memory, and "
+            "the time from starting it to the end of its first step. Weights and arena are what\n"
+            "the step needs; RAM and flash add the batch and the first values of what trains. The "
+            "C build starts from nothing.\n"
+        )
+        parts.append(own_table(results))
+    return "\n".join(part for part in parts if part)
+
+
+def processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("workloads", nargs="*", help="; ".join(WORKLOADS))
+    parser.add_argument("--only", default=",".join(PEERS), help="peers: " + ",".join(PEERS))
+    parser.add_argument("--threads", type=int, default=1, choices=(1, 2))
+    parser.add_argument("--cpu", type=int, default=0, help="where one thread runs")
+    found = parser.parse_args()
+    found.only = found.only.split(",")
+    for given, known in ((found.workloads, WORKLOADS), (found.only, PEERS)):
+        for name in given:
+            if name not in known:
+                parser.error(f"there is no {name!r}; there are: {'; '.join(known)}")
+    return found
+
+
+def main() -> None:
+    asked = arguments()
+    results: Results = {}
+    began = time.time()
+    with tempfile.TemporaryDirectory(prefix="whet-step-") as root:
+        for i, name in enumerate(asked.workloads or WORKLOADS):
+            print(f"{name} ({time.time() - began:.0f} s)", file=sys.stderr, flush=True)
+            folder = Path(root) / f"{i}"
+            results[name] = measure(name, asked.only, asked.threads, asked.cpu, folder)
+    text = page(results, asked.only, asked.threads)
+    print(text)
+    if not asked.workloads and asked.only == list(PEERS):
+        stem = "step" if asked.threads == 1 else f"step-{asked.threads}"
+        (HERE / f"{stem}.md").write_text(text)
+        (HERE / f"{stem}.svg").write_text(picture(results, asked.only, asked.threads))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--worker"]:
-        worker(sys.argv[2], WORKLOADS[sys.argv[3]])
-    else:
-        unknown = [name for name in sys.argv[1:] if name not in WORKLOADS]
-        if unknown:
-            raise SystemExit(f"no workload {unknown[0]!r}; there are: {', '.join(WORKLOADS)}")
-        main(sys.argv[1:])
+    main()

@@ -1,0 +1,66 @@
+"""One peer in its own process: get ready, then run steps for a turn whenever a line comes in.
+
+python -m peers.worker MODULE VARIANT CASE-FOLDER THREADS CPU STARTED
+
+What it says, it says in lines of JSON on what was standard output; compilers may chat on the rest.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+TURN = 0.5  # seconds
+SLOW = 3.0  # seconds a step; there is no time for more
+
+
+def main(module: str, variant: str, folder: str, threads: int, cpu: int, started: float) -> None:
+    if threads == 1:
+        os.sched_setaffinity(0, {cpu})
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(**facts: object) -> None:
+        print(json.dumps(facts), file=out, flush=True)
+
+    try:
+        peer = importlib.import_module(f"peers.{module}")
+        from peers.case import Case
+
+        imported = time.time()
+        run = peer.prepare(Case.read(Path(folder)), threads, variant)
+        losses = [float(run())]
+        first = time.time()
+        losses += [float(run()) for _ in range(2)]
+        slow = (time.time() - first) / 2
+        if slow > SLOW:
+            raise RuntimeError(f"a step takes {slow:.1f} s")
+    except Exception as error:
+        words = str(error).strip().splitlines() or [""]
+        say(failed=f"{type(error).__name__}: {words[0]}"[:200])
+        raise
+    say(losses=losses, start=first - started, prepare=first - imported)
+    for _ in sys.stdin:
+        times: list[float] = []
+        until = time.perf_counter() + TURN
+        while not times or time.perf_counter() < until:
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
+        say(times=times, peak=high_water("self"))
+    say(**(run.facts() if hasattr(run, "facts") else {}))
+
+
+def high_water(process: int | str) -> int:
+    """Peak resident KiB. Unlike getrusage, this does not count what the parent had before."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+
+if __name__ == "__main__":
+    name, kind, case = sys.argv[1:4]
+    main(name, kind, case, int(sys.argv[4]), int(sys.argv[5]), float(sys.argv[6]))
