@@ -34,6 +34,7 @@ class Case:
     scheme: str
     training: bool  # batch norm on statistics of the batch
     trained: list[str]
+    partial: bool  # of some of these, only some channels
     layers: list[Layer]
     losses: list[float]  # of PyTorch's first steps
     tensors: dict[str, NDArray[Any]]  # by PyTorch's names and in its shapes
