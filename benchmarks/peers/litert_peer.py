@@ -12,7 +12,7 @@ from .case import RATE, Case, forward
 from .tf_peer import DEPTHWISE, OPS
 
 
-class Net(tf.Module):
+class Net(tf.Module):  # type: ignore[misc]
     """The gradient of the head is written out: the interpreter has no gradient of the softmax."""
 
     def __init__(self, case: Case) -> None:
@@ -42,6 +42,4 @@ def prepare(case: Case, threads: int, variant: str) -> Callable[[], float]:
     converter.experimental_enable_resource_variables = True
     interpreter = tf.lite.Interpreter(model_content=converter.convert(), num_threads=threads)
     run = interpreter.get_signature_runner()
-    names = list(run.get_input_details())
-    feed = {name: x if name == "x" else y for name in names}
-    return lambda: float(run(**feed)["loss"])
+    return lambda: float(run(x=x, y=y)["loss"])

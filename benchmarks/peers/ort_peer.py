@@ -16,7 +16,7 @@ from onnxruntime.training.api import CheckpointState, Module, Optimizer
 from .case import RATE, Case, Layer
 
 
-def node(op: str, layer: Layer, extra: tuple[str, ...] = (), **attrs: Any) -> onnx.NodeProto:
+def node(op: str, layer: Layer, *extra: str, **attrs: Any) -> onnx.NodeProto:
     return helper.make_node(op, [*layer.ins, *extra], [layer.name], layer.name, **attrs)
 
 
@@ -27,7 +27,7 @@ def translate(layer: Layer, shapes: dict[str, tuple[int, ...]]) -> onnx.NodeProt
         case "conv":
             kernel = list(shapes[tensors["weight"]][2:])
             sizes = {"strides": [attrs["stride"]] * 2, "pads": [attrs["padding"]] * 4}
-            return node("Conv", layer, own, kernel_shape=kernel, group=attrs["groups"], **sizes)
+            return node("Conv", layer, *own, kernel_shape=kernel, group=attrs["groups"], **sizes)
         case "norm":
             outs = [layer.name, f"{tensors['mean']}.next", f"{tensors['variance']}.next"]
             more = {"epsilon": attrs["eps"], "momentum": 1 - attrs["momentum"]}
@@ -39,19 +39,19 @@ def translate(layer: Layer, shapes: dict[str, tuple[int, ...]]) -> onnx.NodeProt
             sizes = {"kernel_shape": [attrs["kernel"]] * 2, "strides": [attrs["stride"]] * 2}
             return node("MaxPool", layer, pads=[attrs["padding"]] * 4, **sizes)
         case "relu6":
-            return node("Clip", layer, ("zero", "six"))
+            return node("Clip", layer, "zero", "six")
         case "linear":
-            return node("Gemm", layer, (tensors["weight"], tensors["bias"]), transB=1)
+            return node("Gemm", layer, tensors["weight"], tensors["bias"], transB=1)
     plain = {"relu": "Relu", "add": "Add", "pool": "GlobalAveragePool", "flatten": "Flatten"}
     return node(plain[layer.op], layer)
 
 
 def graph(case: Case) -> onnx.ModelProto:
     tensors = {n: a for n, a in case.tensors.items() if not n.endswith("num_batches_tracked")}
-    tensors |= {"zero": np.float32(0), "six": np.float32(6)}
+    tensors |= {"zero": np.array(0, np.float32), "six": np.array(6, np.float32)}
     shapes = {name: a.shape for name, a in tensors.items()}
     nodes = [translate(layer, shapes) for layer in case.layers]
-    stored = [numpy_helper.from_array(np.asarray(a), name) for name, a in tensors.items()]
+    stored = [numpy_helper.from_array(a, name) for name, a in tensors.items()]
     classes = len(case.tensors[case.layers[-1].tensors["bias"]])
     x = helper.make_tensor_value_info("input", TensorProto.FLOAT, case.x.shape)
     last = case.layers[-1].name

@@ -64,7 +64,6 @@ def prepare(case: Case, threads: int, variant: str) -> Callable[[], float]:
     trained = [tensors[name] for name in case.trained]
     x, y = tf.constant(case.x.transpose(0, 2, 3, 1)), tf.constant(case.y)
 
-    @tf.function
     def step(x: Any, y: Any) -> Any:
         with tf.GradientTape() as tape:
             logits, changed = forward(case.layers, x, tensors, OPS)
@@ -76,4 +75,5 @@ def prepare(case: Case, threads: int, variant: str) -> Callable[[], float]:
             tensors[name].assign(value)
         return loss
 
-    return lambda: float(step(x, y))
+    graph = tf.function(step)
+    return lambda: float(graph(x, y))

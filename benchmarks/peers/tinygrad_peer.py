@@ -42,22 +42,19 @@ OPS: dict[str, Callable[..., Any]] = {
 
 def prepare(case: Case, threads: int, variant: str) -> Callable[[], float]:
     names = [n for n in case.tensors if not n.endswith("num_batches_tracked")]
-    tensors = {n: Tensor(case.tensors[n], requires_grad=n in case.trained) for n in names}
+    tensors = {n: Tensor(case.tensors[n]).realize() for n in names}
     trained = [tensors[name] for name in case.trained]
     x, y = Tensor(case.x).realize(), Tensor(case.y).realize()
     Tensor.training = True
 
-    @TinyJit
     def step() -> Any:
-        for tensor in trained:
-            tensor.grad = None
         logits, changed = forward(case.layers, x, tensors, OPS)
         loss = logits.sparse_categorical_crossentropy(y)
-        loss.backward()
-        for tensor in trained:
-            tensor.assign(tensor.detach() - RATE * tensor.grad)
+        for tensor, slope in zip(trained, loss.gradient(*trained), strict=True):
+            tensor.assign(tensor - RATE * slope)
         for name, value in changed.items():
             tensors[name].assign(value)
         return loss.realize(*trained, *(tensors[name] for name in changed))
 
-    return lambda: float(step().item())
+    jitted = TinyJit(step)
+    return lambda: float(jitted().item())

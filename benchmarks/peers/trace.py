@@ -1,4 +1,7 @@
-"""A PyTorch model as the list of layers that the other frameworks are given."""
+"""A PyTorch model as the list of layers that the other frameworks are given.
+
+Batch norm is on statistics of the batch only: nets of which a part trains have it folded away.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +52,14 @@ def of_module(node: fx.Node, model: nn.Module) -> Described | None:
     own = {role: f"{node.target}.{role}" for role, _ in module.named_parameters()}
     match module:
         case nn.Conv2d():
-            (stride, _), (padding, _) = module.stride, module.padding
-            return "conv", own, {"stride": stride, "padding": padding, "groups": module.groups}
-        case nn.BatchNorm2d():
+            sizes = {"stride": module.stride[0], "padding": module.padding[0]}
+            return "conv", own, {**sizes, "groups": module.groups}
+        case nn.BatchNorm2d(training=True):
             own |= {"mean": f"{node.target}.running_mean", "variance": f"{node.target}.running_var"}
             return "norm", own, {"eps": module.eps, "momentum": module.momentum}
         case nn.MaxPool2d():
-            kernel, stride, padding = module.kernel_size, module.stride, module.padding
-            return "max_pool", {}, {"kernel": kernel, "stride": stride, "padding": padding}
+            window: dict[str, Any] = {"kernel": module.kernel_size, "stride": module.stride}
+            return "max_pool", {}, {**window, "padding": module.padding}
         case nn.Linear():
             return "linear", own, {}
         case nn.ReLU():
