@@ -37,7 +37,7 @@ from peers.case import RATE, Case
 
 HERE = Path(__file__).parent
 TURNS = 6
-PATIENCE = 420  # seconds that a peer may take to its first steps
+PATIENCE = 420  # seconds to wait for a peer's next word
 MCUNET = "mcunet_5fps(10)"
 MCUNET_FOLDED = "mcunet_5fps(10, folded=True)"
 SMALL = "mobilenet_v2(1000, 0.35, dropout=0.0)"
@@ -79,8 +79,8 @@ WORKLOADS = {
 # Peers that run some workloads only, and why.
 LIMITED: dict[str, tuple[Callable[[str], bool], str]] = {
     "compile": (
-        lambda name: name in ("mcunet", "mbv2-0.35", "resnet18", "mcunet, last-5"),
-        "run on four workloads, as it compiles each for a minute or more",
+        lambda name: name in ("mcunet", "resnet18", "mcunet, last-5"),
+        "run on three workloads, as it compiles each for minutes",
     ),
     "litert": (
         lambda name: name.endswith(", last"),
@@ -176,16 +176,20 @@ class Failed(Exception):
 
 
 class Worker:
-    def __init__(self, peer: str, folder: Path, threads: int, cpu: int) -> None:
+    """A process that trains; what it says goes into its result."""
+
+    def __init__(self, peer: str, case: Case, folder: Path, threads: int, cpu: int) -> None:
         known = PEERS[peer]
+        self.case, self.result = case, Result()
+        self.same = not (case.partial and known.module == "whet_peer")  # trains what others do
         path = [str(HERE), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(p for p in path if p),
             "OMP_NUM_THREADS": str(threads),
+            "NUM_CPU_THREADS": str(threads),  # tinygrad's
+            "TORCHINDUCTOR_COMPILE_THREADS": str(threads),
             "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),  # nothing compiled before,
             "XDG_CACHE_HOME": str(folder.parent / "cache"),  # here only by this run
-            "TORCHINDUCTOR_COMPILE_THREADS": str(threads),
-            "NUM_CPU_THREADS": str(threads),  # tinygrad's
             "TF_CPP_MIN_LOG_LEVEL": "2",
         }
         words = [known.module, known.variant, str(folder), str(threads), str(cpu)]
@@ -196,11 +200,11 @@ class Worker:
             env=environment,
         )  # fmt: skip
 
-    def hear(self, patience: float = PATIENCE) -> dict[str, Any]:
+    def hear(self) -> dict[str, Any]:
         """The next line that the worker says."""
         assert self.process.stdout is not None
-        if not select.select([self.process.stdout], [], [], patience)[0]:
-            raise Failed(f"not ready after {patience:.0f} s")
+        if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
+            raise Failed(f"silent for {PATIENCE} s")
         line = self.process.stdout.readline()
         if not line:
             self.process.wait()
@@ -212,18 +216,26 @@ class Worker:
             raise Failed(said["failed"])
         return said
 
-    def turn(self) -> dict[str, Any]:
+    def begin(self) -> None:
+        said = self.hear()
+        check_losses(said["losses"], self.case.losses, self.same)
+        self.result.start, self.result.prepare = said["start"], said["prepare"]
+
+    def turn(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
-        return self.hear()
+        said = self.hear()
+        self.result.times += said["times"]
+        self.result.peak = said["peak"]
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        facts = self.hear()
+        self.result.facts = facts = self.hear()
+        if "bare_loss" in facts:
+            check_losses([facts["bare_loss"]], self.case.losses, same=False)
         self.process.wait()
-        return facts
 
     def end(self) -> None:
         if self.process.poll() is None:
@@ -236,55 +248,42 @@ def check_losses(said: Sequence[float], wanted: Sequence[float], same: bool) -> 
     """The first loss must be PyTorch's, and if the same trains, what two steps change in it."""
     if not math.isclose(said[0], wanted[0], rel_tol=1e-3):
         raise Failed(f"refused: its first loss is {said[0]:.5f}, PyTorch's {wanted[0]:.5f}")
-    ours, theirs = said[2] - said[0], wanted[2] - wanted[0]
-    if same and not math.isclose(ours, theirs, rel_tol=0.1, abs_tol=1e-6 * wanted[0]):
-        raise Failed(f"refused: two steps change its loss by {ours:.2e}, PyTorch's by {theirs:.2e}")
+    if same:
+        ours, theirs = said[2] - said[0], wanted[2] - wanted[0]
+        if not math.isclose(ours, theirs, rel_tol=0.1, abs_tol=1e-6 * wanted[0]):
+            words = f"refused: two steps change its loss by {ours:.2e}, PyTorch's by {theirs:.2e}"
+            raise Failed(words)
 
 
-def measure(
-    name: str, peers: Sequence[str], threads: int, cpu: int, folder: Path
-) -> dict[str, Result]:
+def measure(name: str, asked: argparse.Namespace, folder: Path) -> dict[str, Result]:
     """Get one peer after the other ready, so that start-up is its own, then take turns."""
     case = make_case(WORKLOADS[name])
-    results = {peer: Result() for peer in peers}
-    workers: dict[str, Worker] = {}
-
-    def give_up(peer: str, why: object) -> None:
-        results[peer] = Result(why=str(why))
-        workers.pop(peer).end()
-        print(f"  {PEERS[peer].title}: {why}", file=sys.stderr, flush=True)
-
     folder.mkdir()
     case.write(folder)
-    for peer, result in results.items():
+    results: dict[str, Result] = {}
+    workers: dict[str, Worker] = {}
+
+    def attempt(peer: str, action: Callable[[Worker], None]) -> None:
+        try:
+            action(workers[peer])
+        except Failed as failed:
+            results[peer] = Result(why=str(failed))
+            workers.pop(peer).end()
+            print(f"  {PEERS[peer].title}: {failed}", file=sys.stderr, flush=True)
+
+    for peer in asked.only:
         may, why = LIMITED.get(peer, (None, ""))
         if may and not may(name):
-            result.why = why
+            results[peer] = Result(why=why)
             continue
-        workers[peer] = Worker(peer, folder, threads, cpu)
-        try:
-            said = workers[peer].hear()
-            same = not (case.partial and PEERS[peer].module == "whet_peer")
-            check_losses(said["losses"], case.losses, same)
-            result.start, result.prepare = said["start"], said["prepare"]
-        except Failed as failed:
-            give_up(peer, failed)
-    for _ in range(TURNS):
-        for peer, worker in list(workers.items()):
-            try:
-                said = worker.turn()
-                results[peer].times += said["times"]
-                results[peer].peak = said["peak"]
-            except Failed as failed:
-                give_up(peer, failed)
-    for peer, worker in list(workers.items()):
-        try:
-            results[peer].facts = facts = worker.finish()
-            if "bare_loss" in facts:
-                check_losses([facts["bare_loss"]], case.losses, same=False)
-            worker.end()
-        except Failed as failed:
-            give_up(peer, failed)
+        workers[peer] = Worker(peer, case, folder, asked.threads, asked.cpu)
+        results[peer] = workers[peer].result
+        attempt(peer, Worker.begin)
+    for action in [Worker.turn] * TURNS + [Worker.finish]:
+        for peer in list(workers):
+            attempt(peer, action)
+    for worker in workers.values():
+        worker.end()
     return results
 
 
@@ -469,7 +468,7 @@ def main() -> None:
         for i, name in enumerate(asked.workloads or WORKLOADS):
             print(f"{name} ({time.time() - began:.0f} s)", file=sys.stderr, flush=True)
             folder = Path(root) / f"{i}"
-            results[name] = measure(name, asked.only, asked.threads, asked.cpu, folder)
+            results[name] = measure(name, asked, folder)
     text = page(results, asked.only, asked.threads)
     print(text)
     if not asked.workloads and asked.only == list(PEERS):
