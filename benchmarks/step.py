@@ -17,6 +17,7 @@ those that are not PyTorch.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import os
@@ -116,6 +117,26 @@ def calibrate(model: Any, x: Any) -> None:
         hook.remove()
 
 
+def reference(model: Any, trained: Sequence[str], x: Any, y: Any) -> list[float]:
+    """PyTorch's loss before and after one update, in double precision.
+
+    In single precision rounding grows with every update: after two of them the change in
+    ResNet-50's loss is a tenth off, in PyTorch's own two layouts as well.
+    """
+    import torch
+
+    model, x = copy.deepcopy(model).double(), x.double()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in trained)
+    sgd = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE)
+    first = torch.nn.functional.cross_entropy(model(x), y)
+    first.backward()
+    sgd.step()
+    with torch.no_grad():
+        second = torch.nn.functional.cross_entropy(model(x), y)
+    return [first.item(), second.item()]
+
+
 def make_case(workload: Workload) -> Case:
     """The network with its first weights, the batch, and PyTorch's first losses."""
     import torch
@@ -135,16 +156,7 @@ def make_case(workload: Workload) -> Case:
     partial = any(part is not None for part in trained.values())
     tensors = {name: t.numpy().copy() for name, t in model.state_dict().items()}
     layers = trace(model)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(name in trained)
-    sgd = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE)
-    losses = []
-    for _ in range(3):
-        sgd.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(x), y)
-        loss.backward()
-        sgd.step()
-        losses.append(loss.item())
+    losses = reference(model, list(trained), x, y)
     words = (workload.make, workload.scheme, workload.training)
     return Case(*words, list(trained), partial, layers, losses, tensors, x.numpy(), y.numpy())
 
@@ -245,13 +257,13 @@ class Worker:
 
 
 def check_losses(said: Sequence[float], wanted: Sequence[float], same: bool) -> None:
-    """The first loss must be PyTorch's, and if the same trains, what two steps change in it."""
+    """The first loss must be PyTorch's, and if the same trains, what one update changes in it."""
     if not math.isclose(said[0], wanted[0], rel_tol=1e-3):
         raise Failed(f"refused: its first loss is {said[0]:.5f}, PyTorch's {wanted[0]:.5f}")
     if same:
-        ours, theirs = said[2] - said[0], wanted[2] - wanted[0]
+        ours, theirs = said[1] - said[0], wanted[1] - wanted[0]
         if not math.isclose(ours, theirs, rel_tol=0.1, abs_tol=1e-6 * wanted[0]):
-            words = f"refused: two steps change its loss by {ours:.2e}, PyTorch's by {theirs:.2e}"
+            words = f"refused: a step changes its loss by {ours:.2e}, PyTorch's by {theirs:.2e}"
             raise Failed(words)
 
 
@@ -279,7 +291,7 @@ def measure(name: str, asked: argparse.Namespace, folder: Path) -> dict[str, Res
         workers[peer] = Worker(peer, case, folder, asked.threads, asked.cpu)
         results[peer] = workers[peer].result
         attempt(peer, Worker.begin)
-    for action in [Worker.turn] * TURNS + [Worker.finish]:
+    for action in [Worker.turn] * asked.turns + [Worker.finish]:
         for peer in list(workers):
             attempt(peer, action)
     for worker in workers.values():
@@ -450,6 +462,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("workloads", nargs="*", help="; ".join(WORKLOADS))
     parser.add_argument("--only", default=",".join(PEERS), help="peers: " + ",".join(PEERS))
     parser.add_argument("--threads", type=int, default=1, choices=(1, 2))
+    parser.add_argument("--turns", type=int, default=TURNS, help="half seconds for each peer")
     parser.add_argument("--cpu", type=int, default=0, help="where one thread runs")
     found = parser.parse_args()
     found.only = found.only.split(",")
@@ -471,7 +484,7 @@ def main() -> None:
             results[name] = measure(name, asked, folder)
     text = page(results, asked.only, asked.threads)
     print(text)
-    if not asked.workloads and asked.only == list(PEERS):
+    if not asked.workloads and asked.only == list(PEERS) and asked.turns >= TURNS:
         stem = "step" if asked.threads == 1 else f"step-{asked.threads}"
         (HERE / f"{stem}.md").write_text(text)
         (HERE / f"{stem}.svg").write_text(picture(results, asked.only, asked.threads))

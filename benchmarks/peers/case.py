@@ -36,7 +36,7 @@ class Case:
     trained: list[str]
     partial: bool  # of some of these, only some channels
     layers: list[Layer]
-    losses: list[float]  # of PyTorch's first steps
+    losses: list[float]  # of PyTorch, before and after one update
     tensors: dict[str, NDArray[Any]]  # by PyTorch's names and in its shapes
     x: NDArray[np.float32]  # NCHW
     y: NDArray[np.int64]
