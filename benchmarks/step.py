@@ -425,7 +425,14 @@ def page(results: Results, peers: Sequence[str], threads: int) -> str:
         f"## Time\n\nMilliseconds, {count}, median; in brackets the ratio to PyTorch eager with "
         "channels last (below 1 is faster).\n"
     )
+    parts += [f"![ratios to PyTorch]({stem(threads)}.svg)\n"]
     parts += [per_peer(results, peers, timed), reasons(results, peers)]
+    parts.append(
+        "Nets of which a part trains have batch norm folded into their convolutions. MCUNet's full "
+        "update has nothing behind its\nlast batch norm but the mean, so that one picture gives "
+        "the loss log(10), whatever the layers before compute: there the\ncheck of losses shows "
+        "little.\n"
+    )
     parts.append(
         "Where a scheme trains some channels of a weight (99 KB), the others train it whole, as "
         "they cannot do otherwise.\n"
@@ -449,6 +456,10 @@ def page(results: Results, peers: Sequence[str], threads: int) -> str:
         )
         parts.append(own_table(results))
     return "\n".join(part for part in parts if part)
+
+
+def stem(threads: int) -> str:
+    return "step" if threads == 1 else f"step-{threads}"
 
 
 def processor() -> str:
@@ -485,9 +496,9 @@ def main() -> None:
     text = page(results, asked.only, asked.threads)
     print(text)
     if not asked.workloads and asked.only == list(PEERS) and asked.turns >= TURNS:
-        stem = "step" if asked.threads == 1 else f"step-{asked.threads}"
-        (HERE / f"{stem}.md").write_text(text)
-        (HERE / f"{stem}.svg").write_text(picture(results, asked.only, asked.threads))
+        name = stem(asked.threads)
+        (HERE / f"{name}.md").write_text(text)
+        (HERE / f"{name}.svg").write_text(picture(results, asked.only, asked.threads))
 
 
 if __name__ == "__main__":
