@@ -26,7 +26,7 @@ def check_samples(
     folder: Path, compiler: str, isa: str, *flags: str, emulator: str = "", guard: int = 0
 ) -> None:
     """Every sample of every kernel, in one program that is built in `folder`."""
-    wanted = {sample.name: runs(sample) for sample in SAMPLES}
+    wanted = {sample.name: runs(sample, isa) for sample in SAMPLES}
     assert len(wanted) == len(SAMPLES), "two samples have the same name"
     calls = {n: [c_kernels.prepare(*run, guard) for run in of] for n, of in wanted.items()}
     kernels = sorted({call.kernel for of in calls.values() for call in of})

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from c_kernels import sources
 from kernel_samples import Sample, all_samples, reference
 from kernel_samples_fused import fused_samples
 from whet.ir import Array, Node
@@ -19,12 +20,14 @@ Share = tuple[tuple[int, int], ...]
 Run = tuple[Node, list[Array], Share]
 
 
-def runs(sample: Sample) -> list[Run]:
+def runs(sample: Sample, isa: str) -> list[Run]:
     """Every node that has a kernel, with results apart and then in every place allowed."""
+    files = {path.stem for path in sources(isa)}
+    calls = [(node, arrays, node.op.call(node)) for node, arrays in sample.nodes()]
     return [
         (node, arrays, share)
-        for node, arrays in sample.nodes()
-        if node.op.call(node) is not None
+        for node, arrays, call in calls
+        if call is not None and call.source in files
         for share in ((), *sharings(node))
     ]
 

@@ -19,7 +19,7 @@ LIMITS = ((-math.inf, math.inf), (0.0, math.inf), (-math.inf, 0.5), (-1.0, 1.5))
 
 def fused_samples() -> list[Sample]:
     s = Collector()
-    for family in (layers, updates, streams):
+    for family in (layers, winograd, updates, streams):
         family(s)
     return s.samples
 
@@ -52,6 +52,17 @@ def add_layer(s: Collector, op: type[FusedLayer], x: Array, w: Array, **window: 
             y = result_type(op, a, f32(*x.shape), f32(*w.shape))
             extras = [g.normal(y.shape[-1])] * bias + [g.normal(*y.shape)] * add
             s.add(op.name, x, w, *extras, **asdict(a))
+
+
+def winograd(s: Collector) -> None:
+    """Sizes that tiles of 2x2 do and do not divide, more tiles than are handled at a time."""
+    g = Numbers("winograd")
+    for n, h, w, c, o, pad in [(1, 8, 8, 16, 16, 1), (2, 7, 5, 3, 20, 1), (1, 6, 6, 24, 40, 0),
+                               (1, 5, 9, 17, 8, 2), (1, 29, 30, 18, 17, 1)]:  # fmt: skip
+        window: dict[str, Any] = {"pad": (pad,) * 4, "winograd": True}
+        x, weight = g.normal(n, h, w, c), g.normal(o, 3, 3, c)
+        s.add("conv2d", x, weight, **window)
+        add_layer(s, Conv2dFused, x, weight, **window)
 
 
 def updates(s: Collector) -> None:

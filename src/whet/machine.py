@@ -25,13 +25,13 @@ class Machine:
     near: float = 0.2  # to bring a float into another form while it is in the cache
     far: float = 0.7  # and when it is not
     cache: int = 2_000_000  # floats that count as near
-    wake: float = 2000.0  # to share work with another thread
+    wake: float = 1000.0  # to share work with another thread
     tuned: bool = False
 
     @property
     def grain(self) -> int:
-        """Multiplications that are worth sharing with another thread."""
-        return max(1, round(self.wake * self.macs))
+        """Multiplications that are worth sharing: those of four times the time that it takes."""
+        return max(1, round(4 * self.wake * self.macs))
 
     def direct(self, node: Node) -> float:
         """Nanoseconds of a convolution, or of one of its gradients, summed tap by tap."""

@@ -1,4 +1,4 @@
-"""The command line: `whet compile`, `check`, `plan`, `compare` and `ir`."""
+"""The command line: `whet compile`, `check`, `plan`, `compare`, `ir` and `tune`."""
 
 from __future__ import annotations
 
@@ -218,6 +218,23 @@ def ir_command(
     if entry not in program.entries:
         raise WhetError(f"no entry point {entry!r}", try_=", ".join(program.entries))
     say(str(program.entries[entry]))
+
+
+@app.command("tune")
+def tune_command() -> None:
+    """Measure this machine, once, for the choice of kernels; takes a few seconds."""
+    from ..machine import keep
+    from ..tune import tune
+
+    say("building and measuring ...")
+    machine = tune()
+    path = keep(machine)
+    say(f"  {2 * machine.macs:6.0f}    GFLOP/s of a convolution summed tap by tap")
+    say(f"  {machine.near:9.2f} ns to change the form of a number in the cache")
+    say(f"  {machine.far:9.2f} ns to do so outside")
+    say(f"  {machine.wake / 1000:8.1f}  us to share work with a second thread: worth it from")
+    say(f"  {machine.grain / 1000:6.0f}    thousand multiplications on")
+    say(f"kept in {path}, which compile reads from now on")
 
 
 def main() -> None:

@@ -156,7 +156,7 @@ class Program:
             files[f"kernels/{header}"] = find(header)
         if threads:
             files["kernels/whet_threads.h"] = find("whet_threads.h").replace(
-                "#define WHET_GRAIN 100000", f"#define WHET_GRAIN {self.machine.grain}"
+                "#define WHET_GRAIN 192000", f"#define WHET_GRAIN {self.machine.grain}"
             )
         for source in used:
             files[f"kernels/{source}.c"] = find(f"{source}.c")

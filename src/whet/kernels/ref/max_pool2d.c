@@ -72,6 +72,15 @@ void whet_max_pool2d_f32(float *y, uint8_t *index, const float *x, int32_t bits,
     if (pending.count > 0) *index = (uint8_t)pending.held;
 }
 
+enum { PLACES = 64 };
+
+/* Where place (r,s) of a window lies in dx. */
+static inline int32_t pixel(const whet_pool2d_t *d, whet_span_t rows, whet_span_t cols,
+                            int32_t image, int32_t r, int32_t s) {
+    const int32_t row = rows.first + (r - rows.cut) * rows.step;
+    return ((image + row) * d->w + cols.first + (s - cols.cut) * cols.step) * d->c;
+}
+
 /* formula    dx = 0, then dx at the place named by index += dy
  * shapes     dx[n,h,w,c], dy[n,p,q,c], index[(n*p*q*c * bits + 7) / 8]
  * aliasing   none
@@ -86,11 +95,14 @@ void whet_max_pool2d_dx_f32(float *dx, const float *dy, const uint8_t *index, in
         const whet_span_t cols = whet_pool_cols(d, i % d->q);
         const int32_t width = d->adaptive ? cols.taps : d->kw;
         const int32_t image = i / (d->p * d->q) * d->h;
+        int32_t at[PLACES]; /* of the places of a small window, which are many times the same */
+        for (int32_t k = 0; k < whet_min(width * (rows.cut + rows.taps), PLACES); k++)
+            at[k] = pixel(d, rows, cols, image, k / width, k % width);
         for (int32_t c = 0; c < d->c; c++) {
-            const int32_t place = get(&index, &pending, bits);
-            const int32_t r = rows.first + (place / width - rows.cut) * rows.step;
-            const int32_t s = cols.first + (place % width - cols.cut) * cols.step;
-            dx[((image + r) * d->w + s) * d->c + c] += dy[i * d->c + c];
+            const int32_t k = get(&index, &pending, bits);
+            const int32_t to =
+                k < PLACES ? at[k] : pixel(d, rows, cols, image, k / width, k % width);
+            dx[to + c] += dy[i * d->c + c];
         }
     }
 }

@@ -250,7 +250,7 @@ void whet_batch_norm_f32(float *y, const float *x, const float *w, const float *
     a.rows = rows, a.c = c, a.eps = eps, a.low = -INFINITY, a.high = INFINITY;
     for (; a.first < c; a.first += BLOCK) {
         set_scale(&a);
-        whet_share_work(apply, &a, chunks_of(&a), work_of(&a, 1));
+        whet_share_work(apply, &a, chunks_of(&a), work_of(&a, 8));
     }
 }
 
@@ -267,7 +267,7 @@ void whet_batch_norm_dx_f32(float *dx, const float *dy, const float *w, const fl
     for (; a.first < c; a.first += BLOCK) {
         a.mean = zero - a.first;
         set_scale(&a);
-        whet_share_work(apply, &a, chunks_of(&a), work_of(&a, 1));
+        whet_share_work(apply, &a, chunks_of(&a), work_of(&a, 8));
     }
 }
 
@@ -282,7 +282,7 @@ void whet_batch_norm_dw_f32(float *dw, const float *dy, const float *x, const fl
     norm_t a = {.dy = dy, .x = x, .mean = mean, .var = var, .sums = sums};
     a.rows = rows, a.c = c, a.eps = eps, a.low = -INFINITY, a.high = INFINITY;
     for (; a.first < c; a.first += BLOCK) {
-        whet_share_work(slopes, &a, parts_of(rows), work_of(&a, 2));
+        whet_share_work(slopes, &a, parts_of(rows), work_of(&a, 16));
         join_slopes(&a, dw + a.first, NULL);
     }
 }
@@ -300,10 +300,10 @@ void whet_batch_norm_train_f32(float *y, float *mean, float *var, const float *x
     norm_t a = {.y = y, .x = x, .w = w, .b = b, .mean = mean, .var = var, .sums = sums};
     a.rows = rows, a.c = c, a.eps = eps, a.low = low, a.high = high;
     for (; a.first < c; a.first += BLOCK) {
-        whet_share_work(moments, &a, parts_of(rows), work_of(&a, 2));
+        whet_share_work(moments, &a, parts_of(rows), work_of(&a, 16));
         join_moments(&a, mean + a.first, var + a.first);
         set_scale(&a);
-        whet_share_work(apply, &a, chunks_of(&a), work_of(&a, 1));
+        whet_share_work(apply, &a, chunks_of(&a), work_of(&a, 8));
     }
 }
 
@@ -322,7 +322,7 @@ void whet_batch_norm_train_dw_f32(float *dw, float *db, const float *dy, const f
     a.rows = rows, a.c = c, a.eps = eps, a.low = low, a.high = high;
     for (; a.first < c; a.first += BLOCK) {
         set_scale(&a);
-        whet_share_work(slopes, &a, parts_of(rows), work_of(&a, 2));
+        whet_share_work(slopes, &a, parts_of(rows), work_of(&a, 16));
         join_slopes(&a, dw + a.first, db + a.first);
     }
 }
@@ -349,6 +349,6 @@ void whet_batch_norm_train_dx_f32(float *dx, const float *dy, const float *x, co
             a.offset[j] = db[i] / count;
             a.slope[j] = scale * dw[i] / count;
         }
-        whet_share_work(project, &a, chunks_of(&a), work_of(&a, 2));
+        whet_share_work(project, &a, chunks_of(&a), work_of(&a, 16));
     }
 }

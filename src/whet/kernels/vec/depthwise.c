@@ -61,79 +61,80 @@ static inline float clip_s(float x, float low, float high) { return whet_clip(x,
 enum { MOST = 49 }; /* taps whose weights are kept at hand */
 
 /* For one kind of column: `t` is its letter, j its first channel. */
-#define COLUMN(t, vec, unaligned)                                                                  \
-    /* R and S, the taps, are constants after inlining, or else the run's own numbers. */          \
-    static inline __attribute__((always_inline)) void row_##t(const row_t *a, int32_t j,           \
-                                                              const int32_t R, const int32_t S) {  \
-        const int32_t clip = a->low != -INFINITY || a->high != INFINITY;                           \
-        vec w[MOST], start = {0.0f};                                                               \
-        for (int32_t r = 0; r < R; r++)                                                            \
-            for (int32_t s = 0; s < S; s++) {                                                      \
-                const int32_t row = a->rows.first + r * a->rows.step;                              \
-                const int32_t col = a->cols.first + s * a->cols.step;                              \
-                w[r * S + s] = *(const unaligned *)(a->w + (row * a->kw + col) * a->c + j);        \
-            }                                                                                      \
-        if (a->bias) start = *(const unaligned *)(a->bias + j);                                    \
-        const float *u = a->u + j, *add = a->add ? a->add + j : NULL;                              \
-        float *y = a->y + j;                                                                       \
-        for (int32_t i = 0; i < a->count; i++, u += a->u_step, y += a->y_step) {                   \
-            vec sum = start;                                                                       \
-            for (int32_t r = 0; r < R; r++)                                                        \
-                for (int32_t s = 0; s < S; s++)                                                    \
-                    sum += w[r * S + s] * *(const unaligned *)(u + r * a->down + s * a->right);    \
-            if (add) sum += *(const unaligned *)(add + i * a->y_step);                             \
-            if (clip) sum = clip_##t(sum, a->low, a->high);                                        \
-            *(unaligned *)y = sum;                                                                 \
-        }                                                                                          \
-    }                                                                                              \
-    static void any_row_##t(const row_t *a, int32_t j) {                                           \
-        switch (8 * a->rows.count + a->cols.count) {                                               \
-            CASE(t, 1, 1)                                                                          \
-            CASE(t, 1, 2)                                                                          \
-            CASE(t, 2, 1)                                                                          \
-            CASE(t, 2, 2)                                                                          \
-            CASE(t, 2, 3) CASE(t, 3, 2) CASE(t, 3, 3) CASE(t, 3, 4) CASE(t, 4, 3) CASE(t, 4, 4)    \
-                CASE(t, 5, 5) CASE(t, 7, 7) default : row_##t(a, j, a->rows.count, a->cols.count); \
-        }                                                                                          \
-    }                                                                                              \
-    /* Adds to sums[taps, width] the products of a row of dy and the pixels under one tap row. */  \
-    static void along_##t(float *sums, int32_t width, const float *dy, const float *x, int32_t c,  \
-                          int32_t x_step, int32_t tap_step, int32_t taps, int32_t k, int32_t j) {  \
-        int32_t s = 0;                                                                             \
-        for (; s + 3 <= taps; s += 3) {                                                            \
-            const float *u = x + s * tap_step + j;                                                 \
-            const vec zero = {0.0f};                                                               \
-            vec a[3] = {zero, zero, zero}, b[3] = {zero, zero, zero};                              \
-            int32_t i = 0;                                                                         \
-            for (; i + 2 <= k; i += 2) {                                                           \
-                const vec g = *(const unaligned *)(dy + i * c + j);                                \
-                const vec h = *(const unaligned *)(dy + (i + 1) * c + j);                          \
-                for (int32_t e = 0; e < 3; e++) {                                                  \
-                    a[e] += g * *(const unaligned *)(u + i * x_step + e * tap_step);               \
-                    b[e] += h * *(const unaligned *)(u + (i + 1) * x_step + e * tap_step);         \
-                }                                                                                  \
-            }                                                                                      \
-            if (i < k) {                                                                           \
-                const vec g = *(const unaligned *)(dy + i * c + j);                                \
-                for (int32_t e = 0; e < 3; e++)                                                    \
-                    a[e] += g * *(const unaligned *)(u + i * x_step + e * tap_step);               \
-            }                                                                                      \
-            for (int32_t e = 0; e < 3; e++)                                                        \
-                *(unaligned *)(sums + (s + e) * width + j) += a[e] + b[e];                         \
-        }                                                                                          \
-        for (; s < taps; s++) {                                                                    \
-            const float *u = x + s * tap_step + j, *g = dy + j;                                    \
-            vec a = {0.0f}, b = {0.0f};                                                            \
-            int32_t i = 0;                                                                         \
-            for (; i + 2 <= k; i += 2) {                                                           \
-                a += *(const unaligned *)(g + i * c) * *(const unaligned *)(u + i * x_step);       \
-                b += *(const unaligned *)(g + (i + 1) * c) *                                       \
-                     *(const unaligned *)(u + (i + 1) * x_step);                                   \
-            }                                                                                      \
-            if (i < k)                                                                             \
-                a += *(const unaligned *)(g + i * c) * *(const unaligned *)(u + i * x_step);       \
-            *(unaligned *)(sums + s * width + j) += a + b;                                         \
-        }                                                                                          \
+#define COLUMN(t, vec, unaligned)                                                                 \
+    /* R and S, the taps, are constants after inlining, or else the run's own numbers. */         \
+    static inline __attribute__((always_inline)) void row_##t(const row_t *a, int32_t j,          \
+                                                              const int32_t R, const int32_t S) { \
+        const int32_t clip = a->low != -INFINITY || a->high != INFINITY;                          \
+        vec w[MOST], start = {0.0f};                                                              \
+        for (int32_t r = 0; r < R; r++)                                                           \
+            for (int32_t s = 0; s < S; s++) {                                                     \
+                const int32_t row = a->rows.first + r * a->rows.step;                             \
+                const int32_t col = a->cols.first + s * a->cols.step;                             \
+                w[r * S + s] = *(const unaligned *)(a->w + (row * a->kw + col) * a->c + j);       \
+            }                                                                                     \
+        if (a->bias) start = *(const unaligned *)(a->bias + j);                                   \
+        const float *u = a->u + j, *add = a->add ? a->add + j : NULL;                             \
+        float *y = a->y + j;                                                                      \
+        for (int32_t i = 0; i < a->count; i++, u += a->u_step, y += a->y_step) {                  \
+            vec sum = start;                                                                      \
+            for (int32_t r = 0; r < R; r++)                                                       \
+                for (int32_t s = 0; s < S; s++)                                                   \
+                    sum += w[r * S + s] * *(const unaligned *)(u + r * a->down + s * a->right);   \
+            if (add) sum += *(const unaligned *)(add + i * a->y_step);                            \
+            if (clip) sum = clip_##t(sum, a->low, a->high);                                       \
+            *(unaligned *)y = sum;                                                                \
+        }                                                                                         \
+    }                                                                                             \
+    static void any_row_##t(const row_t *a, int32_t j) {                                          \
+        switch (8 * a->rows.count + a->cols.count) {                                              \
+            CASE(t, 1, 1)                                                                         \
+            CASE(t, 1, 2)                                                                         \
+            CASE(t, 2, 1)                                                                         \
+            CASE(t, 2, 2)                                                                         \
+            CASE(t, 2, 3)                                                                         \
+            CASE(t, 3, 2) CASE(t, 3, 3) CASE(t, 3, 4) CASE(t, 4, 3) CASE(t, 4, 4) CASE(t, 5, 5)   \
+                CASE(t, 7, 7) default : row_##t(a, j, a->rows.count, a->cols.count);              \
+        }                                                                                         \
+    }                                                                                             \
+    /* Adds to sums[taps, width] the products of a row of dy and the pixels under one tap row. */ \
+    static void along_##t(float *sums, int32_t width, const float *dy, const float *x, int32_t c, \
+                          int32_t x_step, int32_t tap_step, int32_t taps, int32_t k, int32_t j) { \
+        int32_t s = 0;                                                                            \
+        for (; s + 3 <= taps; s += 3) {                                                           \
+            const float *u = x + s * tap_step + j;                                                \
+            const vec zero = {0.0f};                                                              \
+            vec a[3] = {zero, zero, zero}, b[3] = {zero, zero, zero};                             \
+            int32_t i = 0;                                                                        \
+            for (; i + 2 <= k; i += 2) {                                                          \
+                const vec g = *(const unaligned *)(dy + i * c + j);                               \
+                const vec h = *(const unaligned *)(dy + (i + 1) * c + j);                         \
+                for (int32_t e = 0; e < 3; e++) {                                                 \
+                    a[e] += g * *(const unaligned *)(u + i * x_step + e * tap_step);              \
+                    b[e] += h * *(const unaligned *)(u + (i + 1) * x_step + e * tap_step);        \
+                }                                                                                 \
+            }                                                                                     \
+            if (i < k) {                                                                          \
+                const vec g = *(const unaligned *)(dy + i * c + j);                               \
+                for (int32_t e = 0; e < 3; e++)                                                   \
+                    a[e] += g * *(const unaligned *)(u + i * x_step + e * tap_step);              \
+            }                                                                                     \
+            for (int32_t e = 0; e < 3; e++)                                                       \
+                *(unaligned *)(sums + (s + e) * width + j) += a[e] + b[e];                        \
+        }                                                                                         \
+        for (; s < taps; s++) {                                                                   \
+            const float *u = x + s * tap_step + j, *g = dy + j;                                   \
+            vec a = {0.0f}, b = {0.0f};                                                           \
+            int32_t i = 0;                                                                        \
+            for (; i + 2 <= k; i += 2) {                                                          \
+                a += *(const unaligned *)(g + i * c) * *(const unaligned *)(u + i * x_step);      \
+                b += *(const unaligned *)(g + (i + 1) * c) *                                      \
+                     *(const unaligned *)(u + (i + 1) * x_step);                                  \
+            }                                                                                     \
+            if (i < k)                                                                            \
+                a += *(const unaligned *)(g + i * c) * *(const unaligned *)(u + i * x_step);      \
+            *(unaligned *)(sums + s * width + j) += a + b;                                        \
+        }                                                                                         \
     }
 
 #define CASE(t, R, S)        \

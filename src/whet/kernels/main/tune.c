@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Measures what the cost model of the compiler asks for, and prints it as JSON. */
+#define _POSIX_C_SOURCE 200809L
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "whet_kernels.h"
+#include "whet_threads.h"
+
+enum { ROUNDS = 15 };
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
+}
+
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static float *numbers(int32_t n) {
+    float *x = malloc((size_t)n * sizeof *x);
+    if (x == NULL) exit(1);
+    for (int32_t i = 0; i < n; i++) x[i] = (float)(i % 7) - 3.0f;
+    return x;
+}
+
+/* Median nanoseconds of a 3x3 convolution of size x size pixels and c channels: summed tap by tap,
+ * and by Winograd's method. */
+static void convolution(int32_t size, int32_t c, double *direct, double *winograd) {
+    const whet_conv2d_t d = {1, size, size, c, size, size, c, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0};
+    const int32_t pixels = size * size, tiles = (size + 1) / 2 * ((size + 1) / 2);
+    float *x = numbers(pixels * c), *w = numbers(9 * c * c), *y = numbers(pixels * c);
+    float *workspace = numbers(16 * (c * c + tiles * 2 * c));
+    double plain[ROUNDS], other[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        const double start = now();
+        whet_conv2d_f32(y, x, w, NULL, &d);
+        const double middle = now();
+        whet_conv2d_winograd_f32(y, x, w, NULL, NULL, -INFINITY, INFINITY, &d, workspace);
+        plain[i] = middle - start;
+        other[i] = now() - middle;
+    }
+    qsort(plain, ROUNDS, sizeof *plain, by_size);
+    qsort(other, ROUNDS, sizeof *other, by_size);
+    *direct = plain[ROUNDS / 2];
+    *winograd = other[ROUNDS / 2];
+    free(x);
+    free(w);
+    free(y);
+    free(workspace);
+}
+
+static void nothing(const void *args, int32_t first, int32_t end) {
+    (void)args;
+    (void)first;
+    (void)end;
+}
+
+/* Median nanoseconds that sharing no work at all takes. */
+static double waking(void) {
+    double times[101];
+    for (int i = 0; i < 101; i++) {
+        const double start = now();
+        whet_share_work(nothing, NULL, 64, INT64_MAX);
+        times[i] = now() - start;
+    }
+    qsort(times, 101, sizeof *times, by_size);
+    return times[50];
+}
+
+int main(void) {
+    double direct, small, large, plain;
+    convolution(28, 128, &direct, &small);
+    convolution(7, 512, &plain, &large);
+    printf("{\"direct\": %.0f, \"winograd\": %.0f, \"large\": %.0f, ", direct, small, large);
+    const int threads = whet_set_threads(2);
+    printf("\"wake\": %.0f}\n", threads > 1 ? waking() : 0.0);
+    return 0;
+}

@@ -1,0 +1,54 @@
+"""Measure this machine once, for the cost model that chooses kernels."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
+
+from .emit.program import FLAGS, HEADERS, LIBRARIES, kernel_file
+from .errors import BuildError
+from .machine import Machine
+from .runtime.build import STRICT, find_compiler, run
+
+ISA = ("vec", "ref")
+SOURCES = ("conv2d", "matmul", "threads", "winograd")
+LEAST_WAKE = 1000.0  # nanoseconds; a clock that is read twice is not much finer
+
+
+def tune() -> Machine:
+    """Build a small program from the kernels, run it, and solve for the model's coefficients."""
+    with tempfile.TemporaryDirectory(prefix="whet-") as name:
+        folder = Path(name)
+        main = resources.files("whet") / "kernels" / "main" / "tune.c"
+        (folder / "tune.c").write_text(main.read_text())
+        for header in HEADERS["vec"]:
+            (folder / header).write_text(kernel_file(ISA, header))
+        for source in SOURCES:
+            (folder / f"{source}.c").write_text(kernel_file(ISA, f"{source}.c"))
+        sources = ["tune.c", *(f"{s}.c" for s in SOURCES)]
+        flags = (*STRICT, *FLAGS["vec"])
+        run([*find_compiler(), *flags, *sources, *LIBRARIES["vec"].split(), "-o", "tune"], folder)
+        done = subprocess.run(["./tune"], cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BuildError("the program that measures this machine failed", why=done.stderr[:500])
+    return solve(json.loads(done.stdout))
+
+
+def solve(found: dict[str, float]) -> Machine:
+    """Coefficients from the measured nanoseconds; see tune.c for what they are of.
+
+    128 channels at 28x28 pixels give 196 tiles and weights that stay in the cache; 512 channels
+    at 7x7 give 16 tiles and weights that do not.
+    """
+    macs = 784 * 9 * 128 * 128 / found["direct"]
+    products = 196 * 16 * 128 * 128 / macs
+    moved = 16 * 196 * 256 + 16 * 128 * 128
+    near = max(found["winograd"] - products, 0.01 * found["winograd"]) / moved
+    rest = found["large"] - 16 * 16 * 512 * 512 / macs - near * 16 * 16 * 1024
+    far = max(rest / (16 * 512 * 512), near)
+    wake = max(found["wake"], LEAST_WAKE) if found["wake"] else Machine().wake
+    return replace(Machine(), macs=macs, near=near, far=far, wake=wake, tuned=True)

@@ -1,0 +1,133 @@
+"""Threads, and numbers too small to be normal: the same results, whatever the machine does."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tiny
+import whet
+from whet.errors import DataError
+from whet.models import mcunet_5fps, resnet18
+from whet.runtime import Trainer
+from whet.runtime.build import fast
+
+Case = tuple[nn.Module, torch.Tensor, str]
+
+
+def convnet() -> Case:
+    return tiny.convnet().train(), next(tiny.images())[0], "full"
+
+
+def mcunet() -> Case:
+    return mcunet_5fps(10).train(), torch.randn(2, 3, 48, 48), "full"
+
+
+def sparse() -> Case:
+    return mcunet_5fps(10, folded=True).eval(), torch.randn(1, 3, 64, 64), "mcunet-5fps-99kb"
+
+
+def resnet() -> Case:
+    return resnet18(10).train(), torch.randn(1, 3, 72, 72), "full"
+
+
+def program_of(make: Callable[[], Case]) -> tuple[whet.Program, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    model, x, scheme = make()
+    sgd = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    return whet.compile(model, (x,), optimizer=sgd, update=scheme), x, torch.arange(len(x)) % 2
+
+
+def eager(program: whet.Program, threads: int) -> Trainer:
+    """A trainer that shares the least work."""
+    return Trainer(program, (*fast(program), "-DWHET_GRAIN=1"), threads)
+
+
+@pytest.mark.parametrize("make", [convnet, mcunet, sparse, resnet])
+def test_any_number_of_threads_gives_the_same_bits(make: Callable[[], Case]) -> None:
+    program, x, y = program_of(make)
+    results = []
+    for threads in (1, 2, 3):
+        trainer = eager(program, threads)
+        assert trainer.threads == threads
+        losses = [trainer.step(x, y) for _ in range(4)]
+        results.append((losses, trainer.save(), trainer.predict(x).tobytes()))
+    assert results[0] == results[1] == results[2]
+
+
+def test_the_resnet_uses_winograd_s_method() -> None:
+    program, _, _ = program_of(resnet)
+    nodes = program.entries["train_step"].nodes
+    used = {n.op.name for n in nodes if getattr(n.attrs, "winograd", False)}
+    assert used == {"conv2d", "conv2d_dx", "conv2d_dw"}
+
+
+def test_two_programs_at_once_share_the_threads_or_do_without() -> None:
+    program, x, y = program_of(convnet)
+    right = eager(program, 1)
+    losses = [right.step(x, y) for _ in range(5)]
+    trainers = [eager(program, 2) for _ in range(3)]
+    found: list[list[float]] = [[] for _ in trainers]
+
+    def train(i: int) -> None:
+        found[i] = [trainers[i].step(x, y) for _ in range(5)]
+
+    workers = [threading.Thread(target=train, args=(i,)) for i in range(len(trainers))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert found == [losses] * 3
+
+
+def test_a_child_process_goes_on_alone() -> None:
+    """It has none of its parent's threads, and must not wait for them."""
+    program, x, y = program_of(convnet)
+    trainer = eager(program, 2)
+    start = trainer.save()
+    loss = trainer.step(x, y)
+    trainer.load(start)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if trainer.step(x, y) == loss else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
+def test_no_number_of_threads_is_refused(threads: int) -> None:
+    program, _, _ = program_of(convnet)
+    with pytest.raises(DataError, match="number of threads"):
+        program.load(threads=threads)
+
+
+def test_portable_programs_have_one_thread() -> None:
+    program = whet.compile(tiny.convnet(), (next(tiny.images())[0],), portable=True)
+    assert program.load().threads == 1
+    with pytest.raises(DataError, match="one thread"):
+        program.load(threads=2)
+
+
+class Product(nn.Module):
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(weight))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.weight * x
+
+
+def test_subnormal_numbers_count_as_zero_during_a_step_only() -> None:
+    tiny_number = np.float32(1e-30) * np.float32(1e-10)
+    assert 0 < tiny_number < np.finfo(np.float32).tiny
+    x = torch.full((4, 3), 1e-10)
+    for portable, expected in ((False, 0.0), (True, tiny_number)):
+        program = whet.compile(Product(1e-30), (x,), loss=nn.MSELoss(), portable=portable)
+        trainer = program.load()
+        assert (trainer.predict(x) == expected).all()
+        assert np.float32(1e-30) * np.float32(1e-10) == tiny_number, "as it was before"
