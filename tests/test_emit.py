@@ -19,8 +19,9 @@ from torch import Tensor, nn
 import whet
 from built import losses, run
 from tiny import convnet, images, mlp, vectors
-from whet.emit import c
-from whet.emit.c import float_text, identifiers
+from whet.emit import c, tensors
+from whet.emit.c import float_text
+from whet.emit.tensors import identifiers
 
 HERE = Path(__file__).parent
 SOURCE = str(Path(whet.__file__).parents[1])
@@ -298,12 +299,13 @@ def test_a_poisoned_arena_does_not_change_a_step_from_python(
 
 
 ALLOWED_HEADERS = {"stddef.h", "stdint.h", "string.h", "math.h"}
+SYSTEM = {"main.c", "kernels/threads.c"}  # files that know it
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_only_main_uses_the_operating_system(name: str, programs: Programs) -> None:
+def test_only_main_and_threads_use_the_operating_system(name: str, programs: Programs) -> None:
     for path in programs[name].files:
-        if path.endswith((".c", ".h")) and path != "main.c":
+        if path.endswith((".c", ".h")) and path not in SYSTEM:
             source = text(programs[name], path)
             assert set(re.findall(r"#include <(.*?)>", source)) <= ALLOWED_HEADERS, path
             code = re.sub(r"/\*.*?\*/", "", source, flags=re.S)
@@ -323,7 +325,7 @@ def test_there_are_no_globals_that_change(programs: Programs, tmp_path: Path) ->
     )
     symbols = re.findall(r"^[0-9a-f]+ (\w) (\w+)$", listed.stdout, re.M)
     assert ("T", "net_train_step") in symbols
-    assert [s for s in symbols if s[0] in "bBdDC"] == []
+    assert [s for s in symbols if s[0] in "bBdDC"] == [("b", "pool")], "the threads, and no more"
 
 
 # Contents ------------------------------------------------------------------------------------
@@ -334,9 +336,10 @@ def test_the_folder_holds_what_is_needed_and_nothing_else(
 ) -> None:
     program = programs["mlp"]
     kernels = {"check", "checkpoint", "cross_entropy", "linear", "sgd", "sum", "tanh"}
+    kernels |= {"matmul", "threads"}
     assert set(program.files) == {
         "model.h", "model.c", "weights.h", "weights.c", "main.c", "Makefile", "report.txt",
-        *(f"kernels/whet_{h}.h" for h in ("kernels", "inline", "lanes", "matmul")),
+        *(f"kernels/whet_{h}.h" for h in ("kernels", "inline", "lanes", "matmul", "threads")),
         *(f"kernels/{k}.c" for k in kernels),
     }  # fmt: skip
     folder = program.write(tmp_path / "new" / "folder")
@@ -383,7 +386,7 @@ def test_every_call_is_preceded_by_its_line_of_the_graph(
 
 
 def test_an_entry_point_is_a_flat_list_of_calls(programs: Programs) -> None:
-    body = text(programs["mlp"], "model.c").split("net_train_step(", 1)[1].split("\n}\n")[0]
+    body = text(programs["mlp"], "model.c").split(" train_step(", 1)[1].split("\n}\n")[0]
     assert not re.search(r"\b(for|while|switch|goto|malloc)\b", body)
     assert body.count("whet_") == 2 + sum(
         n.op.call(n) is not None for n in programs["mlp"].entries["train_step"].nodes
@@ -419,7 +422,7 @@ def test_identifiers_are_distinct_and_legal() -> None:
     assert list(words) == names and len(set(words.values())) == len(names)
     assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", w) for w in words.values())
     assert words["a.b"] == "a_b" and words["0.weight"] == "_0_weight"
-    assert words["while"] not in c.KEYWORDS and words["net"] not in c.KEYWORDS
+    assert words["while"] not in tensors.KEYWORDS and words["net"] not in tensors.KEYWORDS
 
 
 def test_awkward_names_train_as_in_pytorch(programs: Programs) -> None:

@@ -19,14 +19,26 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # Rooms of the same row may use each other, later rows may use earlier ones.
 ROWS = (
-    ("errors", "models"),
+    ("errors", "models", "cache"),
     ("ir",),
-    ("ops", "place"),
+    ("ops", "place", "machine"),
     ("text", "interp", "autodiff", "training", "scheme", "quantize", "passes", "plan", "frontend"),
     ("targets",),
     ("emit",),
     ("runtime",),
-    ("api", "budget", "check", "pipeline", "report", "cli", "docs", "demo", "__init__", "__main__"),
+    (
+        "api",
+        "budget",
+        "check",
+        "pipeline",
+        "report",
+        "cli",
+        "docs",
+        "demo",
+        "tune",
+        "__init__",
+        "__main__",
+    ),
     ("tinytl", "compress", "privacy", "federated"),
 )
 ROW = {room: i for i, rooms in enumerate(ROWS) for room in rooms}

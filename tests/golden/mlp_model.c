@@ -26,8 +26,8 @@ void net_init(net_t *net) {
 
 size_t net_sizeof(void) { return sizeof(net_t); }
 
-net_status_t net_train_step(net_t *net, const float *input, const int32_t *label, float lr,
-                            float *loss) {
+static net_status_t train_step(net_t *net, const float *input, const int32_t *label, float lr,
+                               float *loss) {
     if (!whet_ids_in_range(label, 4, 3, -100)) return NET_BAD_INDEX;
 
     /* %fc1 = linear %input, %fc1.weight, %fc1.bias : f32[4,8] */
@@ -86,7 +86,15 @@ net_status_t net_train_step(net_t *net, const float *input, const int32_t *label
     return NET_OK;
 }
 
-net_status_t net_predict(net_t *net, const float *input, float *output) {
+net_status_t net_train_step(net_t *net, const float *input, const int32_t *label, float lr,
+                            float *loss) {
+    const uint32_t before = whet_flush_subnormals();
+    const net_status_t status = train_step(net, input, label, lr, loss);
+    whet_restore_subnormals(before);
+    return status;
+}
+
+static net_status_t predict(net_t *net, const float *input, float *output) {
 
     /* %fc1 = linear %input, %fc1.weight, %fc1.bias : f32[4,8] */
     whet_linear_f32(AT(float, 0), input, net->params.fc1_weight, net->params.fc1_bias, 4, 5, 8);
@@ -100,6 +108,13 @@ net_status_t net_predict(net_t *net, const float *input, float *output) {
 
     memcpy(output, AT(float, 128), 48);
     return NET_OK;
+}
+
+net_status_t net_predict(net_t *net, const float *input, float *output) {
+    const uint32_t before = whet_flush_subnormals();
+    const net_status_t status = predict(net, input, output);
+    whet_restore_subnormals(before);
+    return status;
 }
 
 size_t net_save(const net_t *net, void *buffer, size_t size) {
@@ -120,3 +135,5 @@ net_status_t net_load(net_t *net, const void *buffer, size_t size) {
     default: return NET_CORRUPT;
     }
 }
+
+int net_set_threads(int count) { return (int)whet_set_threads((int32_t)count); }

@@ -51,4 +51,9 @@ net_status_t net_load(net_t *net, const void *buffer, size_t size);
 
 size_t net_sizeof(void);
 
+/* Use up to `count` threads from now on, 1 at first; returns how many. The results are
+ * the same bits for any number. */
+#define NET_HAS_THREADS 1
+int net_set_threads(int count);
+
 #endif

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,38 +13,11 @@ from ..errors import InternalError
 from ..ir import Arg, Array, Call, DType, Graph, Node, Role, Struct, Type, Value, Workspace
 from ..plan import Buffer, Plan
 from ..text import summary
-from .layout import pack, pack_call, packed_weights
+from .layout import pack_call
+from .tensors import Tensors
 
 WIDTH = 100
 INLINE_WEIGHTS = 1 << 20  # bytes; more than this goes to weights.bin
-KEYWORDS = frozenset(
-    "asm auto bool break case char const continue default do double else enum extern false float "
-    "for goto if inline int long register restrict return short signed sizeof static struct switch "
-    "true typedef typeof union unsigned void volatile while NULL NAN INFINITY net "
-    # what model.h declares behind the program's name, as arrays of weights are named too
-    "init train_step gradients apply predict save load set_threads "
-    "t status_t input_t label_t".split()
-)
-
-
-def identifier(name: str) -> str:
-    """A model's name as a C identifier; distinct names may collide, see `identifiers`."""
-    word = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
-    return f"_{word}" if word[:1].isdigit() or word in KEYWORDS else word
-
-
-def identifiers(names: Iterable[str]) -> dict[str, str]:
-    """A distinct C identifier for every name, in order."""
-    taken: dict[str, str] = {}
-    used: set[str] = set()
-    for name in names:
-        word, n = identifier(name), 1
-        while word in used:
-            n += 1
-            word = f"{identifier(name)}_{n}"
-        used.add(word)
-        taken[name] = word
-    return taken
 
 
 def comment(text: str, indent: str = "    ") -> list[str]:
@@ -92,65 +64,6 @@ def float_text(x: float) -> str:
     if np.isinf(value):
         return "INFINITY" if value > 0 else "-INFINITY"
     return f"{value!s}f"
-
-
-@dataclass
-class Tensors:
-    """Every array of a program by where it lives, with its C identifier."""
-
-    params: dict[str, Type] = field(default_factory=dict)  # trained: in RAM
-    state: dict[str, Type] = field(default_factory=dict)
-    frozen: dict[str, Type] = field(default_factory=dict)  # parameters and constants: in flash
-    data: dict[str, Array] = field(default_factory=dict)  # initial or constant content
-    const: dict[tuple[str, str], str] = field(default_factory=dict)  # (entry, leaf) -> name
-    packed: frozenset[str] = frozenset()  # leaves that lie as kernels with vectors read them
-    ids: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, entries: Mapping[str, Graph], pack: bool) -> Tensors:
-        self = cls()
-        updated = {leaf.name for g in entries.values() for leaf, _ in g.state}
-        self.packed = packed_weights(entries, updated) if pack else frozenset()
-        contents: dict[tuple[str, str, tuple[int, ...], bytes], str] = {}
-        for graph in entries.values():
-            for leaf in graph.leaves_of(Role.PARAM, Role.STATE):
-                if leaf.role is Role.STATE:
-                    table = self.state
-                else:
-                    table = self.params if leaf.name in updated else self.frozen
-                table[leaf.name] = leaf.type
-                self.data[leaf.name] = self.laid_out(graph, leaf)
-        for entry, graph in entries.items():
-            for leaf in graph.leaves_of(Role.CONST):
-                array = self.laid_out(graph, leaf).astype(leaf.type.dtype.numpy)
-                family = leaf.name.rstrip("_0123456789")  # const_3 may serve for const_7
-                key = (family, leaf.type.dtype.label, array.shape, array.tobytes())
-                name = contents.setdefault(key, self.unused(leaf.name))
-                self.const[entry, leaf.name] = name
-                self.frozen[name] = leaf.type
-                self.data[name] = array
-        self.ids = identifiers([*self.params, *self.state, *self.frozen])
-        return self
-
-    def laid_out(self, graph: Graph, leaf: Value) -> Array:
-        array = graph.data[leaf.name]
-        return pack(array) if leaf.name in self.packed else array
-
-    def unused(self, name: str) -> str:
-        taken, n = name, 1
-        while taken in self.data:
-            n += 1
-            taken = f"{name}_{n}"
-        return taken
-
-    @functools.cached_property
-    def stored(self) -> dict[str, Type]:
-        """What the program image carries: constants, frozen parameters, and initial values.
-
-        State that starts as zeros needs no image.
-        """
-        started = {n: t for n, t in self.state.items() if self.data[n].any()}
-        return {**self.frozen, **self.params, **started}
 
 
 @dataclass(frozen=True)
@@ -475,6 +388,11 @@ def model_h(
         "#endif",
     ]
     return "\n".join(lines) + "\n"
+
+
+def grain_h(template: str, grain: int) -> str:
+    """whet_threads.h for a machine on which this many multiplications are worth sharing."""
+    return re.sub(r"(#define WHET_GRAIN) \d+", rf"\1 {grain}", template)
 
 
 def threads_h(prefix: str) -> list[str]:

@@ -19,6 +19,7 @@ from ..plan import Plan, plan
 from ..scheme import Scheme
 from . import c
 from .memory import memory_of
+from .tensors import Tensors
 
 if TYPE_CHECKING:
     from ..report import CheckReport
@@ -104,8 +105,8 @@ class Program:
         return {**whole, **sliced}
 
     @functools.cached_property
-    def storage(self) -> c.Tensors:
-        return c.Tensors.of(self.entries, pack=self.isa[0] == "vec")
+    def storage(self) -> Tensors:
+        return Tensors.of(self.entries, self.isa[0] == "vec")
 
     @property
     def arena(self) -> int:
@@ -155,9 +156,8 @@ class Program:
         for header in HEADERS[self.isa[0]]:
             files[f"kernels/{header}"] = find(header)
         if threads:
-            files["kernels/whet_threads.h"] = find("whet_threads.h").replace(
-                "#define WHET_GRAIN 192000", f"#define WHET_GRAIN {self.machine.grain}"
-            )
+            header = "kernels/whet_threads.h"
+            files[header] = c.grain_h(files[header], self.machine.grain)
         for source in used:
             files[f"kernels/{source}.c"] = find(f"{source}.c")
         encoded = {name: text.encode() for name, text in files.items()}

@@ -93,7 +93,8 @@ enum { MOST = 49 }; /* taps whose weights are kept at hand */
             CASE(t, 2, 1)                                                                         \
             CASE(t, 2, 2)                                                                         \
             CASE(t, 2, 3)                                                                         \
-            CASE(t, 3, 2) CASE(t, 3, 3) CASE(t, 3, 4) CASE(t, 4, 3) CASE(t, 4, 4) CASE(t, 5, 5)   \
+            CASE(t, 3, 2)                                                                         \
+            CASE(t, 3, 3) CASE(t, 3, 4) CASE(t, 4, 3) CASE(t, 4, 4) CASE(t, 5, 5)                 \
                 CASE(t, 7, 7) default : row_##t(a, j, a->rows.count, a->cols.count);              \
         }                                                                                         \
     }                                                                                             \

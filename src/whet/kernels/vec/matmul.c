@@ -37,20 +37,21 @@ static inline __attribute__((always_inline)) void block(float *tile, const float
     const float *const *at = a->at;
     const float *column = a->down;
     const int32_t step = a->step;
-    for (int32_t t = 0; t < a->taps; t++, at += a->lda) {
+    for (int32_t t = 0; t < a->taps; t++) {
         const float *row[WHET_ROWS];
         if (!down) {
 #pragma GCC unroll 12
             for (int32_t r = 0; r < rows; r++) row[r] = at[r] == NULL ? zeros : at[r] + a->skip;
+            at += a->lda;
         }
-        for (int32_t l = 0; l < k; l++, b += wide, column += step) {
+        for (int32_t l = 0; l < k; l++, b += wide) {
             whet_vec_t u[2];
             whet_half_t w;
             for (int32_t v = 0; v < whole; v++) u[v] = whet_load(b + v * WHET_LANES);
             if (half) w = whet_load_half(b + whole * WHET_LANES);
 #pragma GCC unroll 12
             for (int32_t r = 0; r < rows; r++) {
-                const float x = down ? column[r] : row[r][l];
+                const float x = down ? column[l * step + r] : row[r][l];
                 for (int32_t v = 0; v < whole; v++) sum[r][v] += x * u[v];
                 if (half) rest[r] += x * w;
             }
@@ -105,13 +106,43 @@ BLOCKS(down_3, 1, 1, 1)
 BLOCKS(down_2, 1, 0, 1)
 BLOCKS(down_1, 0, 1, 1)
 
-/* By the width of the panel in half vectors. */
-typedef void blocks_t(float *tile, const float *b, int32_t k, const left_t *a, int32_t rows);
-static blocks_t *const by_rows[] = {NULL, rows_1, rows_2, rows_3, rows_4};
-static blocks_t *const going_down[] = {NULL, down_1, down_2, down_3, down_4};
+/* tile = a b, for a panel that is `halves` half vectors wide. */
+static void by_rows(float *tile, const float *b, int32_t k, const left_t *a, int32_t rows,
+                    int32_t halves) {
+    switch (halves) {
+    case 4:
+        rows_4(tile, b, k, a, rows);
+        break;
+    case 3:
+        rows_3(tile, b, k, a, rows);
+        break;
+    case 2:
+        rows_2(tile, b, k, a, rows);
+        break;
+    default:
+        rows_1(tile, b, k, a, rows);
+    }
+}
+
+static void going_down(float *tile, const float *b, int32_t k, const left_t *a, int32_t rows,
+                       int32_t halves) {
+    switch (halves) {
+    case 4:
+        down_4(tile, b, k, a, rows);
+        break;
+    case 3:
+        down_3(tile, b, k, a, rows);
+        break;
+    case 2:
+        down_2(tile, b, k, a, rows);
+        break;
+    default:
+        down_1(tile, b, k, a, rows);
+    }
+}
 
 /* Half vectors that hold n columns. */
-static int32_t halves(int32_t n) { return (n + WHET_LANES / 2 - 1) / (WHET_LANES / 2); }
+static int32_t halves_of(int32_t n) { return (n + WHET_LANES / 2 - 1) / (WHET_LANES / 2); }
 
 /* Rows of the next block when m are left: evenly shared out, because two blocks of 8 are faster
  * than one of 12 and one of 4, and an even number if there are that many. */
@@ -224,7 +255,7 @@ static void chunk(const whet_product_t *p, const float *const *a, float *const *
             const int32_t first = t == 0 && l == 0;
             const int32_t last = t + taps == p->taps && l + k == p->depth;
             for (int32_t c = j; c < end; c += WHET_TILE) {
-                const int32_t n = whet_min(end - c, WHET_TILE), h = halves(n);
+                const int32_t n = whet_min(end - c, WHET_TILE), h = halves_of(n);
                 const int32_t wide = h * WHET_LANES / 2;
                 for (int32_t i = 0; i < taps; i++) {
                     const float *b = p->b + (p->at ? p->at[t + i] : 0) + l * p->bl + c * p->bj;
@@ -242,7 +273,7 @@ static void chunk(const whet_product_t *p, const float *const *a, float *const *
                 for (int32_t r = 0, rows; r < count; r += rows) {
                     rows = next_rows(count - r);
                     const left_t left = {a + t * count + r, count, taps, l, NULL, 0};
-                    by_rows[h](tile, panel, k, &left, rows);
+                    by_rows(tile, panel, k, &left, rows, h);
                     for (int32_t i = 0; i < rows; i++)
                         finish_row(p, y[r + i] + c, c, tile + i * wide, n, first, last);
                 }
@@ -341,7 +372,7 @@ static void dots(const void *args, int32_t first, int32_t end) {
     }
 }
 
-/* The same where a row of b is one in memory: y += a[l] * b[l], four rows of b at a time. */
+/* Where a row of b is one in memory: y += a[l] * b[l], four rows of b at a time. */
 static void add_rows(const void *args, int32_t first, int32_t end) {
     const whet_product_t *p = args;
     const dense_t *d = p->who;
@@ -402,7 +433,7 @@ typedef struct {
 static void outer_tile(const whet_outer_t *p, const float *const *b, int32_t l, int32_t k,
                        int32_t t, int32_t c, int32_t i, int32_t end) {
     float panel[ALONG * WHET_TILE], tile[WHET_ROWS * WHET_TILE];
-    const int32_t n = whet_min(p->columns - c, WHET_TILE), h = halves(n);
+    const int32_t n = whet_min(p->columns - c, WHET_TILE), h = halves_of(n);
     const int32_t wide = h * WHET_LANES / 2;
     for (int32_t m = 0; m < k; m++) {
         const float *row = b[t * k + m];
@@ -412,7 +443,7 @@ static void outer_tile(const whet_outer_t *p, const float *const *b, int32_t l, 
     for (int32_t rows; i < end; i += rows) {
         rows = next_rows(end - i);
         const left_t left = {NULL, 0, 1, 0, p->a + l * p->lda + i, p->lda};
-        going_down[h](tile, panel, k, &left, rows);
+        going_down(tile, panel, k, &left, rows, h);
         for (int32_t r = 0; r < rows; r++) {
             float *y = p->y + (i + r) * p->ldy + t * p->columns + c;
             const float *u = tile + r * wide;
