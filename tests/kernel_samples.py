@@ -252,6 +252,31 @@ def conv(s: Collector) -> None:
         window = {"pad": (1, 1, 1, 1), "stride": (1, 2), "groups": groups}
         s.add("conv2d", g.normal(1, 5, 6, c), g.normal(o, 3, 3, c // groups), **window)
     s.add("depthwise", g.normal(1, 4, 4, 32), g.normal(3, 3, 32), pad=(1, 1, 1, 1))
+    larger_windows(s)
+
+
+def larger_windows(s: Collector) -> None:
+    """Enough pixels, channels, rows and taps for every way that kernels with vectors have."""
+    around: dict[str, Any] = {"pad": (1, 1, 1, 1)}
+    halved: dict[str, Any] = {"pad": (2, 2, 2, 2), "stride": (2, 2)}
+    for n, h, w, c, o, kernel, window in [
+        (1, 21, 20, 40, 72, (3, 3), around),  # more rows than share a panel
+        (1, 6, 7, 300, 20, (1, 1), {}),  # more products than are summed at a time
+        (1, 9, 9, 280, 12, (3, 3), halved),
+        (2, 11, 12, 24, 40, (3, 3), {"stride": (2, 1)}),  # taps of a row side by side
+        (1, 36, 37, 3, 4, (33, 33), {"pad": (2, 2, 2, 2)}),  # more taps than are summed at once
+    ]:
+        g = s.numbers("conv2d")
+        s.add("conv2d", g.normal(n, h, w, c), g.normal(o, *kernel, c), g.normal(o), **window)
+    for n, h, w, c, kernel, window in [
+        (2, 33, 20, 72, (3, 3), around),  # so many rows that sums are made part by part
+        (1, 20, 30, 24, (5, 5), halved),
+        (1, 16, 16, 48, (7, 7), {"pad": (3, 3, 3, 3)}),
+        (1, 66, 13, 88, (3, 3), halved),
+        (1, 13, 14, 20, (9, 7), {}),  # more taps than weights are kept at hand
+    ]:
+        g = s.numbers("depthwise")
+        s.add("depthwise", g.normal(n, h, w, c), g.normal(*kernel, c), **window)
 
 
 def _transposed(

@@ -105,22 +105,40 @@ static void find_taps(const void *who, const float **b, int32_t first, int32_t c
     find_windows(who, b, NULL, first, count);
 }
 
-/* y = conv(x, w) for one group, TAPS taps at a time. */
-static void convolve(windows_t *v, const float *w, whet_product_t p) {
-    const whet_conv2d_t *d = v->d;
+/* Rows of a window that are summed at once, so that there are not more than TAPS taps. */
+static int32_t rows_at_once(int32_t taps_of_a_row) { return TAPS / taps_of_a_row; }
+
+/* y = conv(x, w) for one group, and what p says becomes of it. */
+static void convolve(float *y, const float *x, const float *w, const whet_conv2d_t *d,
+                     whet_product_t p) {
     const int32_t ci = d->c / d->groups, together = is_together(d);
+    whet_conv2d_t part = *d; /* some rows of the window */
+    windows_t v = {.d = &part, .y = y, .x = x, .kw = together ? 1 : d->kw};
     int32_t at[TAPS];
-    v->kw = together ? 1 : d->kw;
     p.depth = together ? d->kw * ci : ci;
-    p.taps = d->kh * v->kw;
     p.rows = d->n * d->p * d->q;
     p.columns = d->o / d->groups;
     p.find = find_windows;
-    p.who = v;
-    p.b = w;
+    p.who = &v;
     p.at = at;
-    for (int32_t t = 0; t < p.taps; t++) at[t] = t * p.depth * p.bl;
-    whet_product(&p);
+    p.add_origin = y;
+    for (int32_t t = 0; t < TAPS; t++) at[t] = t * p.depth * p.bl;
+    for (int32_t r = 0; r < d->kh; r += part.kh) {
+        whet_product_t q = p;
+        part.kh = whet_min(rows_at_once(v.kw), d->kh - r);
+        part.ph = d->ph - r * d->dh;
+        q.taps = part.kh * v.kw;
+        q.b = w + r * d->kw * ci * p.bl;
+        if (r > 0) {
+            q.bias = NULL;
+            q.add = y;
+        }
+        if (r + part.kh < d->kh) {
+            q.low = -INFINITY;
+            q.high = INFINITY;
+        }
+        whet_product(&q);
+    }
 }
 
 /* y = min(max(conv(x, w) + b + add, low), high) */
@@ -152,11 +170,9 @@ static void forward(float *y, const float *x, const float *w, const float *b, co
         return;
     }
     for (int32_t g = 0; g < d->groups; g++) {
-        windows_t v = {.d = d, .y = y + g * co, .x = x + g * ci};
         p.bias = b == NULL ? NULL : b + g * co;
         p.add = add == NULL ? NULL : add + g * co;
-        p.add_origin = v.y;
-        convolve(&v, w + g * co * size, p);
+        convolve(y + g * co, x + g * ci, w + g * co * size, d, p);
     }
 }
 
@@ -235,23 +251,30 @@ static void class_dx(readers_t *f, const float *w) {
     const int32_t ci = d->c / d->groups, size = d->kh * d->kw * ci;
     const int32_t down = (d->h - f->v.top + d->sh - 1) / d->sh;
     const int32_t right = (d->w - f->v.left + d->sw - 1) / d->sw;
+    const taps_t rows = taps_of(f->v.top, d->kh, d->sh, d->ph, d->dh);
     whet_product_t p = {.b = w, .bl = size, .bj = 1, .low = -INFINITY, .high = INFINITY};
     int32_t at[TAPS];
-    f->rows = taps_of(f->v.top, d->kh, d->sh, d->ph, d->dh);
-    f->cols = taps_of(f->v.left, d->kw, d->sw, d->pw, d->dw);
-    for (int32_t r = 0; r < f->rows.count; r++)
-        for (int32_t s = 0; s < f->cols.count; s++) {
-            const int32_t row = f->rows.first + r * f->rows.step;
-            const int32_t col = f->cols.first + s * f->cols.step;
-            at[p.taps++] = (row * d->kw + col) * ci;
-        }
     p.rows = d->n * down * right;
     p.columns = ci;
     p.depth = d->o / d->groups;
     p.find = find_readers;
     p.who = f;
     p.at = at;
-    if (p.taps > 0) whet_product(&p);
+    p.add_origin = f->v.y;
+    f->rows = rows;
+    f->cols = taps_of(f->v.left, d->kw, d->sw, d->pw, d->dw);
+    for (int32_t r = 0; r < rows.count && f->cols.count > 0; r += f->rows.count) {
+        f->rows.first = rows.first + r * rows.step;
+        f->rows.count = whet_min(rows_at_once(f->cols.count), rows.count - r);
+        p.taps = f->rows.count * f->cols.count;
+        for (int32_t t = 0; t < p.taps; t++) {
+            const int32_t row = f->rows.first + t / f->cols.count * rows.step;
+            const int32_t col = f->cols.first + t % f->cols.count * f->cols.step;
+            at[t] = (row * d->kw + col) * ci;
+        }
+        whet_product(&p);
+        p.add = f->v.y;
+    }
 }
 
 /* formula    dx[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] += sum_o dy[n,p,q,o] * w[o,r,s,i], from 0
@@ -328,16 +351,21 @@ void whet_conv2d_dw_rows_f32(float *dw, const float *dy, const float *x, int32_t
         return;
     }
     p.depth = all;
-    p.taps = together ? d->kh : d->kh * d->kw;
-    p.columns = size / p.taps;
     p.find = find_taps;
+    p.columns = together ? d->kw * ci : ci;
     for (int32_t o = 0; o < count; o += p.rows) {
         const int32_t g = (first + o) / co;
-        const windows_t v = {.d = d, .x = x + g * ci, .kw = together ? 1 : d->kw};
+        whet_conv2d_t part = *d; /* some rows of the window */
+        const windows_t v = {.d = &part, .x = x + g * ci, .kw = together ? 1 : d->kw};
         p.rows = whet_min((g + 1) * co - first, count) - o;
         p.a = dy + first + o;
         p.who = &v;
-        p.y = dw + o * size;
-        whet_outer(&p);
+        for (int32_t r = 0; r < d->kh; r += part.kh) {
+            part.kh = whet_min(rows_at_once(v.kw), d->kh - r);
+            part.ph = d->ph - r * d->dh;
+            p.taps = part.kh * v.kw;
+            p.y = dw + o * size + r * d->kw * ci;
+            whet_outer(&p);
+        }
     }
 }

@@ -87,16 +87,19 @@ enum { MOST = 49 }; /* taps whose weights are kept at hand */
         }                                                                                         \
     }                                                                                             \
     static void any_row_##t(const row_t *a, int32_t j) {                                          \
-        switch (8 * a->rows.count + a->cols.count) {                                              \
-            CASE(t, 1, 1)                                                                         \
-            CASE(t, 1, 2)                                                                         \
-            CASE(t, 2, 1)                                                                         \
-            CASE(t, 2, 2)                                                                         \
-            CASE(t, 2, 3)                                                                         \
-            CASE(t, 3, 2)                                                                         \
-            CASE(t, 3, 3) CASE(t, 3, 4) CASE(t, 4, 3) CASE(t, 4, 4) CASE(t, 5, 5)                 \
-                CASE(t, 7, 7) default : row_##t(a, j, a->rows.count, a->cols.count);              \
-        }                                                                                         \
+        FOR_TAPS(t, 1, 1)                                                                         \
+        FOR_TAPS(t, 1, 2)                                                                         \
+        FOR_TAPS(t, 2, 1)                                                                         \
+        FOR_TAPS(t, 2, 2)                                                                         \
+        FOR_TAPS(t, 2, 3)                                                                         \
+        FOR_TAPS(t, 3, 2)                                                                         \
+        FOR_TAPS(t, 3, 3)                                                                         \
+        FOR_TAPS(t, 3, 4)                                                                         \
+        FOR_TAPS(t, 4, 3)                                                                         \
+        FOR_TAPS(t, 4, 4)                                                                         \
+        FOR_TAPS(t, 5, 5)                                                                         \
+        FOR_TAPS(t, 7, 7)                                                                         \
+        row_##t(a, j, a->rows.count, a->cols.count);                                              \
     }                                                                                             \
     /* Adds to sums[taps, width] the products of a row of dy and the pixels under one tap row. */ \
     static void along_##t(float *sums, int32_t width, const float *dy, const float *x, int32_t c, \
@@ -138,10 +141,12 @@ enum { MOST = 49 }; /* taps whose weights are kept at hand */
         }                                                                                         \
     }
 
-#define CASE(t, R, S)        \
-    case 8 * R + S:          \
-        row_##t(a, j, R, S); \
-        break;
+/* A row with R x S taps, which the compiler then knows. */
+#define FOR_TAPS(t, R, S)                               \
+    if (a->rows.count == (R) && a->cols.count == (S)) { \
+        row_##t(a, j, R, S);                            \
+        return;                                         \
+    }
 
 COLUMN(v, whet_vec_t, whet_vec_u)
 COLUMN(h, whet_half_t, whet_half_u)
