@@ -12,7 +12,7 @@
 /* Threads that wait for work, beside the one that calls. They look for it for a while before they
  * go to sleep, because between two kernels of a step there is not the time to wake up. What a piece
  * of work computes does not depend on who does it, nor on how many pieces there are. */
-enum { MOST = 64, PATIENCE = 20000, PIECES = 2 };
+enum { MOST = 64, PATIENCE = 20000, PIECES = 2, STACK = 1 << 20 };
 
 typedef void part_t(const void *args, int32_t first, int32_t end);
 
@@ -93,17 +93,23 @@ static void forget_threads(void) { pool = NULL; }
 /* One thread more, if the system has one. */
 static int start_helper(pool_t *p) {
     pthread_t thread;
+    pthread_attr_t attributes;
     helper_t *self = malloc(sizeof *self);
-    if (self == NULL) return 0;
-    self->pool = p;
-    self->number = p->started;
-    if (pthread_create(&thread, NULL, help, self) != 0) {
+    if (self == NULL || pthread_attr_init(&attributes) != 0) {
         free(self);
         return 0;
     }
-    pthread_detach(thread);
-    p->started++;
-    return 1;
+    self->pool = p;
+    self->number = p->started;
+    pthread_attr_setstacksize(&attributes, STACK);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    const int failed = pthread_create(&thread, &attributes, help, self);
+    pthread_attr_destroy(&attributes);
+    if (failed)
+        free(self);
+    else
+        p->started++;
+    return !failed;
 }
 
 /* formula    returns the threads that kernels use from now on: `count`, or as many as there are
