@@ -265,6 +265,7 @@ def larger_windows(s: Collector) -> None:
         (1, 9, 9, 280, 12, (3, 3), halved),
         (2, 11, 12, 24, 40, (3, 3), {"stride": (2, 1)}),  # taps of a row side by side
         (1, 36, 37, 3, 4, (33, 33), {"pad": (2, 2, 2, 2)}),  # more taps than are summed at once
+        (1, 2, 1030, 2, 3, (2, 1027), {"pad": (1, 3, 1, 3)}),  # and than that in one row
     ]:
         g = s.numbers("conv2d")
         s.add("conv2d", g.normal(n, h, w, c), g.normal(o, *kernel, c), g.normal(o), **window)
@@ -274,6 +275,8 @@ def larger_windows(s: Collector) -> None:
         (1, 16, 16, 48, (7, 7), {"pad": (3, 3, 3, 3)}),
         (1, 66, 13, 88, (3, 3), halved),
         (1, 13, 14, 20, (9, 7), {}),  # more taps than weights are kept at hand
+        (1, 3, 20, 9, (1, 9), {}),
+        (1, 3, 20, 17, (2, 11), {"pad": (0, 5, 1, 5)}),
     ]:
         g = s.numbers("depthwise")
         s.add("depthwise", g.normal(n, h, w, c), g.normal(*kernel, c), **window)

@@ -86,6 +86,28 @@ def test_two_programs_at_once_share_the_threads_or_do_without() -> None:
     assert found == [losses] * 3
 
 
+def test_changing_the_number_of_threads_while_others_work() -> None:
+    program, x, y = program_of(convnet)
+    first = eager(program, 1)
+    losses = [first.step(x, y) for _ in range(20)]
+    trainer = eager(program, 2)
+    done = threading.Event()
+
+    def change() -> None:
+        while not done.is_set():
+            for count in (1, 3, 2):
+                trainer._set_threads(count)
+
+    changer = threading.Thread(target=change)
+    changer.start()
+    found = [trainer.step(x, y) for _ in range(20)]
+    done.set()
+    changer.join()
+    assert found == losses
+    trainer._set_threads(1)
+    assert trainer.threads == first.threads == 1, "trainers of one program share their threads"
+
+
 def test_a_child_process_goes_on_alone() -> None:
     """It has none of its parent's threads, and must not wait for them."""
     program, x, y = program_of(convnet)
@@ -99,7 +121,7 @@ def test_a_child_process_goes_on_alone() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2", True])
 def test_no_number_of_threads_is_refused(threads: int) -> None:
     program, _, _ = program_of(convnet)
     with pytest.raises(DataError, match="number of threads"):

@@ -8,10 +8,20 @@ import tempfile
 from pathlib import Path
 
 
+def cache_path() -> Path | None:
+    """Where the cache is, or would be; None if there is no place for one."""
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    except RuntimeError:  # no home
+        return None
+    return Path(base) / "whet"
+
+
 def cache_folder() -> Path:
-    """Where compiled kernels are kept between runs; a private temporary folder if need be."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(base) / "whet"
+    """The cache, to write to; a private temporary folder if need be."""
+    folder = cache_path()
+    if folder is None:
+        return private_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if os.access(folder, os.W_OK):

@@ -74,8 +74,9 @@ def with_gradients(program: Program) -> Program:
     imported = import_model(model, source.inputs, loss, optimizer, source.target, source.clip_norm)
     portable = program.isa == ("ref",)
     options = Options(
-        program.name, True, program.without, program.recompute, portable, program.machine
-    )
+        program.name, True, program.without, program.recompute, portable, program.machine,
+        program.grow,
+    )  # fmt: skip
     assert program.scheme is not None
     return assemble(imported, program.scheme, options)
 

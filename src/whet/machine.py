@@ -7,14 +7,12 @@ numbers in the cache folder; compiling reads them and never measures.
 from __future__ import annotations
 
 import json
-import math
 import os
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .cache import cache_folder
-from .ir import Node, Type
-from .ops.conv import channels_of, tiles_and_floats
+from .cache import cache_folder, cache_path
+from .errors import BuildError
 
 
 @dataclass(frozen=True)
@@ -33,14 +31,12 @@ class Machine:
         """Multiplications that are worth sharing: those of four times the time that it takes."""
         return max(1, round(4 * self.wake * self.macs))
 
-    def direct(self, node: Node) -> float:
+    def direct(self, macs: int) -> float:
         """Nanoseconds of a convolution, or of one of its gradients, summed tap by tap."""
-        return node.op.macs(node) / self.macs
+        return macs / self.macs
 
-    def winograd(self, node: Node, result: Type) -> float:
-        """The same by Winograd's method: 16 products for 4 pixels, and changes of form."""
-        c, o = channels_of(node)
-        tiles, _ = tiles_and_floats(node, result)
+    def winograd(self, tiles: int, c: int, o: int) -> float:
+        """The same by Winograd's method: 16 products for a tile, and changes of form."""
         weights = 16 * c * o
         forms = self.near * 16 * tiles * (c + o)
         forms += (self.near if weights < self.cache else self.far) * weights
@@ -50,24 +46,38 @@ class Machine:
 UNTUNED = Machine()
 
 
-def tuned_file() -> Path:
-    return cache_folder() / "machine.json"
+NAME = "machine.json"
+RANGES = {"macs": (1e-3, 1e6), "near": (1e-6, 1e6), "far": (1e-6, 1e6), "cache": (1, 1 << 40),
+          "wake": (1.0, 1e9)}  # fmt: skip
 
 
 def this_machine() -> Machine:
     """What `whet tune` found, or the defaults. WHET_UNTUNED=1 in the environment: the defaults."""
-    if os.environ.get("WHET_UNTUNED"):
-        return Machine()
+    path = cache_path()
+    if os.environ.get("WHET_UNTUNED") or path is None:
+        return UNTUNED
     try:
-        found = json.loads(tuned_file().read_text())
-        machine = Machine(**{f.name: found[f.name] for f in fields(Machine)})
+        found = json.loads((path / NAME).read_text())
+        numbers = {name: found[name] for name in RANGES}
     except (OSError, ValueError, KeyError, TypeError):
-        return Machine()
-    numbers = (machine.macs, machine.near, machine.far, machine.wake)
-    return machine if all(math.isfinite(n) and n > 0 for n in numbers) else Machine()
+        return UNTUNED
+    sane = all(
+        type(number) in (int, float) and RANGES[name][0] <= number <= RANGES[name][1]
+        for name, number in numbers.items()
+    )
+    return Machine(**numbers, tuned=True) if sane else UNTUNED
 
 
 def keep(machine: Machine) -> Path:
-    path = tuned_file()
-    path.write_text(json.dumps(asdict(machine), indent=2) + "\n")
-    return path
+    """Write the numbers where `this_machine` finds them."""
+    folder = cache_folder()
+    if folder != cache_path():
+        raise BuildError(
+            "there is no folder to keep the numbers in",
+            why=f"{cache_path()} cannot be written",
+            try_="XDG_CACHE_HOME=a folder of yours",
+        )
+    partial = folder / f"{NAME}.{os.getpid()}"
+    partial.write_text(json.dumps(asdict(machine), indent=2) + "\n")
+    os.replace(partial, folder / NAME)
+    return folder / NAME

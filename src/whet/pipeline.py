@@ -73,6 +73,7 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         isa=("ref",) if options.portable else ("vec", "ref"),
         recompute=options.recompute,
         machine=options.machine,
+        grow=options.grow,
     )
 
 

@@ -16,6 +16,7 @@ from .runtime.build import STRICT, find_compiler, run
 
 ISA = ("vec", "ref")
 SOURCES = ("conv2d", "matmul", "threads", "winograd")
+PATIENCE = 300  # seconds
 LEAST_WAKE = 1000.0  # nanoseconds; a clock that is read twice is not much finer
 
 
@@ -32,9 +33,16 @@ def tune() -> Machine:
         sources = ["tune.c", *(f"{s}.c" for s in SOURCES)]
         flags = (*STRICT, *FLAGS["vec"])
         run([*find_compiler(), *flags, *sources, *LIBRARIES["vec"].split(), "-o", "tune"], folder)
-        done = subprocess.run(["./tune"], cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise BuildError("the program that measures this machine failed", why=done.stderr[:500])
+        try:
+            done = subprocess.run(
+                ["./tune"], cwd=folder, capture_output=True, text=True, check=True, timeout=PATIENCE
+            )
+        except subprocess.SubprocessError as error:
+            raise BuildError(
+                "the program that measures this machine failed",
+                why=str(error),
+                try_="compile as you are: the defaults do for most machines",
+            ) from error
     return solve(json.loads(done.stdout))
 
 

@@ -397,8 +397,8 @@ def grain_h(template: str, grain: int) -> str:
 
 def threads_h(prefix: str) -> list[str]:
     return [
-        "/* Use up to `count` threads from now on, 1 at first; returns how many. The results are",
-        " * the same bits for any number. */",
+        "/* Use up to `count` threads from now on, 1 at first; returns how many, and changes",
+        " * nothing if count < 1. The results are the same bits for any number. */",
         f"#define {prefix.upper()}_HAS_THREADS 1",
         f"int {prefix}_set_threads(int count);",
         "",

@@ -23,47 +23,55 @@ def packed_weights(entries: Mapping[str, Graph], updated: Iterable[str]) -> froz
     others: set[str] = set(updated)
     for graph in entries.values():
         for node in graph.nodes:
-            mine = [v for v, struct in weights_of(node) if dict(struct.fields)["groups"] == 1]
+            mine = [v for v, _ in weights_of(node)]
             wanted.update(v.name for v in mine if v.role in (Role.PARAM, Role.CONST))
             others.update(v.name for v in node.ins if v not in mine)
         others.update(v.name for v in graph.outputs)
     return frozenset(wanted - others)
 
 
-def weights_of(node: Node) -> Iterator[tuple[Value, Struct]]:
-    """Each weight of a convolution that can read it packed, with the arguments it goes with."""
+def weights_of(node: Node) -> Iterator[tuple[Value, tuple[int, int]]]:
+    """Each weight of a convolution that can read it packed, and the place of its struct.
+
+    That is an argument of the call and, if the argument is an array, an index in it.
+    """
     call = node.op.call(node) if node.op in (Conv2d, Conv2dFused, Stream) else None
     if call is None or call.source == "winograd":
         return
     if node.op is not Stream:
-        (struct,) = (arg for arg in call.args if isinstance(arg, Struct))
-        yield node.ins[1], struct
+        ((place, struct),) = ((i, a) for i, a in enumerate(call.args) if isinstance(a, Struct))
+        if dict(struct.fields)["groups"] == 1:
+            yield node.ins[1], (place, 0)
         return
     _, _, pointers, structs, depthwise, *_ = call.args
     assert isinstance(pointers, tuple) and isinstance(structs, tuple)
     assert isinstance(depthwise, tuple)
-    for weight, arg, skip in zip(pointers[::3], structs, depthwise, strict=True):
-        assert isinstance(weight, Value) and isinstance(arg, Struct)
-        if not skip:
-            yield weight, arg
+    for i, part in enumerate(structs):
+        weight = pointers[3 * i]
+        assert isinstance(weight, Value) and isinstance(part, Struct)
+        if not depthwise[i] and dict(part.fields)["groups"] == 1:
+            yield weight, (3, i)
 
 
 def pack_call(node: Node, call: Call, packed: frozenset[str]) -> Call:
     """The call, telling its kernel which weights are packed."""
-    weights = [(struct, v.name in packed) for v, struct in weights_of(node)]
-    if not any(is_packed for _, is_packed in weights):
-        return call
-    turn = iter(weights)
+    told = {place for v, place in weights_of(node) if v.name in packed}
 
-    def told(arg: Arg) -> Arg:
-        if isinstance(arg, tuple):
-            return tuple(told(a) for a in arg)  # type: ignore[return-value]
-        if not isinstance(arg, Struct) or dict(arg.fields)["groups"] != 1:
-            return arg
-        _, is_packed = next(turn)
-        return replace(arg, fields=(*arg.fields[:-1], ("packed", int(is_packed))))
+    def tell(arg: Arg, argument: int) -> Arg:
+        if isinstance(arg, Struct) and (argument, 0) in told:
+            return with_packed(arg)
+        if isinstance(arg, tuple) and any(place == argument for place, _ in told):
+            parts = [p for p in arg if isinstance(p, Struct)]
+            return tuple(
+                with_packed(p) if (argument, i) in told else p for i, p in enumerate(parts)
+            )
+        return arg
 
-    return replace(call, args=tuple(told(arg) for arg in call.args))
+    return replace(call, args=tuple(tell(arg, i) for i, arg in enumerate(call.args)))
+
+
+def with_packed(struct: Struct) -> Struct:
+    return replace(struct, fields=(*struct.fields[:-1], ("packed", 1)))
 
 
 def pack(weight: Array) -> Array:

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from .program import Program
 
 # A pointer to threads; their stacks come on top, if more than one is asked for.
-POOL = {"ref": 0, "vec": 8}
+POOL = {"ref": 0, "vec": 16}
 
 
 def memory_of(program: Program) -> dict[str, int]:
     """Bytes by kind. `ram` is all that changes, to the byte: arena, trained parameters, state,
-    the caller's arrays for one training step, and what alignment adds. `flash` is what does not:
+    the caller's arrays for one training step, and what alignment adds; the stack comes on top, some
+    200 KB of it for kernels with vectors. `flash` is what does not:
     frozen parameters and constants, and the initial values of what changes; code comes on top.
     """
     store, plans = program.storage, program.plans

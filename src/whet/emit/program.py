@@ -86,6 +86,7 @@ class Program:
     isa: tuple[str, ...] = ("vec", "ref")  # folders of kernels, the first that has one wins
     recompute: Recompute | None = None  # what may be computed twice
     machine: Machine = UNTUNED  # that the kernels were chosen for
+    grow: bool = True  # whether faster kernels may take a little more memory
 
     @functools.cached_property
     def plans(self) -> dict[str, Plan]:
@@ -189,10 +190,11 @@ class Program:
             ) from error
         return root
 
-    def load(self, threads: int = 1) -> Trainer:
+    def load(self, threads: int | None = None) -> Trainer:
         """Build with the machine's C compiler and load it into this process.
 
-        Any number of threads gives the same results, to the bit.
+        Any number of threads gives the same results, to the bit. Trainers of one program share
+        theirs: one thread at first, and as many as was said last.
         """
         from ..runtime import Trainer
 

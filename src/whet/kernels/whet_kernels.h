@@ -455,7 +455,8 @@ int32_t whet_is_finite(float x);
 
 /* ---- The machine; programs with vector kernels only. */
 
-/* Kernels use up to `count` threads from now on; returns how many. Results stay the same bits. */
+/* Kernels use up to `count` threads from now on; returns how many, and changes nothing if count is
+ * below 1. Results stay the same bits. */
 int32_t whet_set_threads(int32_t count);
 /* Subnormal numbers count as 0 until `whet_restore_subnormals(what this returned)`. */
 uint32_t whet_flush_subnormals(void);

@@ -78,24 +78,15 @@ def winograd(node: Node, kernel: str, *args: Arg) -> Call:
     return Call(kernel, (*args, Workspace(node.op.workspace(node))), "winograd")
 
 
-def winograd_floats(node: Node, result: Type) -> int:
-    """Workspace of Winograd's method, if it is used; `result` is laid with tiles."""
-    return tiles_and_floats(node, result)[1] if node.attrs.winograd else 0
-
-
-def tiles_and_floats(node: Node, result: Type) -> tuple[int, int]:
-    """Tiles that cover the result, and floats of workspace."""
-    c, o = channels_of(node)
+def tiles_of(result: Type) -> int:
+    """Tiles of 2x2 pixels that cover the result."""
     n, p, q, _ = result.shape
-    tiles = n * -(-p // 2) * -(-q // 2)
-    return tiles, 16 * (c * o + min(tiles, TILES) * (c + o))
+    return n * -(-p // 2) * -(-q // 2)
 
 
-def channels_of(node: Node) -> tuple[int, int]:
-    """Channels of the convolution's input and output, for it or one of its gradients."""
-    if node.op is Conv2dDw:
-        return node.ins[1].shape[3], node.ins[0].shape[3]
-    return node.ins[1].shape[3], node.ins[1].shape[0]
+def winograd_floats(result: Type, c: int, o: int) -> int:
+    """Workspace of Winograd's method for c and o channels; `result` is laid with tiles."""
+    return 16 * (c * o + min(tiles_of(result), TILES) * (c + o))
 
 
 class Conv2d(Op):
@@ -158,7 +149,8 @@ class Conv2d(Op):
 
     @staticmethod
     def workspace(node: Node) -> int:
-        return winograd_floats(node, node.out.type)
+        o, _, _, c = node.ins[1].shape
+        return winograd_floats(node.out.type, c, o) if node.attrs.winograd else 0
 
     @staticmethod
     def macs(node: Node) -> int:
@@ -218,7 +210,8 @@ class Conv2dDx(Op):
 
     @staticmethod
     def workspace(node: Node) -> int:
-        return winograd_floats(node, node.out.type)
+        o, _, _, c = node.ins[1].shape
+        return winograd_floats(node.out.type, c, o) if node.attrs.winograd else 0
 
     @staticmethod
     def macs(node: Node) -> int:
@@ -261,7 +254,8 @@ class Conv2dDw(Op):
 
     @staticmethod
     def workspace(node: Node) -> int:
-        return winograd_floats(node, node.ins[0].type)
+        dy, x = (v.type for v in node.ins)
+        return winograd_floats(dy, x.shape[3], dy.shape[3]) if node.attrs.winograd else 0
 
     @staticmethod
     def macs(node: Node) -> int:

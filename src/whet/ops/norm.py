@@ -125,7 +125,7 @@ def clipped(x: Array, a: Clipped) -> Array:
 class BatchNormTrain(Op):
     """batch_norm with the mean and (biased) variance of x itself over all but the last axis
 
-    Results: y, clipped, mean, var.
+    Results: y (clipped), mean, var.
     """
 
     name = "batch_norm_train"

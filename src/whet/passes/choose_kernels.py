@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, fields
 
-from ..ir import Builder, Graph, Node, Value
+from ..ir import Builder, Graph, Node, Type, Value
 from ..machine import Machine
-from ..ops.conv import Conv2d, Conv2dDw, Conv2dDx, tiles_and_floats
+from ..ops.conv import Conv2d, Conv2dDw, Conv2dDx, tiles_of, winograd_floats
 from ..ops.fused import Conv2dFused
 from ..ops.fused_update import FusedUpdate
 from ..plan import aligned, lifetimes, lives
@@ -38,34 +39,41 @@ def choose_kernels(graph: Graph, machine: Machine, limit: int) -> Graph:
 
 
 def faster_conv(b: Builder, node: Node, machine: Machine, free: int) -> tuple[Value, ...] | None:
-    result = node.ins[0].type if node.op is Conv2dDw else node.out.type
-    kernel = node.attrs.kernel if node.op is Conv2dDw else node.ins[1].shape[1:3]
-    if not suits_winograd(node.attrs, kernel):
-        return None
-    floats = tiles_and_floats(node, result)[1]
-    if aligned(4 * floats) > free or machine.winograd(node, result) >= machine.direct(node):
+    if node.op is Conv2dDw:
+        dy, x = (v.type for v in node.ins)
+        faster = winograd_pays(node.attrs, node.attrs.kernel, dy, x.shape[3], dy.shape[3], machine)
+        floats = winograd_floats(dy, x.shape[3], dy.shape[3])
+    else:
+        o, *kernel, c = node.ins[1].shape
+        faster = winograd_pays(node.attrs, kernel, node.out.type, c, o, machine)
+        floats = winograd_floats(node.out.type, c, o)
+    if not faster or aligned(4 * floats) > free:
         return None
     return b.emit_all(node.op, *node.ins, **asdict(node.attrs) | {"winograd": True})
 
 
-def suits_winograd(a: Conv2d.Attrs, kernel: tuple[int, ...]) -> bool:
-    plain = a.stride == a.dilation == (1, 1) and a.groups == 1 and not a.winograd
-    return plain and tuple(kernel) == (3, 3) and max(a.pad) <= 2
+def winograd_pays(
+    a: Conv2d.Attrs, kernel: Sequence[int], result: Type, c: int, o: int, machine: Machine
+) -> bool:
+    """Whether Winograd's method can be used, and is faster; `result` is laid with tiles."""
+    plain = a.stride == a.dilation == (1, 1) and a.groups == 1 and max(a.pad) <= 2
+    if not plain or tuple(kernel) != (3, 3) or 16 * c * o >= 1 << 31:
+        return False
+    macs = 9 * c * o * (result.elements // result.shape[3])
+    return machine.winograd(tiles_of(result), c, o) < machine.direct(macs)
 
 
 def faster_update(b: Builder, node: Node, machine: Machine, free: int) -> tuple[Value, ...] | None:
     """The gradient as a whole by Winograd's method, or larger blocks of it."""
     assert issubclass(node.op, FusedUpdate)
     (w, dy, x, *rest), a = node.ins, node.attrs
-    whole = aligned(w.type.bytes)
-    if w.type.rank == 4 and suits_winograd(a, a.kernel):
-        before = len(b.nodes)
-        own = {f.name: getattr(a, f.name) for f in fields(Conv2dDw.Attrs)}
-        dw = b.emit(Conv2dDw, dy, x, name=f"d.{w.name}", **own)
-        faster = faster_conv(b, b.nodes.pop(), machine, free - whole)
-        if faster is not None:
-            return b.emit_all(node.op.update, w, *faster, *rest, **asdict(node.op.inner(a)))
-        assert len(b.nodes) == before, dw
+    if w.type.rank == 4:
+        o, _, _, c = w.shape
+        need = aligned(w.type.bytes) + aligned(4 * winograd_floats(dy.type, c, o))
+        if need <= free and winograd_pays(a, a.kernel, dy.type, c, o, machine):
+            own = {f.name: getattr(a, f.name) for f in fields(Conv2dDw.Attrs)}
+            dw = b.emit(Conv2dDw, dy, x, name=f"d.{w.name}", **own | {"winograd": True})
+            return b.emit_all(node.op.update, w, dw, *rest, **asdict(node.op.inner(a)))
     row = w.type.elements // w.shape[0]
     rows = min(w.shape[0], max(FAST_ROWS, FAST_BLOCK // row), free // (4 * row))
     if rows <= node.op.workspace(node) // row:

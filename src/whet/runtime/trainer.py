@@ -27,11 +27,12 @@ class Trainer:
     """One network in memory: its own parameters, optimizer state and arena."""
 
     def __init__(
-        self, program: Program, flags: Sequence[str] | None = None, threads: int = 1
+        self, program: Program, flags: Sequence[str] | None = None, threads: int | None = None
     ) -> None:
         self.program = program
         self._library = ctypes.CDLL(str(library(program, flags)))
-        self.threads = self._set_threads(threads)
+        if threads is not None:
+            self._set_threads(threads)
         self._net = self._allocate()
         self._function("init", None)(self._pointer)
 
@@ -140,18 +141,21 @@ class Trainer:
 
     # Below: the C side --------------------------------------------------------------------------
 
-    def _set_threads(self, count: int) -> int:
-        """How many threads the program got; trainers of one program share them."""
-        if not isinstance(count, int) or count < 1:
+    @property
+    def threads(self) -> int:
+        """How many threads the program uses; trainers of one program share them."""
+        return int(self._function("set_threads")(0)) if self.program.isa[0] == "vec" else 1
+
+    def _set_threads(self, count: int) -> None:
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise DataError(f"threads={count!r} is no number of threads", try_="threads=2")
-        if self.program.isa[0] != "vec":
-            if count > 1:
-                raise DataError(
-                    f"threads={count}: portable programs run on one thread",
-                    try_="compile without portable=True",
-                )
-            return 1
-        return int(self._function("set_threads")(count))
+        if self.program.isa[0] == "vec":
+            self._function("set_threads")(count)
+        elif count > 1:
+            raise DataError(
+                f"threads={count}: portable programs run on one thread",
+                try_="compile without portable=True",
+            )
 
     def _allocate(self) -> Any:
         store = self.program.storage

@@ -14,7 +14,8 @@ typedef float whet_one_t;
 /* What the kernels here are given; those that have no use for something leave it 0. */
 typedef struct {
     float *y; /* y or dx */
-    const float *x, *dy, *w, *b, *mean, *var, *dw, *db;
+    const float *x, *dy, *w, *b, *var, *dw, *db;
+    const float *mean; /* of a block */
     int32_t rows, c;
     float eps, low, high;
     int32_t first;                                 /* channel of a block */
@@ -91,7 +92,7 @@ static inline float inside_s(float dy, float x, float low, float high) {
         const int32_t c = a->c, n = end - first, clip = clips(a);                                \
         const float *x = a->x + (ptrdiff_t)first * c + a->first + j;                             \
         const float *dy = a->dy + (ptrdiff_t)first * c + a->first + j;                           \
-        const vec mean = AT(a->mean + a->first), scale = AT(a->scale), shift = AT(a->shift);     \
+        const vec mean = AT(a->mean), scale = AT(a->scale), shift = AT(a->shift);                \
         const vec zero = {0.0f};                                                                 \
         vec s[4] = {zero, zero, zero, zero}, q[4] = {zero, zero, zero, zero};                    \
         EACH_ROW(n, SOON(x); SOON(dy); const vec far = ROW(x) - mean; vec g = ROW(dy);           \
@@ -106,7 +107,7 @@ static inline float inside_s(float dy, float x, float low, float high) {
         const int32_t c = a->c, n = end - first, clip = clips(a);                                \
         const float *x = a->x + (ptrdiff_t)first * c + a->first + j;                             \
         float *y = a->y + (ptrdiff_t)first * c + a->first + j;                                   \
-        const vec mean = AT(a->mean + a->first), scale = AT(a->scale), shift = AT(a->shift);     \
+        const vec mean = AT(a->mean), scale = AT(a->scale), shift = AT(a->shift);                \
         for (int32_t r = 0; r < n; r++) {                                                        \
             SOON(x);                                                                             \
             vec v = (ROW(x) - mean) * scale + shift;                                             \
@@ -121,7 +122,7 @@ static inline float inside_s(float dy, float x, float low, float high) {
         const float *x = a->x + (ptrdiff_t)first * c + a->first + j;                             \
         const float *dy = a->dy + (ptrdiff_t)first * c + a->first + j;                           \
         float *dx = a->y + (ptrdiff_t)first * c + a->first + j;                                  \
-        const vec mean = AT(a->mean + a->first), scale = AT(a->scale), shift = AT(a->shift);     \
+        const vec mean = AT(a->mean), scale = AT(a->scale), shift = AT(a->shift);                \
         const vec gain = AT(a->gain), slope = AT(a->slope), offset = AT(a->offset);              \
         for (int32_t r = 0; r < n; r++) {                                                        \
             const vec far = ROW(x) - mean;                                                       \
@@ -246,9 +247,10 @@ static int32_t chunks_of(const norm_t *a) { return (a->rows + NEAR - 1) / NEAR; 
  * workspace  22 KB of stack */
 void whet_batch_norm_f32(float *y, const float *x, const float *w, const float *b,
                          const float *mean, const float *var, int32_t rows, int32_t c, float eps) {
-    norm_t a = {.y = y, .x = x, .w = w, .b = b, .mean = mean, .var = var};
+    norm_t a = {.y = y, .x = x, .w = w, .b = b, .var = var};
     a.rows = rows, a.c = c, a.eps = eps, a.low = -INFINITY, a.high = INFINITY;
     for (; a.first < c; a.first += BLOCK) {
+        a.mean = mean + a.first;
         set_scale(&a);
         whet_share_work(apply, &a, chunks_of(&a), work_of(&a, 8));
     }
@@ -265,7 +267,7 @@ void whet_batch_norm_dx_f32(float *dx, const float *dy, const float *w, const fl
     norm_t a = {.y = dx, .x = dy, .w = w, .var = var};
     a.rows = rows, a.c = c, a.eps = eps, a.low = -INFINITY, a.high = INFINITY;
     for (; a.first < c; a.first += BLOCK) {
-        a.mean = zero - a.first;
+        a.mean = zero;
         set_scale(&a);
         whet_share_work(apply, &a, chunks_of(&a), work_of(&a, 8));
     }
@@ -279,9 +281,10 @@ void whet_batch_norm_dx_f32(float *dx, const float *dy, const float *w, const fl
 void whet_batch_norm_dw_f32(float *dw, const float *dy, const float *x, const float *mean,
                             const float *var, int32_t rows, int32_t c, float eps) {
     float sums[PARTS][2][BLOCK];
-    norm_t a = {.dy = dy, .x = x, .mean = mean, .var = var, .sums = sums};
+    norm_t a = {.dy = dy, .x = x, .var = var, .sums = sums};
     a.rows = rows, a.c = c, a.eps = eps, a.low = -INFINITY, a.high = INFINITY;
     for (; a.first < c; a.first += BLOCK) {
+        a.mean = mean + a.first;
         whet_share_work(slopes, &a, parts_of(rows), work_of(&a, 16));
         join_slopes(&a, dw + a.first, NULL);
     }
@@ -297,9 +300,10 @@ void whet_batch_norm_train_f32(float *y, float *mean, float *var, const float *x
                                const float *b, int32_t rows, int32_t c, float eps, float low,
                                float high) {
     float sums[PARTS][2][BLOCK];
-    norm_t a = {.y = y, .x = x, .w = w, .b = b, .mean = mean, .var = var, .sums = sums};
+    norm_t a = {.y = y, .x = x, .w = w, .b = b, .var = var, .sums = sums};
     a.rows = rows, a.c = c, a.eps = eps, a.low = low, a.high = high;
     for (; a.first < c; a.first += BLOCK) {
+        a.mean = mean + a.first;
         whet_share_work(moments, &a, parts_of(rows), work_of(&a, 16));
         join_moments(&a, mean + a.first, var + a.first);
         set_scale(&a);
@@ -318,9 +322,10 @@ void whet_batch_norm_train_dw_f32(float *dw, float *db, const float *dy, const f
                                   const float *var, int32_t rows, int32_t c, float eps, float low,
                                   float high) {
     float sums[PARTS][2][BLOCK];
-    norm_t a = {.dy = dy, .x = x, .w = w, .b = b, .mean = mean, .var = var, .sums = sums};
+    norm_t a = {.dy = dy, .x = x, .w = w, .b = b, .var = var, .sums = sums};
     a.rows = rows, a.c = c, a.eps = eps, a.low = low, a.high = high;
     for (; a.first < c; a.first += BLOCK) {
+        a.mean = mean + a.first;
         set_scale(&a);
         whet_share_work(slopes, &a, parts_of(rows), work_of(&a, 16));
         join_slopes(&a, dw + a.first, db + a.first);
@@ -338,9 +343,10 @@ void whet_batch_norm_train_dx_f32(float *dx, const float *dy, const float *x, co
                                   const float *dw, const float *db, int32_t rows, int32_t c,
                                   float eps, float low, float high) {
     const float count = (float)rows;
-    norm_t a = {.y = dx, .dy = dy, .x = x, .w = w, .b = b, .mean = mean, .var = var};
+    norm_t a = {.y = dx, .dy = dy, .x = x, .w = w, .b = b, .var = var};
     a.rows = rows, a.c = c, a.eps = eps, a.low = low, a.high = high;
     for (; a.first < c; a.first += BLOCK) {
+        a.mean = mean + a.first;
         set_scale(&a);
         for (int32_t j = 0; j < width_of(&a); j++) {
             const int32_t i = a.first + j;

@@ -21,7 +21,7 @@ typedef int32_t sides_t __attribute__((vector_size(32)));
 typedef int8_t bytes_t __attribute__((vector_size(8)));
 
 /* Bit i of the result = the lowest bit of lane i: a multiplication brings 8 bytes together. */
-static inline uint8_t gather_bits(sides_t side) {
+static inline __attribute__((always_inline)) uint8_t gather_bits(sides_t side) {
     const bytes_t narrow = __builtin_convertvector(side, bytes_t);
     uint64_t word;
     memcpy(&word, &narrow, sizeof word);

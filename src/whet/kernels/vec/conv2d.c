@@ -7,10 +7,10 @@
 /* An operand of a group of channels, with the arrays' first elements of that group. */
 typedef struct {
     const whet_conv2d_t *d;
-    float *y;       /* result: one row per pixel */
-    const float *x; /* what the windows lie on */
-    int32_t kw;     /* taps that are told apart along a row of the window */
-    int32_t top, left, taps_down, taps_right; /* of dx: residues of a pixel, and its taps */
+    float *y;          /* result: one row per pixel */
+    const float *x;    /* what the windows lie on */
+    int32_t kw;        /* taps that are told apart along a row of the window */
+    int32_t top, left; /* of dx: residues of a pixel */
 } windows_t;
 
 static int32_t is_linear(const whet_conv2d_t *d) {
@@ -90,12 +90,11 @@ static void find_windows(const void *who, const float **a, float **y, int32_t fi
         const int32_t at = first + i, q = at % d->q, p = at / d->q % d->p, n = at / d->q / d->p;
         if (y != NULL) y[i] = v->y + at * d->o;
         for (int32_t r = 0; r < d->kh; r++) {
-            const int32_t row = p * d->sh + r * d->dh - d->ph;
-            const float *line = v->x + (n * d->h + row) * d->w * d->c;
+            const int32_t row = p * d->sh + r * d->dh - d->ph, line = (n * d->h + row) * d->w;
             for (int32_t s = 0; s < v->kw; s++) {
                 const int32_t col = q * d->sw + s * d->dw - d->pw;
                 const int32_t inside = row >= 0 && row < d->h && col >= 0 && col < d->w;
-                a[(r * v->kw + s) * count + i] = inside ? line + col * d->c : NULL;
+                a[(r * v->kw + s) * count + i] = inside ? v->x + (line + col) * d->c : NULL;
             }
         }
     }
@@ -105,39 +104,72 @@ static void find_taps(const void *who, const float **b, int32_t first, int32_t c
     find_windows(who, b, NULL, first, count);
 }
 
-/* Rows of a window that are summed at once, so that there are not more than TAPS taps. */
-static int32_t rows_at_once(int32_t taps_of_a_row) { return TAPS / taps_of_a_row; }
+/* A window with more than TAPS taps is summed part by part: some of its rows, or of one row. */
+typedef struct {
+    int32_t high, wide;
+} part_t;
+
+static part_t part_of(int32_t kw, int32_t together) {
+    const int32_t wide = together ? kw : whet_min(kw, TAPS);
+    const part_t v = {together ? TAPS : TAPS / wide, wide};
+    return v;
+}
+
+/* The window of d from tap (r,s) on, as far as a part goes. */
+static whet_conv2d_t window_part(const whet_conv2d_t *d, part_t size, int32_t r, int32_t s) {
+    whet_conv2d_t v = *d;
+    v.kh = whet_min(size.high, d->kh - r);
+    v.kw = whet_min(size.wide, d->kw - s);
+    v.ph = d->ph - r * d->dh;
+    v.pw = d->pw - s * d->dw;
+    return v;
+}
 
 /* y = conv(x, w) for one group, and what p says becomes of it. */
 static void convolve(float *y, const float *x, const float *w, const whet_conv2d_t *d,
                      whet_product_t p) {
     const int32_t ci = d->c / d->groups, together = is_together(d);
-    whet_conv2d_t part = *d; /* some rows of the window */
-    windows_t v = {.d = &part, .y = y, .x = x, .kw = together ? 1 : d->kw};
+    const part_t size = part_of(d->kw, together);
     int32_t at[TAPS];
     p.depth = together ? d->kw * ci : ci;
     p.rows = d->n * d->p * d->q;
     p.columns = d->o / d->groups;
     p.find = find_windows;
-    p.who = &v;
     p.at = at;
     p.add_origin = y;
-    for (int32_t t = 0; t < TAPS; t++) at[t] = t * p.depth * p.bl;
-    for (int32_t r = 0; r < d->kh; r += part.kh) {
-        whet_product_t q = p;
-        part.kh = whet_min(rows_at_once(v.kw), d->kh - r);
-        part.ph = d->ph - r * d->dh;
-        q.taps = part.kh * v.kw;
-        q.b = w + r * d->kw * ci * p.bl;
-        if (r > 0) {
-            q.bias = NULL;
-            q.add = y;
+    for (int32_t r = 0; r < d->kh; r += size.high)
+        for (int32_t s = 0; s < d->kw; s += size.wide) {
+            const whet_conv2d_t part = window_part(d, size, r, s);
+            const windows_t v = {.d = &part, .y = y, .x = x, .kw = together ? 1 : part.kw};
+            const int32_t last = r + part.kh == d->kh && s + part.kw == d->kw;
+            whet_product_t q = p;
+            q.who = &v;
+            q.taps = part.kh * v.kw;
+            q.b = w + (r * d->kw + s) * ci * p.bl;
+            for (int32_t t = 0; t < q.taps; t++) at[t] = t * p.depth * p.bl;
+            if (r + s > 0) {
+                q.bias = NULL;
+                q.add = y;
+            }
+            if (!last) {
+                q.low = -INFINITY;
+                q.high = INFINITY;
+            }
+            whet_product(&q);
         }
-        if (r + part.kh < d->kh) {
-            q.low = -INFINITY;
-            q.high = INFINITY;
-        }
-        whet_product(&q);
+}
+
+/* y = conv(x, w) for windows that are copied out; p.rows is set here. */
+static __attribute__((noinline)) void narrow(float *y, const float *x, const whet_conv2d_t *d,
+                                             whet_product_t p) {
+    const int32_t size = p.depth, all = d->n * d->p * d->q;
+    const float *add = p.add;
+    float a[COPIED];
+    for (int32_t i = 0; i < all; i += p.rows) {
+        p.rows = whet_min(all - i, COPIED / size);
+        p.add = add == NULL ? NULL : add + i * d->o;
+        copy_windows(a, x, i, p.rows, d);
+        whet_dense_product(y + i * d->o, d->o, a, size, &p);
     }
 }
 
@@ -160,13 +192,7 @@ static void forward(float *y, const float *x, const float *w, const float *b, co
         return;
     }
     if (is_narrow(d)) {
-        float a[COPIED];
-        for (int32_t i = 0; i < all; i += p.rows) {
-            p.rows = whet_min(all - i, COPIED / size);
-            p.add = add == NULL ? NULL : add + i * d->o;
-            copy_windows(a, x, i, p.rows, d);
-            whet_dense_product(y + i * d->o, d->o, a, size, &p);
-        }
+        narrow(y, x, d, p);
         return;
     }
     for (int32_t g = 0; g < d->groups; g++) {
@@ -215,6 +241,12 @@ static taps_t taps_of(int32_t at, int32_t kernel, int32_t stride, int32_t pad, i
     return v;
 }
 
+/* Up to `most` of them, from number i on. */
+static taps_t some_of(taps_t all, int32_t i, int32_t most) {
+    const taps_t v = {all.first + i * all.step, all.step, whet_min(most, all.count - i)};
+    return v;
+}
+
 typedef struct {
     windows_t v;
     taps_t rows, cols;
@@ -252,6 +284,7 @@ static void class_dx(readers_t *f, const float *w) {
     const int32_t down = (d->h - f->v.top + d->sh - 1) / d->sh;
     const int32_t right = (d->w - f->v.left + d->sw - 1) / d->sw;
     const taps_t rows = taps_of(f->v.top, d->kh, d->sh, d->ph, d->dh);
+    const taps_t cols = taps_of(f->v.left, d->kw, d->sw, d->pw, d->dw);
     whet_product_t p = {.b = w, .bl = size, .bj = 1, .low = -INFINITY, .high = INFINITY};
     int32_t at[TAPS];
     p.rows = d->n * down * right;
@@ -261,20 +294,20 @@ static void class_dx(readers_t *f, const float *w) {
     p.who = f;
     p.at = at;
     p.add_origin = f->v.y;
-    f->rows = rows;
-    f->cols = taps_of(f->v.left, d->kw, d->sw, d->pw, d->dw);
-    for (int32_t r = 0; r < rows.count && f->cols.count > 0; r += f->rows.count) {
-        f->rows.first = rows.first + r * rows.step;
-        f->rows.count = whet_min(rows_at_once(f->cols.count), rows.count - r);
-        p.taps = f->rows.count * f->cols.count;
-        for (int32_t t = 0; t < p.taps; t++) {
-            const int32_t row = f->rows.first + t / f->cols.count * rows.step;
-            const int32_t col = f->cols.first + t % f->cols.count * f->cols.step;
-            at[t] = (row * d->kw + col) * ci;
+    const part_t part = part_of(cols.count > 0 ? cols.count : 1, 0);
+    for (int32_t r = 0; r < rows.count; r += part.high)
+        for (int32_t s = 0; s < cols.count; s += part.wide) {
+            f->rows = some_of(rows, r, part.high);
+            f->cols = some_of(cols, s, part.wide);
+            p.taps = f->rows.count * f->cols.count;
+            for (int32_t t = 0; t < p.taps; t++) {
+                const int32_t row = f->rows.first + t / f->cols.count * rows.step;
+                const int32_t col = f->cols.first + t % f->cols.count * cols.step;
+                at[t] = (row * d->kw + col) * ci;
+            }
+            whet_product(&p);
+            p.add = f->v.y; /* from now on */
         }
-        whet_product(&p);
-        p.add = f->v.y;
-    }
 }
 
 /* formula    dx[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] += sum_o dy[n,p,q,o] * w[o,r,s,i], from 0
@@ -326,6 +359,23 @@ static void find_copied(const void *who, const float **b, int32_t first, int32_t
     for (int32_t i = 0; i < count; i++) b[i] = v->rows + (first + i) * v->size;
 }
 
+/* dw of windows that are copied out. */
+static __attribute__((noinline)) void narrow_dw(const float *dy, const float *x,
+                                                const whet_conv2d_t *d, whet_outer_t p) {
+    const int32_t size = p.columns, all = d->n * d->p * d->q;
+    float a[COPIED];
+    const copied_t v = {a, size};
+    p.find = find_copied;
+    p.who = &v;
+    for (int32_t i = 0; i < all; i += p.depth) {
+        p.depth = whet_min(all - i, COPIED / size);
+        p.a = dy + i * d->o;
+        p.onto = i > 0;
+        copy_windows(a, x, i, p.depth, d);
+        whet_outer(&p);
+    }
+}
+
 /* formula    as conv2d_dw, for first <= o < first + count
  * shapes     dw[count,kh,kw,c/groups], dy[n,p,q,o], x[n,h,w,c]
  * aliasing   none
@@ -334,38 +384,28 @@ static void find_copied(const void *who, const float **b, int32_t first, int32_t
 void whet_conv2d_dw_rows_f32(float *dw, const float *dy, const float *x, int32_t first,
                              int32_t count, const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, size = d->kh * d->kw * ci;
-    const int32_t all = d->n * d->p * d->q, together = is_together(d);
+    const int32_t together = is_together(d);
+    const part_t part = part_of(d->kw, together);
     whet_outer_t p = {.rows = count, .columns = size, .taps = 1, .lda = d->o, .y = dw, .ldy = size};
     if (is_narrow(d) && !is_linear(d)) {
-        float a[COPIED];
-        const copied_t v = {a, size};
-        p.find = find_copied;
-        p.who = &v;
-        for (int32_t i = 0; i < all; i += p.depth) {
-            p.depth = whet_min(all - i, COPIED / size);
-            p.a = dy + first + i * d->o;
-            p.onto = i > 0;
-            copy_windows(a, x, i, p.depth, d);
-            whet_outer(&p);
-        }
+        narrow_dw(dy + first, x, d, p);
         return;
     }
-    p.depth = all;
+    p.depth = d->n * d->p * d->q;
     p.find = find_taps;
     p.columns = together ? d->kw * ci : ci;
     for (int32_t o = 0; o < count; o += p.rows) {
         const int32_t g = (first + o) / co;
-        whet_conv2d_t part = *d; /* some rows of the window */
-        const windows_t v = {.d = &part, .x = x + g * ci, .kw = together ? 1 : d->kw};
         p.rows = whet_min((g + 1) * co - first, count) - o;
         p.a = dy + first + o;
-        p.who = &v;
-        for (int32_t r = 0; r < d->kh; r += part.kh) {
-            part.kh = whet_min(rows_at_once(v.kw), d->kh - r);
-            part.ph = d->ph - r * d->dh;
-            p.taps = part.kh * v.kw;
-            p.y = dw + o * size + r * d->kw * ci;
-            whet_outer(&p);
-        }
+        for (int32_t r = 0; r < d->kh; r += part.high)
+            for (int32_t s = 0; s < d->kw; s += part.wide) {
+                const whet_conv2d_t some = window_part(d, part, r, s);
+                const windows_t v = {.d = &some, .x = x + g * ci, .kw = together ? 1 : some.kw};
+                p.who = &v;
+                p.taps = some.kh * v.kw;
+                p.y = dw + o * size + (r * d->kw + s) * ci;
+                whet_outer(&p);
+            }
     }
 }

@@ -25,14 +25,18 @@ typedef struct {
     atomic_int helpers; /* threads that should help, the caller aside */
     atomic_int asleep;  /* threads that have to be woken */
     int started;        /* threads there are */
-    part_t *part;       /* the work: `units`, cut into `pieces` */
+    pthread_t threads[MOST];
+    part_t *part; /* the work: `units`, cut into `pieces` */
     const void *args;
     int32_t units, pieces;
     pthread_mutex_t mutex;
     pthread_cond_t wake;
 } pool_t;
 
-static pool_t *pool; /* NULL until more than one thread is asked for */
+static struct {
+    _Atomic(pool_t *) made; /* NULL until more than one thread is asked for */
+    atomic_int lock;        /* somebody changes the number of threads */
+} pool;
 
 static void breathe(int32_t spins) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -71,15 +75,15 @@ typedef struct {
     int number;
 } helper_t;
 
+/* Ends when it is not wanted any more. */
 static void *help(void *argument) {
     const helper_t self = *(helper_t *)argument;
     pool_t *p = self.pool;
     free(argument);
     whet_flush_subnormals();
-    for (unsigned seen = 0;;) {
+    for (unsigned seen = 0; self.number < atomic_load(&p->helpers);) {
         wait_for_work(p, seen);
         seen = atomic_load(&p->turn);
-        if (self.number >= atomic_load(&p->helpers)) continue;
         atomic_fetch_add(&p->inside, 1);
         if (atomic_load(&p->open)) take_pieces(p);
         atomic_fetch_sub(&p->inside, 1);
@@ -87,12 +91,33 @@ static void *help(void *argument) {
     return NULL;
 }
 
+/* Says that there is something new to look at. */
+static void announce(pool_t *p) {
+    atomic_fetch_add(&p->turn, 1);
+    if (atomic_load(&p->asleep) == 0) return;
+    pthread_mutex_lock(&p->mutex);
+    pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->mutex);
+}
+
 /* A child process has none of its parent's threads. */
-static void forget_threads(void) { pool = NULL; }
+static void forget_threads(void) {
+    atomic_store(&pool.made, NULL);
+    atomic_store(&pool.lock, 0);
+}
+
+static pool_t *make_pool(void) {
+    pool_t *p = calloc(1, sizeof *p);
+    if (p == NULL) return NULL;
+    pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    pthread_atfork(NULL, NULL, forget_threads);
+    atomic_store(&pool.made, p);
+    return p;
+}
 
 /* One thread more, if the system has one. */
 static int start_helper(pool_t *p) {
-    pthread_t thread;
     pthread_attr_t attributes;
     helper_t *self = malloc(sizeof *self);
     if (self == NULL || pthread_attr_init(&attributes) != 0) {
@@ -102,8 +127,7 @@ static int start_helper(pool_t *p) {
     self->pool = p;
     self->number = p->started;
     pthread_attr_setstacksize(&attributes, STACK);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    const int failed = pthread_create(&thread, &attributes, help, self);
+    const int failed = pthread_create(&p->threads[p->started], &attributes, help, self);
     pthread_attr_destroy(&attributes);
     if (failed)
         free(self);
@@ -112,24 +136,27 @@ static int start_helper(pool_t *p) {
     return !failed;
 }
 
-/* formula    returns the threads that kernels use from now on: `count`, or as many as there are
+/* formula    returns the threads that kernels use from now on: `count`, or as many as there are;
+ *            if count < 1, those that they use already
  * shapes     none
  * aliasing   none
  * rounding   none
  * workspace  the stacks of the threads */
 int32_t whet_set_threads(int32_t count) {
-    count = count < 1 ? 1 : whet_min(count, MOST);
-    if (pool == NULL && count > 1) {
-        pool = calloc(1, sizeof *pool);
-        if (pool == NULL) return 1;
-        pthread_mutex_init(&pool->mutex, NULL);
-        pthread_cond_init(&pool->wake, NULL);
-        pthread_atfork(NULL, NULL, forget_threads);
+    for (int32_t i = 0; atomic_exchange(&pool.lock, 1) != 0; i++) breathe(i);
+    pool_t *p = atomic_load(&pool.made);
+    const int32_t helpers = whet_min(count, MOST) - 1;
+    if (p == NULL && helpers > 0) p = make_pool();
+    if (p != NULL && helpers >= 0) {
+        atomic_store(&p->helpers, helpers);
+        if (helpers < p->started) announce(p);
+        for (; p->started > helpers; p->started--) pthread_join(p->threads[p->started - 1], NULL);
+        while (p->started < helpers && start_helper(p)) continue;
+        atomic_store(&p->helpers, p->started);
     }
-    if (pool == NULL) return 1;
-    while (pool->started < count - 1 && start_helper(pool)) continue;
-    atomic_store(&pool->helpers, whet_min(count - 1, pool->started));
-    return 1 + atomic_load(&pool->helpers);
+    const int32_t now = p == NULL ? 1 : 1 + p->started;
+    atomic_store(&pool.lock, 0);
+    return now;
 }
 
 /* formula    part(args, first, end) for ranges that together are [0, units)
@@ -138,7 +165,7 @@ int32_t whet_set_threads(int32_t count) {
  * rounding   none
  * workspace  none */
 void whet_share_work(part_t *part, const void *args, int32_t units, int64_t work) {
-    pool_t *p = pool;
+    pool_t *p = atomic_load(&pool.made);
     const int32_t helpers = p == NULL ? 0 : atomic_load(&p->helpers);
     int idle = 0;
     if (units < 1) return;
@@ -153,12 +180,7 @@ void whet_share_work(part_t *part, const void *args, int32_t units, int64_t work
     p->pieces = whet_min(units, PIECES * (helpers + 1));
     atomic_store(&p->next, 0);
     atomic_store(&p->open, 1);
-    atomic_fetch_add(&p->turn, 1);
-    if (atomic_load(&p->asleep) > 0) {
-        pthread_mutex_lock(&p->mutex);
-        pthread_cond_broadcast(&p->wake);
-        pthread_mutex_unlock(&p->mutex);
-    }
+    announce(p);
     take_pieces(p);
     atomic_store(&p->open, 0);
     for (int32_t i = 0; atomic_load(&p->inside) > 0; i++) breathe(i);

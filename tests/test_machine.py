@@ -1,0 +1,127 @@
+"""The cost model: what it reads, what it measures, and what it chooses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import whet
+from whet.machine import UNTUNED, Machine, keep, this_machine
+from whet.passes import choose
+from whet.tune import solve
+
+MEASURED = {"direct": 2.3e6, "winograd": 1.4e6, "large": 4.4e6, "wake": 900.0}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("WHET_UNTUNED", raising=False)
+    return tmp_path / "whet"
+
+
+def test_what_was_measured_is_read_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert this_machine() is UNTUNED and not cache.exists(), "looking makes nothing"
+    machine = solve(MEASURED)
+    assert keep(machine).parent == cache
+    assert this_machine() == machine and machine.tuned
+    monkeypatch.setenv("WHET_UNTUNED", "1")
+    assert this_machine() is UNTUNED
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"macs": "48"}, {"macs": None}, {"macs": True}, {"near": 0}, {"near": -1.0}, {"cache": "big"},
+     {"cache": -1}, {"wake": 10**400}, {"far": float("nan")}, {"macs": 1e300}],
+    ids=str,
+)  # fmt: skip
+def test_nonsense_is_passed_over(cache: Path, change: dict[str, object]) -> None:
+    keep(solve(MEASURED))
+    path = cache / "machine.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert this_machine() is UNTUNED
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}"])
+def test_a_broken_file_is_passed_over(cache: Path, text: str) -> None:
+    cache.mkdir()
+    (cache / "machine.json").write_text(text)
+    assert this_machine() is UNTUNED
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert this_machine() is UNTUNED
+    with pytest.raises(whet.WhetError, match="no folder"):
+        keep(UNTUNED)
+
+
+def test_coefficients_give_back_the_measured_times() -> None:
+    machine = solve(MEASURED)
+    assert machine.direct(784 * 9 * 128 * 128) == pytest.approx(MEASURED["direct"])
+    assert machine.winograd(196, 128, 128) == pytest.approx(MEASURED["winograd"])
+    assert machine.winograd(16, 512, 512) == pytest.approx(MEASURED["large"])
+
+
+def program(machine: Machine = UNTUNED, **options: object) -> whet.Program:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1), nn.ReLU(),
+              nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 4)]  # fmt: skip
+    x = torch.randn(1, 3, 32, 32)
+    return whet.compile(nn.Sequential(*layers).train(), (x,), **options)  # type: ignore[arg-type]
+
+
+def winograds(entries: object) -> int:
+    assert isinstance(entries, dict)
+    nodes = entries["train_step"].nodes
+    return sum(getattr(node.attrs, "winograd", False) for node in nodes)
+
+
+def test_winograd_is_chosen_where_it_pays_and_memory_is_free() -> None:
+    plain = program(without=["choose_kernels"])
+    assert winograds(plain.entries) == 0
+    slow_forms, fast_forms = Machine(near=100.0, far=100.0), Machine(near=1e-6, far=1e-6)
+    assert winograds(choose(plain.entries, slow_forms, growth=1 << 30)) == 0
+    everything = choose(plain.entries, fast_forms, growth=1 << 30)
+    assert winograds(everything) == 5, "both layers and their gradients, but for the input's"
+    assert arena_of(choose(plain.entries, fast_forms)) <= plain.arena
+
+
+def arena_of(entries: dict[str, whet.ir.Graph]) -> int:
+    from whet.plan import plan
+
+    return max(plan(graph).arena for graph in entries.values())
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.05, weight_decay=0.1),
+        lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.1),
+        lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    ],
+    ids=["sgd", "nesterov", "adamw"],
+)
+def test_an_update_taken_apart_for_winograd_is_the_same_update(optimizer: object) -> None:
+    assert callable(optimizer)
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 48, 3, padding=1), nn.ReLU(), nn.Conv2d(48, 56, 3, padding=1), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(56, 4),
+    ).train()  # fmt: skip
+    x, y = torch.randn(1, 3, 8, 8), torch.tensor([2])
+    apart = whet.compile(model, (x,), optimizer=optimizer(model.parameters()))
+    fused = whet.compile(
+        model, (x,), optimizer=optimizer(model.parameters()), without=["choose_kernels"]
+    )
+    names = [{node.op.name for node in p.entries["train_step"].nodes} for p in (apart, fused)]
+    assert any(name.startswith("dw_") for name in names[1])
+    losses = [[t.step(x, y) for _ in range(5)] for t in (apart.load(), fused.load())]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
