@@ -239,6 +239,11 @@ WINDOWS: list[tuple[int, int, int, int, int, tuple[int, int], dict[str, Any]]] =
     (1, 3, 3, 2, 2, (2, 2), {"stride": (3, 3), "pad": (2, 2, 2, 2), "dilation": (3, 3)}),
 ]
 
+# For Winograd's method: sizes that tiles of 2x2 divide and do not, more tiles than it handles at a
+# time; n, h, w, c, o, padding.
+TILED = [(1, 8, 8, 16, 16, 1), (2, 7, 5, 3, 20, 1), (1, 6, 6, 24, 40, 0), (1, 5, 9, 17, 8, 2),
+         (1, 29, 30, 18, 17, 1)]  # fmt: skip
+
 
 def conv(s: Collector) -> None:
     for n, h, w, c, o, kernel, window in WINDOWS:
@@ -253,6 +258,9 @@ def conv(s: Collector) -> None:
         s.add("conv2d", g.normal(1, 5, 6, c), g.normal(o, 3, 3, c // groups), **window)
     s.add("depthwise", g.normal(1, 4, 4, 32), g.normal(3, 3, 32), pad=(1, 1, 1, 1))
     larger_windows(s)
+    for n, h, w, c, o, pad in TILED:
+        g = s.numbers("conv2d")
+        s.add("conv2d", g.normal(n, h, w, c), g.normal(o, 3, 3, c), pad=(pad,) * 4, winograd=True)
 
 
 def larger_windows(s: Collector) -> None:

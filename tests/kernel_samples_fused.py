@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernel_samples import WINDOWS, Collector, Numbers, Sample
+from kernel_samples import TILED, WINDOWS, Collector, Numbers, Sample
 from whet.ir import Array, Type, f32
 from whet.ops.conv import Conv2d
 from whet.ops.fused import Conv2dFused, DepthwiseFused, FusedLayer, LinearFused
@@ -55,14 +55,10 @@ def add_layer(s: Collector, op: type[FusedLayer], x: Array, w: Array, **window: 
 
 
 def winograd(s: Collector) -> None:
-    """Sizes that tiles of 2x2 do and do not divide, more tiles than are handled at a time."""
     g = Numbers("winograd")
-    for n, h, w, c, o, pad in [(1, 8, 8, 16, 16, 1), (2, 7, 5, 3, 20, 1), (1, 6, 6, 24, 40, 0),
-                               (1, 5, 9, 17, 8, 2), (1, 29, 30, 18, 17, 1)]:  # fmt: skip
+    for n, h, w, c, o, pad in TILED:
         window: dict[str, Any] = {"pad": (pad,) * 4, "winograd": True}
-        x, weight = g.normal(n, h, w, c), g.normal(o, 3, 3, c)
-        s.add("conv2d", x, weight, **window)
-        add_layer(s, Conv2dFused, x, weight, **window)
+        add_layer(s, Conv2dFused, g.normal(n, h, w, c), g.normal(o, 3, 3, c), **window)
 
 
 def updates(s: Collector) -> None:

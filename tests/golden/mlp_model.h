@@ -51,8 +51,8 @@ net_status_t net_load(net_t *net, const void *buffer, size_t size);
 
 size_t net_sizeof(void);
 
-/* Use up to `count` threads from now on, 1 at first; returns how many. The results are
- * the same bits for any number. */
+/* Use up to `count` threads from now on, 1 at first; returns how many, and changes
+ * nothing if count < 1. The results are the same bits for any number. */
 #define NET_HAS_THREADS 1
 int net_set_threads(int count);
 

@@ -10,7 +10,7 @@ from ..machine import Machine
 from ..ops.conv import Conv2d, Conv2dDw, Conv2dDx, tiles_of, winograd_floats
 from ..ops.fused import Conv2dFused
 from ..ops.fused_update import FusedUpdate
-from ..plan import aligned, lifetimes, lives
+from ..plan import ALIGN, aligned, lifetimes, lives
 from ._rewrite import rewrite
 
 FAST_BLOCK = 1 << 17  # floats of gradient that are made at a time, if there is room for them
@@ -23,8 +23,10 @@ def choose_kernels(graph: Graph, machine: Machine, limit: int) -> Graph:
     Both want workspace. They get it where what is alive at that node leaves room within `limit`
     bytes, so that the arena does not grow.
     """
-    loads = lives(lifetimes(graph).buffers).loads
-    room = {node: limit - int(loads[i]) for i, node in enumerate(graph.nodes)}
+    loads = [*map(int, lives(lifetimes(graph).buffers).loads)]
+    loads += [0] * (len(graph.nodes) - len(loads))  # where nothing lives in the arena any more
+    limit -= ALIGN  # so that reports of the peak still point to what cannot be helped
+    room = {node: limit - load for node, load in zip(graph.nodes, loads, strict=False)}
     old = iter(graph.nodes)
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
