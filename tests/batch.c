@@ -68,6 +68,9 @@ static arg_t read_argument(size_t count) {
 }
 
 int main(void) {
+#ifdef THREADS
+    whet_set_threads(THREADS);
+#endif
     for (uint64_t kernel; fread(&kernel, sizeof kernel, 1, stdin) == 1;) {
         arg_t args[MOST_ARGUMENTS];
         const size_t count = (size_t)word(MOST_BLOCKS + 1);

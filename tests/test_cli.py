@@ -13,6 +13,7 @@ import pytest
 
 import whet
 from whet.cli import main
+from whet.machine import this_machine
 from whet.text import parse_graph
 
 MODELS = """
@@ -224,3 +225,13 @@ def test_without_torch_the_command_says_what_it_needs(models: Path) -> None:
     assert done.returncode == 1
     assert "whet: compiling needs PyTorch, which is not installed" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_tune_measures_and_keeps(command: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("WHET_UNTUNED", raising=False)
+    done = command("tune")
+    assert done.code == 0 and str(tmp_path) in done.out
+    machine = this_machine()
+    assert machine.tuned and 0.1 < machine.macs < 10_000, "products per ns of any machine there is"
+    assert f"{2 * machine.macs:.0f}    GFLOP/s" in done.out

@@ -336,10 +336,11 @@ def test_the_folder_holds_what_is_needed_and_nothing_else(
 ) -> None:
     program = programs["mlp"]
     kernels = {"check", "checkpoint", "cross_entropy", "linear", "sgd", "sum", "tanh"}
-    kernels |= {"matmul", "threads"}
+    kernels |= {"matmul", "outer", "threads"}
+    headers = ("kernels", "inline", "lanes", "matmul", "blocks", "columns", "threads")
     assert set(program.files) == {
         "model.h", "model.c", "weights.h", "weights.c", "main.c", "Makefile", "report.txt",
-        *(f"kernels/whet_{h}.h" for h in ("kernels", "inline", "lanes", "matmul", "threads")),
+        *(f"kernels/whet_{h}.h" for h in headers),
         *(f"kernels/{k}.c" for k in kernels),
     }  # fmt: skip
     folder = program.write(tmp_path / "new" / "folder")

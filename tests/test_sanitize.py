@@ -17,12 +17,16 @@ from built import losses, make, run
 from whet.models import mcunet_5fps
 
 ADDRESS = "-g -march=native -fsanitize=address,undefined -fno-sanitize-recover=all"
-THREAD = "-g -march=native -fsanitize=thread -DWHET_GRAIN=1"  # threads for the least work
+THREAD = "-g -march=native -fsanitize=thread -DWHET_GRAIN=1"  # the least work is shared
 
 
 @pytest.mark.parametrize("isa", c_kernels.ISAS)
 def test_every_kernel_keeps_to_its_arrays(isa: str, tmp_path: Path) -> None:
     c_batch.check_samples(tmp_path, "gcc", isa, "-O0", *ADDRESS.split())
+
+
+def test_no_kernel_races_with_itself(tmp_path: Path) -> None:
+    c_batch.check_samples(tmp_path, "gcc", "vec", "-O1", *THREAD.split(), "-DTHREADS=2")
 
 
 def convnet(portable: bool) -> whet.Program:
@@ -48,9 +52,12 @@ def compiled(maker: Maker, portable: bool) -> whet.Program:
     return maker(portable)
 
 
-@pytest.mark.parametrize("portable", [False, True], ids=["vectors", "portable"])
 @pytest.mark.parametrize("maker", [convnet, sparse])
-@pytest.mark.parametrize("sanitizer", [ADDRESS, THREAD], ids=["address", "thread"])
+@pytest.mark.parametrize(
+    ("sanitizer", "portable"),
+    [(ADDRESS, False), (ADDRESS, True), (THREAD, False)],
+    ids=["address-vectors", "address-portable", "thread"],
+)
 def test_a_program_runs_clean(sanitizer: str, maker: Maker, portable: bool, tmp_path: Path) -> None:
     program = compiled(maker, portable)
     example = make(program, tmp_path, CC="gcc", CFLAGS=f"-O1 -ffp-contract=fast {sanitizer}")

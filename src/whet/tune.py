@@ -15,7 +15,7 @@ from .machine import Machine
 from .runtime.build import STRICT, find_compiler, run
 
 ISA = ("vec", "ref")
-SOURCES = ("conv2d", "matmul", "threads", "winograd")
+SOURCES = ("conv2d", "matmul", "outer", "threads", "winograd")
 PATIENCE = 300  # seconds
 LEAST_WAKE = 1000.0  # nanoseconds; a clock that is read twice is not much finer
 

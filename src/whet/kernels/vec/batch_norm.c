@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_columns.h"
 #include "whet_threads.h"
 
 /* Columns of one vector, half a vector or one channel are walked down the rows, NEAR rows at a
@@ -8,8 +9,6 @@
  * are made for each of a few parts of the rows, and then joined; how many parts there are depends
  * on the number of rows only, so that any number of threads gives the same bits. */
 enum { NEAR = 32, BLOCK = 256, PARTS = 8, MANY = 512 };
-
-typedef float whet_one_t;
 
 /* What the kernels here are given; those that have no use for something leave it 0. */
 typedef struct {
@@ -27,14 +26,6 @@ typedef struct {
 static int32_t clips(const norm_t *a) { return a->low != -INFINITY || a->high != INFINITY; }
 static int32_t width_of(const norm_t *a) { return whet_min(a->c - a->first, BLOCK); }
 static int32_t parts_of(int32_t rows) { return rows >= MANY ? PARTS : 1; }
-
-static inline whet_vec_t clip_v(whet_vec_t x, float low, float high) {
-    return whet_clip_vec(x, low, high);
-}
-static inline whet_half_t clip_h(whet_half_t x, float low, float high) {
-    return whet_clip_half(x, low, high);
-}
-static inline float clip_s(float x, float low, float high) { return whet_clip(x, low, high); }
 
 /* dy where low < x < high, else 0. */
 static inline whet_vec_t inside_v(whet_vec_t dy, whet_vec_t x, float low, float high) {
@@ -111,7 +102,7 @@ static inline float inside_s(float dy, float x, float low, float high) {
         for (int32_t r = 0; r < n; r++) {                                                        \
             SOON(x);                                                                             \
             vec v = (ROW(x) - mean) * scale + shift;                                             \
-            if (clip) v = clip_##t(v, a->low, a->high);                                          \
+            if (clip) v = whet_clip_##t(v, a->low, a->high);                                     \
             *(unaligned *)(y + r * c) = v;                                                       \
         }                                                                                        \
     }                                                                                            \
@@ -136,16 +127,6 @@ COLUMN(v, whet_vec_t, whet_vec_u)
 COLUMN(h, whet_half_t, whet_half_u)
 COLUMN(s, whet_one_t, whet_one_t)
 
-/* Does work(arguments) for every column of a block; j is the column's first channel in it. */
-#define COLUMNS(a, work, ...)                                                            \
-    do {                                                                                 \
-        const int32_t width_ = width_of(a);                                              \
-        int32_t j = 0;                                                                   \
-        for (; j + WHET_LANES <= width_; j += WHET_LANES) work##_v(__VA_ARGS__);         \
-        for (; j + WHET_LANES / 2 <= width_; j += WHET_LANES / 2) work##_h(__VA_ARGS__); \
-        for (; j < width_; j++) work##_s(__VA_ARGS__);                                   \
-    } while (0)
-
 /* ---- Sums over rows, by part. */
 
 static void moments(const void *args, int32_t first, int32_t end) {
@@ -159,7 +140,7 @@ static void moments(const void *args, int32_t first, int32_t end) {
         whet_fill(sum, BLOCK, 0.0f);
         for (int32_t r = top; r < bottom; r += NEAR) {
             const int32_t stop = whet_min(r + NEAR, bottom);
-            COLUMNS(a, moments, a, mean, sum, j, r, stop, r - top);
+            WHET_COLUMNS(width_of(a), moments, a, mean, sum, j, r, stop, r - top);
         }
     }
 }
@@ -173,7 +154,7 @@ static void slopes(const void *args, int32_t first, int32_t end) {
         whet_fill(a->sums[p][0], 2 * BLOCK, 0.0f);
         for (int32_t r = top; r < bottom; r += NEAR) {
             const int32_t stop = whet_min(r + NEAR, bottom);
-            COLUMNS(a, slopes, a, a->sums[p][0], a->sums[p][1], j, r, stop);
+            WHET_COLUMNS(width_of(a), slopes, a, a->sums[p][0], a->sums[p][1], j, r, stop);
         }
     }
 }
@@ -214,7 +195,7 @@ static void apply(const void *args, int32_t first, int32_t end) {
     const norm_t *a = args;
     for (int32_t r = first * NEAR; r < whet_min(end * NEAR, a->rows); r += NEAR) {
         const int32_t stop = whet_min(r + NEAR, a->rows);
-        COLUMNS(a, apply, a, j, r, stop);
+        WHET_COLUMNS(width_of(a), apply, a, j, r, stop);
     }
 }
 
@@ -222,7 +203,7 @@ static void project(const void *args, int32_t first, int32_t end) {
     const norm_t *a = args;
     for (int32_t r = first * NEAR; r < whet_min(end * NEAR, a->rows); r += NEAR) {
         const int32_t stop = whet_min(r + NEAR, a->rows);
-        COLUMNS(a, project, a, j, r, stop);
+        WHET_COLUMNS(width_of(a), project, a, j, r, stop);
     }
 }
 

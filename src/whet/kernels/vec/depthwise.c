@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_columns.h"
 #include "whet_threads.h"
 
 /* Channels lie next to each other, so a vector holds some of them for one pixel. A row of results
  * is made column by column of a vector, half a vector or one channel; away from the left and right
  * edge all pixels have the same taps, whose weights are then loaded once for the whole row. */
-
-typedef float whet_one_t;
 
 /* Taps of a window along an axis: first, first + step, ... (count of them), and the place in the
  * other array that the first one meets; the next ones meet places `move` apart. */
@@ -50,14 +49,6 @@ typedef struct {
     float low, high;
 } row_t;
 
-static inline whet_vec_t clip_v(whet_vec_t x, float low, float high) {
-    return whet_clip_vec(x, low, high);
-}
-static inline whet_half_t clip_h(whet_half_t x, float low, float high) {
-    return whet_clip_half(x, low, high);
-}
-static inline float clip_s(float x, float low, float high) { return whet_clip(x, low, high); }
-
 enum { MOST = 49 }; /* taps whose weights are kept at hand */
 
 /* For one kind of column: `t` is its letter, j its first channel. */
@@ -82,7 +73,7 @@ enum { MOST = 49 }; /* taps whose weights are kept at hand */
                 for (int32_t s = 0; s < S; s++)                                                   \
                     sum += w[r * S + s] * *(const unaligned *)(u + r * a->down + s * a->right);   \
             if (add) sum += *(const unaligned *)(add + i * a->y_step);                            \
-            if (clip) sum = clip_##t(sum, a->low, a->high);                                       \
+            if (clip) sum = whet_clip_##t(sum, a->low, a->high);                                  \
             *(unaligned *)y = sum;                                                                \
         }                                                                                         \
     }                                                                                             \
@@ -152,15 +143,6 @@ COLUMN(v, whet_vec_t, whet_vec_u)
 COLUMN(h, whet_half_t, whet_half_u)
 COLUMN(s, whet_one_t, whet_one_t)
 
-/* Does work(arguments) for every column of n channels; j is its first. */
-#define COLUMNS(n, work, ...)                                                         \
-    do {                                                                              \
-        int32_t j = 0;                                                                \
-        for (; j + WHET_LANES <= (n); j += WHET_LANES) work##_v(__VA_ARGS__);         \
-        for (; j + WHET_LANES / 2 <= (n); j += WHET_LANES / 2) work##_h(__VA_ARGS__); \
-        for (; j < (n); j++) work##_s(__VA_ARGS__);                                   \
-    } while (0)
-
 /* One pixel with many taps, which no row of them is made for. */
 static void large_window(const row_t *a) {
     for (int32_t i = 0; i < a->count; i++)
@@ -182,7 +164,7 @@ static void make_row(const row_t *a) {
     if (a->rows.count * a->cols.count > MOST)
         large_window(a);
     else
-        COLUMNS(a->c, any_row, a, j);
+        WHET_COLUMNS(a->c, any_row, a, j);
 }
 
 typedef struct {
@@ -319,7 +301,7 @@ typedef struct {
 
 static void rest_along(int32_t n, float *sums, const float *dy, const float *x, int32_t c,
                        int32_t x_step, int32_t k) {
-    COLUMNS(n, along, sums, 0, dy, x, c, x_step, 0, 1, k, j);
+    WHET_COLUMNS(n, along, sums, 0, dy, x, c, x_step, 0, 1, k, j);
 }
 
 /* Adds to sums[width] the products of k pixels of dy and of x; four vectors at a time, so that an
@@ -355,8 +337,8 @@ static void slopes_of_row(const slopes_t *a, float *sums, int32_t n, int32_t p) 
         const float *x = a->x + ((n * d->h + row) * d->w - d->pw) * d->c;
         float *out = sums + r * d->kw * a->ld;
         if (to > from)
-            COLUMNS(a->width, along, out, a->ld, dy + from * d->c, x + from * x_step, d->c, x_step,
-                    tap_step, d->kw, to - from, j);
+            WHET_COLUMNS(a->width, along, out, a->ld, dy + from * d->c, x + from * x_step, d->c,
+                         x_step, tap_step, d->kw, to - from, j);
         for (int32_t s = 0; s < d->kw; s++, out += a->ld, x += tap_step) {
             const whet_range_t q = whet_outputs(s * d->dw - d->pw, d->w, d->sw, d->q);
             const int32_t before = whet_min(q.end, from), behind = q.first > to ? q.first : to;

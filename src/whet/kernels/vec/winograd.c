@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_columns.h"
 #include "whet_threads.h"
 
 /* Convolutions with 3x3 windows that move by one pixel, by the method of Winograd [1]: 2x2 outputs
@@ -13,8 +14,6 @@
  * The products are 16 matrix products over tiles, TILES of them at a time.
  * [1] Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015. */
 enum { TILES = 192 };
-
-typedef float whet_one_t;
 
 typedef struct {
     const whet_conv2d_t *d;
@@ -123,15 +122,8 @@ typedef struct {
     }
 
 COLUMN(v, whet_vec_t, whet_vec_u)
+COLUMN(h, whet_half_t, whet_half_u)
 COLUMN(s, whet_one_t, whet_one_t)
-
-/* Does work(arguments) for every column of n channels; j is its first. */
-#define COLUMNS(n, work, ...)                                                 \
-    do {                                                                      \
-        int32_t j = 0;                                                        \
-        for (; j + WHET_LANES <= (n); j += WHET_LANES) work##_v(__VA_ARGS__); \
-        for (; j < (n); j++) work##_s(__VA_ARGS__);                           \
-    } while (0)
 
 /* ---- The five changes of form, for some of the tiles or weights at hand. */
 
@@ -151,7 +143,7 @@ static void inputs(const void *args, int32_t first, int32_t end) {
         const int32_t tile = a->first + i, row = tile / a->right % a->down, col = tile % a->right;
         const float *image = a->x + tile / a->right / a->down * d->h * d->w * d->c, *at[16];
         pixels(at, image, 2 * row - d->ph, 2 * col - d->pw, 4, d->h, d->w, d->c);
-        COLUMNS(d->c, input, a->v + i * d->c, a->count * d->c, at, j);
+        WHET_COLUMNS(d->c, input, a->v + i * d->c, a->count * d->c, at, j);
     }
 }
 
@@ -163,7 +155,7 @@ static void spreads(const void *args, int32_t first, int32_t end) {
         const int32_t tile = a->first + i, row = tile / a->right % a->down, col = tile % a->right;
         const float *image = a->add + tile / a->right / a->down * d->p * d->q * d->o, *at[4];
         pixels(at, image, 2 * row, 2 * col, 2, d->p, d->q, d->o);
-        COLUMNS(d->o, spread, a->m + i * d->o, a->count * d->o, at, j);
+        WHET_COLUMNS(d->o, spread, a->m + i * d->o, a->count * d->o, at, j);
     }
 }
 
@@ -193,7 +185,7 @@ static void outputs(const void *args, int32_t first, int32_t end) {
             const int32_t n = whet_min(d->o - c, AT_ONCE), tile = a->first + i;
             const int32_t row = 2 * (tile / a->right % a->down), col = 2 * (tile % a->right);
             const int32_t image = tile / a->right / a->down * d->p * d->q;
-            COLUMNS(n, output, y, a->m + i * d->o + c, a->count * d->o, j, AT_ONCE);
+            WHET_COLUMNS(n, output, y, a->m + i * d->o + c, a->count * d->o, j, AT_ONCE);
             for (int32_t k = 0; k < 4; k++) {
                 const int32_t p = row + k / 2, q = col + k % 2;
                 const int32_t to = (image + p * d->q + q) * d->o + c;
@@ -210,14 +202,14 @@ static void weights(const void *args, int32_t first, int32_t end) {
     const tiles_t *a = args;
     const int32_t c = a->flip ? a->d->o : a->d->c, all = a->d->c * a->d->o;
     for (int32_t o = first; o < end; o++)
-        COLUMNS(c, weight, a->u + o * c, all, a->w + o * 9 * c, c, a->flip, j);
+        WHET_COLUMNS(c, weight, a->u + o * c, all, a->w + o * 9 * c, c, a->flip, j);
 }
 
 static void slopes(const void *args, int32_t first, int32_t end) {
     const tiles_t *a = args;
     const int32_t c = a->d->c, all = c * a->d->o;
     for (int32_t o = first; o < end; o++)
-        COLUMNS(c, slope, a->y + o * 9 * c, c, a->u + o * c, all, j);
+        WHET_COLUMNS(c, slope, a->y + o * 9 * c, c, a->u + o * c, all, j);
 }
 
 /* ---- The 16 products. */

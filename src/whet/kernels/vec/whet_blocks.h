@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WHET_BLOCKS_H
+#define WHET_BLOCKS_H
+
+/* What matrix products are made of: a block of up to WHET_ROWS rows and WHET_TILE columns of a
+ * result is summed in registers. What it reads of b has been copied to a panel, side by side. */
+
+enum { DEEP = 256 }; /* products that are summed in a row */
+
+static const float zeros[DEEP];
+
+/* Rows of a block's left operand: row r is at[r][l], or, if `at` is NULL, down[l*step + r]. For
+ * every tap the next `lda` pointers are used, from their element `skip` on. */
+typedef struct {
+    const float *const *at;
+    int32_t lda, taps, skip;
+    const float *down;
+    int32_t step;
+} left_t;
+
+/* tile[rows, wide] = a b, where b[taps * k, wide] is a panel. The last four are constants after
+ * inlining: rows, whole vectors and half vectors of a row, and whether the rows are `down`. */
+static inline __attribute__((always_inline)) void block(float *tile, const float *b, int32_t k,
+                                                        const left_t *a, const int32_t rows,
+                                                        const int32_t whole, const int32_t half,
+                                                        const int32_t down) {
+    const int32_t wide = whole * WHET_LANES + half * WHET_LANES / 2;
+    whet_vec_t sum[WHET_ROWS][2];
+    whet_half_t rest[WHET_ROWS];
+    for (int32_t r = 0; r < rows; r++) {
+        for (int32_t v = 0; v < whole; v++) sum[r][v] = whet_all(0.0f);
+        rest[r] = (whet_half_t){0.0f};
+    }
+    const float *const *at = a->at;
+    const float *column = a->down;
+    const int32_t step = a->step;
+    for (int32_t t = 0; t < a->taps; t++) {
+        const float *row[WHET_ROWS];
+        if (!down) {
+#pragma GCC unroll 12
+            for (int32_t r = 0; r < rows; r++) row[r] = at[r] == NULL ? zeros : at[r] + a->skip;
+            at += a->lda;
+        }
+        for (int32_t l = 0; l < k; l++, b += wide) {
+            whet_vec_t u[2];
+            whet_half_t w;
+            for (int32_t v = 0; v < whole; v++) u[v] = whet_load(b + v * WHET_LANES);
+            if (half) w = whet_load_half(b + whole * WHET_LANES);
+#pragma GCC unroll 12
+            for (int32_t r = 0; r < rows; r++) {
+                const float x = down ? column[l * step + r] : row[r][l];
+                for (int32_t v = 0; v < whole; v++) sum[r][v] += x * u[v];
+                if (half) rest[r] += x * w;
+            }
+        }
+    }
+#pragma GCC unroll 12
+    for (int32_t r = 0; r < rows; r++, tile += wide) {
+        for (int32_t v = 0; v < whole; v++) whet_store(tile + v * WHET_LANES, sum[r][v]);
+        if (half) whet_store_half(tile + whole * WHET_LANES, rest[r]);
+    }
+}
+
+/* Blocks have 1 row or an even number of them. */
+#define BLOCKS(name, whole, half, down)                                                       \
+    static void name(float *tile, const float *b, int32_t k, const left_t *a, int32_t rows) { \
+        switch (rows) {                                                                       \
+            MORE_ROWS(whole, half, down)                                                      \
+        case 6:                                                                               \
+            block(tile, b, k, a, 6, whole, half, down);                                       \
+            break;                                                                            \
+        case 4:                                                                               \
+            block(tile, b, k, a, 4, whole, half, down);                                       \
+            break;                                                                            \
+        case 2:                                                                               \
+            block(tile, b, k, a, 2, whole, half, down);                                       \
+            break;                                                                            \
+        default:                                                                              \
+            block(tile, b, k, a, 1, whole, half, down);                                       \
+        }                                                                                     \
+    }
+#if WHET_ROWS == 12
+#define MORE_ROWS(whole, half, down)                 \
+    case 12:                                         \
+        block(tile, b, k, a, 12, whole, half, down); \
+        break;                                       \
+    case 10:                                         \
+        block(tile, b, k, a, 10, whole, half, down); \
+        break;                                       \
+    case 8:                                          \
+        block(tile, b, k, a, 8, whole, half, down);  \
+        break;
+#else
+#define MORE_ROWS(whole, half, down)
+#endif
+
+/* A function that dispatches on the width of the panel, in half vectors, and then on the rows. */
+#define MULTIPLY(name, down)                                                                \
+    BLOCKS(name##_4, 2, 0, down)                                                            \
+    BLOCKS(name##_3, 1, 1, down)                                                            \
+    BLOCKS(name##_2, 1, 0, down)                                                            \
+    BLOCKS(name##_1, 0, 1, down)                                                            \
+    static void name(float *tile, const float *b, int32_t k, const left_t *a, int32_t rows, \
+                     int32_t halves) {                                                      \
+        switch (halves) {                                                                   \
+        case 4:                                                                             \
+            name##_4(tile, b, k, a, rows);                                                  \
+            break;                                                                          \
+        case 3:                                                                             \
+            name##_3(tile, b, k, a, rows);                                                  \
+            break;                                                                          \
+        case 2:                                                                             \
+            name##_2(tile, b, k, a, rows);                                                  \
+            break;                                                                          \
+        default:                                                                            \
+            name##_1(tile, b, k, a, rows);                                                  \
+        }                                                                                   \
+    }
+
+/* Half vectors that hold n columns. */
+static inline int32_t halves_of(int32_t n) { return (n + WHET_LANES / 2 - 1) / (WHET_LANES / 2); }
+
+/* Rows of the next block when m are left: evenly shared out, because two blocks of 8 are faster
+ * than one of 12 and one of 4, and an even number if there are that many. */
+static inline int32_t next_rows(int32_t m) {
+    const int32_t blocks = (m + WHET_ROWS - 1) / WHET_ROWS, rows = (m + blocks - 1) / blocks;
+    return m == 1 ? 1 : whet_min((rows + 1) / 2 * 2, m / 2 * 2);
+}
+
+/* to[wide] = from[n] and zeros. */
+static inline void copy_row(float *to, const float *from, int32_t n, int32_t wide) {
+    if (n == WHET_TILE) {
+        whet_store(to, whet_load(from));
+        whet_store(to + WHET_LANES, whet_load(from + WHET_LANES));
+        return;
+    }
+    int32_t j = 0;
+    for (; j + WHET_LANES / 2 <= n; j += WHET_LANES / 2)
+        whet_store_half(to + j, whet_load_half(from + j));
+    for (; j < wide; j++) to[j] = j < n ? from[j] : 0.0f;
+}
+
+#endif
