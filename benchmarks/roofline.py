@@ -147,7 +147,9 @@ class Line:
 
     @property
     def name(self) -> str:
-        return f"{self.node.op.name} {self.node.loc.module or self.node.out.name}"
+        updates = self.node.op.name.startswith("dw_")  # and has no module of its own
+        module = self.node.ins[0].name.removesuffix(".weight") if updates else self.node.loc.module
+        return f"{self.node.op.name} {module or self.node.out.name}"
 
 
 def measure_machine(folder: Path) -> Limits:
@@ -222,6 +224,8 @@ def why(line: Line) -> str:
     if not macs:
         return f"no products: a walk over {traffic / 1e6:.1f} MB, which the roof leaves out"
     weights = max((v.type.bytes for v in node.ins if v.name.endswith("weight")), default=0)
+    if node.op.name.startswith("dw_") and macs < node.ins[0].type.elements * 16:
+        return f"{node.ins[0].type.bytes / 1e6:.1f} MB of weights, read and written, for few rows"
     if "depthwise" in node.op.name:
         return f"{macs / traffic * 4:.0f} products per number moved: bound by loads and stores"
     if 2 * weights > traffic:

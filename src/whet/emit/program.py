@@ -54,7 +54,10 @@ LIBRARIES = {"ref": "-lm", "vec": "-lm -pthread"}
 # Files that every program with kernels of a folder needs, besides those of its kernels.
 SHARED = {"ref": (), "vec": ("matmul", "outer", "threads")}
 _HEADERS = ("whet_kernels.h", "whet_inline.h", "whet_lanes.h", "whet_matmul.h")
-HEADERS = {"ref": _HEADERS, "vec": (*_HEADERS, *(f"whet_{name}.h" for name in ("blocks", "columns", "threads")))}
+HEADERS = {
+    "ref": _HEADERS,
+    "vec": (*_HEADERS, *(f"whet_{name}.h" for name in ("blocks", "columns", "threads"))),
+}
 
 
 def kernel_file(isa: Sequence[str], name: str) -> str:

@@ -15,7 +15,7 @@ static inline whet_half_t whet_clip_h(whet_half_t x, float low, float high) {
 }
 static inline float whet_clip_s(float x, float low, float high) { return whet_clip(x, low, high); }
 
-/* Does work_v, work_h and work_s(arguments) for the columns of n channels; j is the first of one. */
+/* Does work_v, work_h or work_s(arguments) for each column of n channels; j is its first. */
 #define WHET_COLUMNS(n, work, ...)                                                   \
     do {                                                                             \
         const int32_t n_ = (n);                                                      \

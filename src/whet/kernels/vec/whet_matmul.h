@@ -54,8 +54,8 @@ static inline float whet_sum_lanes(whet_vec_t v) {
 #endif
 }
 
-/* ---- Matrix products, in matmul.c and outer.c. Each element is summed in an order that depends on nothing
- * but the sizes, so that any number of threads gives the same bits. */
+/* ---- Matrix products, in matmul.c and outer.c. Each element is summed in an order that depends on
+ * nothing but the sizes, so that any number of threads gives the same bits. */
 
 /* y[i,j] = sum over taps t and l < depth of a(i,t)[l] * b(t)[l,j], plus bias and add, clipped.
  * The rows of y and a are found by `find`, which fills in y[count] and a[taps][count] for rows
