@@ -52,11 +52,16 @@ def compiled(maker: Maker, portable: bool) -> whet.Program:
     return maker(portable)
 
 
-@pytest.mark.parametrize("maker", [convnet, sparse])
+# test_emit.py has programs like the first under the address sanitizer.
 @pytest.mark.parametrize(
-    ("sanitizer", "portable"),
-    [(ADDRESS, False), (ADDRESS, True), (THREAD, False)],
-    ids=["address-vectors", "address-portable", "thread"],
+    ("maker", "sanitizer", "portable"),
+    [
+        (convnet, THREAD, False),
+        (sparse, THREAD, False),
+        (sparse, ADDRESS, False),
+        (sparse, ADDRESS, True),
+    ],
+    ids=["convnet-threads", "sparse-threads", "sparse", "sparse-portable"],
 )
 def test_a_program_runs_clean(sanitizer: str, maker: Maker, portable: bool, tmp_path: Path) -> None:
     program = compiled(maker, portable)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 import torch
@@ -33,6 +34,8 @@ OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "ds_cnn": (models.ds_cnn, (1, 49, 10)),
     "ds_cnn-folded": (lambda: models.ds_cnn(folded=True), (1, 49, 10)),
 }
+
+SLOW = {"resnet50", "test_nfnet", "ghostnet_100", "repvgg_a0", "mobilevit_xxs", "proxyless"}
 
 # Side of the picture in the default run.
 TIMM = {
@@ -107,8 +110,16 @@ def shufflenet() -> nn.Module:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("name", OWN)
+def at_batches(names: Iterable[str]) -> list[Any]:
+    """Every model at batch 1 and 4; the slowest at batch 4 only where slow tests run."""
+    return [
+        pytest.param(name, batch, marks=[pytest.mark.slow] if batch == 4 and name in SLOW else [])
+        for name in names
+        for batch in (1, 4)
+    ]
+
+
+@pytest.mark.parametrize(("name", "batch"), at_batches(OWN))
 def test_own_models_train_as_pytorch_does(name: str, batch: int) -> None:
     build, shape = OWN[name]
     torch.manual_seed(0)
@@ -116,8 +127,7 @@ def test_own_models_train_as_pytorch_does(name: str, batch: int) -> None:
     agreement(prepared(build(), x), x)
 
 
-@pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("name", TIMM)
+@pytest.mark.parametrize(("name", "batch"), at_batches(TIMM))
 def test_timm_models_train_as_pytorch_does(name: str, batch: int) -> None:
     torch.manual_seed(0)
     x = torch.randn(batch, 3, TIMM[name], TIMM[name])
