@@ -1,7 +1,8 @@
-"""Programs for another processor: kernels and training steps on aarch64, in an emulator."""
+"""Programs for other processors: aarch64, in an emulator, and x86 with narrower vectors."""
 
 from __future__ import annotations
 
+import platform
 import shutil
 from pathlib import Path
 
@@ -29,6 +30,14 @@ def test_vector_kernels_compute_their_operators(tmp_path: Path) -> None:
     """With -O2, which compiles far faster than -O3; the program below is built with that."""
     flags = ("-O2", "-ffp-contract=fast", "-static")
     c_batch.check_samples(tmp_path, COMPILER, "vec", *flags, emulator=EMULATOR, guard=GUARD)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="these vectors are x86's")
+@pytest.mark.parametrize("vectors", ["", "-mavx2 -mfma"], ids=["sse", "avx2"])
+def test_narrower_vectors_compute_their_operators(vectors: str, tmp_path: Path) -> None:
+    """Blocks of 6 rows and vectors of 4 and 8, which a machine with AVX-512 does not use."""
+    flags = ("-O2", "-ffp-contract=fast", *vectors.split())
+    c_batch.check_samples(tmp_path, "gcc", "vec", *flags, guard=GUARD)
 
 
 @pytest.mark.parametrize("portable", [False, True], ids=["vectors", "portable"])
