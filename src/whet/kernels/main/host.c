@@ -40,6 +40,13 @@ static int read_batch(FILE *file) {
     return 0;
 }
 
+/* Seconds by the clock on the wall. */
+static double now(void) {
+    struct timespec t;
+    timespec_get(&t, TIME_UTC);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static int save(const char *path) {
     size_t size = net_save(&ram.net, NULL, 0);
     void *blob = malloc(size);
@@ -62,7 +69,7 @@ int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, BUFSIZ);
 #ifdef NET_HAS_THREADS
     const char *threads = getenv("WHET_THREADS");
-    if (threads) printf("%d threads\n", net_set_threads(atoi(threads)));
+    if (threads) printf("threads: %d\n", net_set_threads(atoi(threads)));
 #endif
     net_init(&ram.net);
     make_batch();
@@ -73,9 +80,9 @@ int main(int argc, char **argv) {
             fprintf(stderr, "%s is shorter than one batch\n", argv[1]);
             return 1;
         }
-        clock_t start = clock();
+        const double start = now();
         net_status_t status = net_train_step(&ram.net, ram.input, ram.label, rate, &loss);
-        double ms = 1e3 * (double)(clock() - start) / CLOCKS_PER_SEC;
+        const double ms = 1e3 * (now() - start);
         if (status != NET_OK) {
             fprintf(stderr, "step %d stopped with status %d\n", step, (int)status);
             return 1;
