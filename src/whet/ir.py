@@ -27,6 +27,8 @@ class DType(Enum):
 
     F32 = ("f32", 4, np.float32, "float")
     I32 = ("i32", 4, np.int32, "int32_t")
+    I16 = ("i16", 2, np.int16, "int16_t")
+    I8 = ("i8", 1, np.int8, "int8_t")
     U8 = ("u8", 1, np.uint8, "uint8_t")
 
     def __init__(self, label: str, size: int, numpy: type[np.generic], c: str) -> None:
@@ -65,6 +67,10 @@ def f32(*shape: int) -> Type:
 
 def i32(*shape: int) -> Type:
     return Type(DType.I32, shape)
+
+
+def i8(*shape: int) -> Type:
+    return Type(DType.I8, shape)
 
 
 def u8(*shape: int) -> Type:

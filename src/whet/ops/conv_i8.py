@@ -1,0 +1,315 @@
+"""Convolutions of int8 images with int8 weights, summed in int32; their gradients are f32.
+
+Sums of floats are made in a stated order, one product after the other, each product and each sum
+rounded: so every kernel gives the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from ..ir import Array, Builder, Call, DType, Node, Op, Type, Value
+from ._common import d, require, require_f32
+from .conv import Conv2d, Conv2dDw, Conv2dDx, Depthwise, DepthwiseDw, DepthwiseDx, Window
+from .conv import conv_struct, taps
+from .linear import sum_rows
+
+
+def require_i8(*types: Type) -> None:
+    for t in types:
+        require(t.dtype is DType.I8, f"needs i8 operands, got {t}")
+
+
+def as_f32(t: Type) -> Type:
+    """A float of this shape: what the shape rules of the float operators speak of."""
+    return Type(DType.F32, t.shape)
+
+
+def as_i32(t: Type) -> Type:
+    return Type(DType.I32, t.shape)
+
+
+def centred(x: Array, zero: int) -> Array:
+    """x - zero, so that padding is 0."""
+    return x.astype(np.int32) - zero
+
+
+class Conv2dI8(Op):
+    """y[n,p,q,o] = b[o] + sum_{r,s,i} (x[n, p*stride+r*dilation-pad, ..., i] - zero) * w[o,r,s,i]
+
+    x and w are i8, b and y are i32. Padding counts as `zero`.
+    """
+
+    name = "conv2d_i8"
+
+    @dataclass(frozen=True)
+    class Attrs(Window):
+        groups: int = 1
+        zero: int = 0
+
+    @staticmethod
+    def infer(a: Attrs, x: Type, w: Type, b: Type | None = None) -> Type:
+        require_i8(x, w)
+        require(b is None or b.dtype is DType.I32, f"the bias must be i32, not {b}")
+        plain = Conv2d.Attrs(a.stride, a.pad, a.dilation, a.groups)
+        return as_i32(Conv2d.infer(plain, as_f32(x), as_f32(w), b))
+
+    @staticmethod
+    def ref(a: Attrs, x: Array, w: Array, b: Array | None = None) -> Array:
+        plain = Conv2d.Attrs(a.stride, a.pad, a.dilation, a.groups)
+        y = Conv2d.ref(plain, centred(x, a.zero).astype(np.float64), w.astype(np.float64))
+        y = y.astype(np.int64) if b is None else y.astype(np.int64) + b
+        return wrapped(y)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        return layer_vjp(b, node, douts, wants, Conv2dI8Dx, Conv2dI8Dw, node.ins[1].shape[1:3])
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        x, w, *bias = node.ins
+        a = node.attrs
+        struct = conv_struct(x.type, node.out.type, w.shape[1:3], a.groups, a)
+        args = (node.out, x, w, bias[0] if bias else None, a.zero, struct)
+        return Call("whet_conv2d_i8", args, "conv2d_i8")
+
+    macs = staticmethod(Conv2d.macs)
+
+
+def wrapped(y: Array) -> Array:
+    """As 32-bit sums in two's complement."""
+    return (y & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+
+
+def layer_vjp(
+    b: Builder,
+    node: Node,
+    douts: tuple[Value | None, ...],
+    wants: tuple[bool, ...],
+    dx_op: type[Op],
+    dw_op: type[Op],
+    kernel: tuple[int, ...],
+) -> tuple[Value | None, ...]:
+    (dy,), (x, w, *bias) = douts, node.ins
+    assert dy is not None
+    attrs = asdict(node.attrs)
+    zero = attrs.pop("zero")
+    dx = dw = None
+    if wants[0]:
+        dx = b.emit(dx_op, dy, w, name=d(x), size=x.shape[1:3], **attrs)
+    if wants[1]:
+        dw = b.emit(dw_op, dy, x, name=d(w), kernel=kernel, zero=zero, **attrs)
+    if not bias:
+        return dx, dw
+    return dx, dw, sum_rows(b, dy, bias[0]) if wants[2] else None
+
+
+def scattered(a: Window, size: tuple[int, int], dy: Array, terms: list[list[list[Array]]]) -> Array:
+    """dx from terms[r][s], a list of what each output channel adds at tap (r, s), in order.
+
+    A pixel of dx receives from the pixels of dy one after the other, row by row, which is from
+    the last tap to the first; of each of them, channel by channel.
+    """
+    n, p, q, _ = dy.shape
+    low_h, low_w, high_h, high_w = a.pad
+    c = terms[0][0][0].shape[-1]
+    dx = np.zeros((n, size[0] + low_h + high_h, size[1] + low_w + high_w, c), dy.dtype)
+    for r in reversed(range(len(terms))):
+        for s in reversed(range(len(terms[0]))):
+            top, left = r * a.dilation[0], s * a.dilation[1]
+            rows = slice(top, top + a.stride[0] * (p - 1) + 1, a.stride[0])
+            cols = slice(left, left + a.stride[1] * (q - 1) + 1, a.stride[1])
+            for term in terms[r][s]:
+                dx[:, rows, cols] += term
+    return dx[:, low_h : low_h + size[0], low_w : low_w + size[1]]
+
+
+class Conv2dI8Dx(Op):
+    """dx = the transpose of conv2d_i8 in x, applied to dy: f32 times i8
+
+    Each element is summed over the pixels of dy that it reaches, row by row, and of each pixel
+    over its channels.
+    """
+
+    name = "conv2d_i8_dx"
+    Attrs = Conv2dDx.Attrs
+
+    @staticmethod
+    def infer(a: Conv2dDx.Attrs, dy: Type, w: Type) -> Type:
+        require_i8(w)
+        return Conv2dDx.infer(a, dy, as_f32(w))
+
+    @staticmethod
+    def ref(a: Conv2dDx.Attrs, dy: Array, w: Array) -> Array:
+        o, kh, kw, i = w.shape
+        n, p, q, _ = dy.shape
+        grouped = w.reshape(a.groups, o // a.groups, kh, kw, i).astype(dy.dtype)
+        split = dy.reshape(n, p, q, a.groups, o // a.groups, 1)
+        terms = [
+            [
+                [
+                    (split[..., k, :] * grouped[:, k, r, s]).reshape(n, p, q, a.groups * i)
+                    for k in range(o // a.groups)
+                ]
+                for s in range(kw)
+            ]
+            for r in range(kh)
+        ]
+        return scattered(a, a.size, dy, terms)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dy, w = node.ins
+        struct = conv_struct(node.out.type, dy.type, w.shape[1:3], node.attrs.groups, node.attrs)
+        return Call("whet_conv2d_i8_dx", (node.out, dy, w, struct), "conv2d_i8_dx")
+
+    macs = staticmethod(Conv2dDx.macs)
+
+
+class Conv2dI8Dw(Op):
+    """dw[o,r,s,i] = sum_{n,p,q} dy[n,p,q,o] * (x[n, p*stride+r*dilation-pad, ..., i] - zero)
+
+    Summed pixel by pixel, in order; padding adds nothing.
+    """
+
+    name = "conv2d_i8_dw"
+
+    @dataclass(frozen=True)
+    class Attrs(Conv2dDw.Attrs):
+        zero: int = 0
+
+    @staticmethod
+    def infer(a: Attrs, dy: Type, x: Type) -> Type:
+        require_i8(x)
+        return Conv2dDw.infer(a, dy, as_f32(x))
+
+    @staticmethod
+    def ref(a: Attrs, dy: Array, x: Array) -> Array:
+        n, p, q, o = dy.shape
+        i = x.shape[3] // a.groups
+        pixels = taps(centred(x, a.zero).astype(dy.dtype), a, a.kernel, (p, q))
+        pixels = pixels.reshape(n * p * q, *a.kernel, a.groups, i)
+        split = dy.reshape(n * p * q, a.groups, o // a.groups)
+        dw = np.zeros((a.groups, o // a.groups, *a.kernel, i), dy.dtype)
+        for row, window in zip(split, pixels, strict=True):
+            dw += row[:, :, None, None, None] * window.transpose(2, 0, 1, 3)[:, None]
+        return dw.reshape(o, *a.kernel, i)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dy, x = node.ins
+        a = node.attrs
+        struct = conv_struct(x.type, dy.type, a.kernel, a.groups, a)
+        return Call("whet_conv2d_i8_dw", (node.out, dy, x, a.zero, struct), "conv2d_i8_dw")
+
+    macs = staticmethod(Conv2dDw.macs)
+
+
+class DepthwiseI8(Op):
+    """y[n,p,q,c] = b[c] + sum_{r,s} (x[n, p*stride+r*dilation-pad, ..., c] - zero) * w[r,s,c]
+
+    x and w are i8, b and y are i32. Padding counts as `zero`.
+    """
+
+    name = "depthwise_i8"
+
+    @dataclass(frozen=True)
+    class Attrs(Window):
+        zero: int = 0
+
+    @staticmethod
+    def infer(a: Attrs, x: Type, w: Type, b: Type | None = None) -> Type:
+        require_i8(x, w)
+        require(b is None or b.dtype is DType.I32, f"the bias must be i32, not {b}")
+        return as_i32(Depthwise.infer(a, as_f32(x), as_f32(w), b))
+
+    @staticmethod
+    def ref(a: Attrs, x: Array, w: Array, b: Array | None = None) -> Array:
+        y = Depthwise.ref(a, centred(x, a.zero), w.astype(np.int32)).astype(np.int64)
+        return wrapped(y if b is None else y + b)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        kernel = node.ins[1].shape[:2]
+        return layer_vjp(b, node, douts, wants, DepthwiseI8Dx, DepthwiseI8Dw, kernel)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        x, w, *bias = node.ins
+        struct = conv_struct(x.type, node.out.type, w.shape[:2], x.shape[3], node.attrs)
+        args = (node.out, x, w, bias[0] if bias else None, node.attrs.zero, struct)
+        return Call("whet_depthwise_i8", args, "depthwise_i8")
+
+    macs = staticmethod(Depthwise.macs)
+
+
+class DepthwiseI8Dx(Op):
+    """dx = the transpose of depthwise_i8 in x, applied to dy: f32 times i8
+
+    Each element is summed over the pixels of dy that it reaches, row by row.
+    """
+
+    name = "depthwise_i8_dx"
+    Attrs = DepthwiseDx.Attrs
+
+    @staticmethod
+    def infer(a: DepthwiseDx.Attrs, dy: Type, w: Type) -> Type:
+        require_i8(w)
+        return DepthwiseDx.infer(a, dy, as_f32(w))
+
+    @staticmethod
+    def ref(a: DepthwiseDx.Attrs, dy: Array, w: Array) -> Array:
+        terms = [[[dy * tap] for tap in row] for row in w.astype(dy.dtype)]
+        return scattered(a, a.size, dy, terms)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dy, w = node.ins
+        struct = conv_struct(node.out.type, dy.type, w.shape[:2], w.shape[2], node.attrs)
+        return Call("whet_depthwise_i8_dx", (node.out, dy, w, struct), "depthwise_i8_dx")
+
+    macs = staticmethod(DepthwiseDx.macs)
+
+
+class DepthwiseI8Dw(Op):
+    """dw[r,s,c] = sum_{n,p,q} dy[n,p,q,c] * (x[n, p*stride+r*dilation-pad, ..., c] - zero)
+
+    Summed pixel by pixel, in order; padding adds nothing.
+    """
+
+    name = "depthwise_i8_dw"
+
+    @dataclass(frozen=True)
+    class Attrs(DepthwiseDw.Attrs):
+        zero: int = 0
+
+    @staticmethod
+    def infer(a: Attrs, dy: Type, x: Type) -> Type:
+        require_i8(x)
+        return DepthwiseDw.infer(a, dy, as_f32(x))
+
+    @staticmethod
+    def ref(a: Attrs, dy: Array, x: Array) -> Array:
+        n, p, q, c = dy.shape
+        pixels = taps(centred(x, a.zero).astype(dy.dtype), a, a.kernel, (p, q))
+        dw = np.zeros((*a.kernel, c), dy.dtype)
+        for row, window in zip(
+            dy.reshape(-1, c), pixels.reshape(n * p * q, *a.kernel, c), strict=True
+        ):
+            dw += row * window
+        return dw
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        dy, x = node.ins
+        a = node.attrs
+        struct = conv_struct(x.type, dy.type, a.kernel, x.shape[3], a)
+        return Call("whet_depthwise_i8_dw", (node.out, dy, x, a.zero, struct), "depthwise_i8_dw")
+
+    macs = staticmethod(DepthwiseDw.macs)

@@ -1,0 +1,309 @@
+"""Updates of integer parameters: how far to move, then by how many whole numbers.
+
+A step operator runs the optimizer in real units: q stands for q * s with s = scale[c] * unit, so
+the gradient of the real parameter is g / s, and a real move of m is m / s of q. For plain SGD that
+multiplies g by s^-2: quantization-aware scaling (arXiv:2206.15472). With a scale of 1 the optimizer
+runs on the integers themselves.
+
+`settle` makes whole numbers of the result, in one of several ways, and saturates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from ..ir import Array, Attributes, Call, DType, Node, Op, Type
+from ._common import around, require, require_f32, require_same
+from .random import random_words
+
+INTEGERS = (DType.I8, DType.I32)
+
+
+@dataclass(frozen=True)
+class Step(Attributes):
+    """s[c] = scale[c] * unit, c along `axis`; the rest is the optimizer's own."""
+
+    axis: int = 0
+    unit: float = 1.0
+    lr_scale: float = 1.0
+    weight_decay: float = 0.0
+
+    def sizes(self, q: Array, scale: Array) -> tuple[Array, Array]:
+        """s for every element of q, and 1 / s."""
+        s = scale * scale.dtype.type(self.unit)
+        shape = [1] * q.ndim
+        if q.ndim:
+            shape[self.axis] = -1
+        s = s.reshape(shape)
+        return s, 1 / s
+
+
+class StepOp(Op):
+    """Operands q, g, scale, then the optimizer's state, then lr; results: move, then the state."""
+
+    differentiable = False
+
+    @classmethod
+    def infer(cls, a: Step, q: Type, g: Type, scale: Type, *rest: Type) -> tuple[Type, ...] | Type:
+        require(q.dtype in INTEGERS, f"needs i8 or i32, got {q}")
+        require_f32(g, scale, *rest)
+        moments = rest[: cls.moments()]
+        require_same(q, g, *moments)
+        fits = scale.shape == (1,) or scale.shape == q.shape[a.axis : a.axis + 1]
+        require(fits, f"{scale} is no scale of {q} along axis {a.axis}")
+        return (g, *moments) if moments else g
+
+    @classmethod
+    def moments(cls) -> int:
+        return 0
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        assert issubclass(node.op, StepOp)
+        q, _, scale = (v.type for v in node.ins[:3])
+        a = node.attrs
+        sizes = around(q.shape, a.axis) if scale.shape != (1,) else (1, 1, q.elements)
+        numbers = tuple(getattr(a, f.name) for f in fields(a) if f.name != "axis")
+        numbers = tuple(int(v) if isinstance(v, bool) else v for v in numbers)
+        kernel = f"whet_{node.op.name}_{q.dtype.label}"
+        return Call(kernel, (*node.outs, *node.ins, *sizes, *numbers), node.op.name)
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        """The move replaces the gradient, and each moment itself."""
+        return ((0, 1), *((i, 2 + i) for i in range(1, len(node.outs))))
+
+
+class SgdStep(StepOp):
+    """move = lr * lr_scale * (g / s + decay * q * s) / s"""
+
+    name = "sgd_step"
+    Attrs = Step
+
+    @staticmethod
+    def ref(a: Step, q: Array, g: Array, scale: Array, lr: Array) -> Array:
+        s, r = a.sizes(q, scale)
+        h = g * r + real(q, g) * s * g.dtype.type(a.weight_decay)
+        return h * r * (lr * g.dtype.type(a.lr_scale))
+
+
+def real(q: Array, like: Array) -> Array:
+    return q.astype(like.dtype)
+
+
+class MomentumStep(StepOp):
+    """h = g / s + decay * q * s;  m' = momentum * m + h
+    move = lr * lr_scale * (nesterov ? h + momentum * m' : m') / s
+    """
+
+    name = "momentum_step"
+
+    @dataclass(frozen=True)
+    class Attrs(Step):
+        momentum: float = 0.9
+        nesterov: bool = False
+
+    @classmethod
+    def moments(cls) -> int:
+        return 1
+
+    @staticmethod
+    def ref(a: Attrs, q: Array, g: Array, scale: Array, m: Array, lr: Array) -> tuple[Array, Array]:
+        s, r = a.sizes(q, scale)
+        h = g * r + real(q, g) * s * g.dtype.type(a.weight_decay)
+        m = m * g.dtype.type(a.momentum) + h
+        step = h + m * g.dtype.type(a.momentum) if a.nesterov else m
+        return step * r * (lr * g.dtype.type(a.lr_scale)), m
+
+
+class AdamStep(StepOp):
+    """h = g / s + decay * q * s;  m' = m + (1-beta1) * (h - m);  v' = v + (1-beta2) * (h^2 - v)
+    move = lr * lr_scale * (m' / (1-beta1^t) / (sqrt(v' / (1-beta2^t)) + eps)) / s
+
+    If decoupled (AdamW), h = g / s and the move has lr * lr_scale * decay * q on top. Operands q, g,
+    scale, m, v, t (the number of this step, from 1), lr; results move, m', v'.
+    """
+
+    name = "adam_step"
+
+    @dataclass(frozen=True)
+    class Attrs(Step):
+        beta1: float = 0.9
+        beta2: float = 0.999
+        eps: float = 1e-8
+        decoupled: bool = False
+
+    @classmethod
+    def moments(cls) -> int:
+        return 2
+
+    @staticmethod
+    def ref(
+        a: Attrs, q: Array, g: Array, scale: Array, m: Array, v: Array, t: Array, lr: Array
+    ) -> tuple[Array, Array, Array]:
+        f = g.dtype.type
+        s, r = a.sizes(q, scale)
+        rate = lr * f(a.lr_scale)
+        h = g * r
+        if not a.decoupled:
+            h = h + real(q, g) * s * f(a.weight_decay)
+        m = m + f(1 - a.beta1) * (h - m)
+        v = v + f(1 - a.beta2) * (h * h - v)
+        mean = m * f(1 / correction(1 - f(1 - a.beta1), float(t)))
+        spread = np.sqrt(v * f(1 / correction(1 - f(1 - a.beta2), float(t)))) + f(a.eps)
+        move = mean / spread * r * rate
+        if a.decoupled:
+            move = move + real(q, g) * (rate * f(a.weight_decay))
+        return move, m, v
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        a = node.attrs
+        plain = StepOp.call(node)
+        numbers = (a.unit, a.lr_scale, a.weight_decay, 1 - a.beta1, 1 - a.beta2, a.eps,
+                   int(a.decoupled))  # fmt: skip
+        count = len(node.outs) + len(node.ins) + 3
+        return Call(plain.kernel, (*plain.args[:count], *numbers), plain.source)
+
+
+def correction(beta: float, t: float) -> float:
+    """1 - beta^t by repeated squaring in double, so that it has the same bits everywhere."""
+    power, base, n = 1.0, float(beta), int(t)
+    while n > 0:
+        if n & 1:
+            power *= base
+        base *= base
+        n >>= 1
+    return 1.0 - power
+
+
+ROUNDINGS = ("nearest", "stochastic", "truncate")
+
+
+@dataclass(frozen=True)
+class Settling(Attributes):
+    rounding: str = "nearest"
+    site: int = 0  # of the random numbers
+
+
+class Settle(Op):
+    """q' = q - k, saturating, where k is a whole number near the move
+
+    nearest: k = round(move), halves to even. stochastic: k = floor(move + u), u a random number of
+    [0, 1). truncate: q' is q - move cut towards 0. With a carry c, of i8 or i16, the fraction that
+    rounding drops is kept for the next time: t = move + c / C, k = round(t), c' = round((t - k) * C),
+    C = 2^8 or 2^16. A move that is no number is none.
+    Operands q, move, then the carry or the generator's state if the way needs it; results q' and,
+    with a carry, c'.
+    """
+
+    name = "settle"
+    Attrs = Settling
+    differentiable = False
+
+    @staticmethod
+    def infer(
+        a: Settling, q: Type, move: Type, extra: Type | None = None
+    ) -> Type | tuple[Type, ...]:
+        require(q.dtype in INTEGERS, f"needs i8 or i32, got {q}")
+        require(a.rounding in ROUNDINGS, f"there is no rounding {a.rounding!r}")
+        require_f32(move)
+        require_same(q, move)
+        if a.rounding == "stochastic":
+            require(extra == Type(DType.I32, (2,)), "needs the generator's state, i32[2]")
+            return q
+        if extra is None:
+            return q
+        fits = extra.dtype in (DType.I8, DType.I16) and extra.shape == q.shape
+        require(fits and a.rounding == "nearest", f"{extra} is no carry of {q}")
+        return q, extra
+
+    @staticmethod
+    def ref(
+        a: Settling, q: Array, move: Array, extra: Array | None = None
+    ) -> Array | tuple[Array, ...]:
+        move = np.where(np.isnan(move), 0, move).astype(np.float32)
+        if a.rounding == "stochastic":
+            assert extra is not None
+            words = random_words(extra, a.site, q.size).reshape(q.shape)
+            fraction = (words >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
+            return lowered(q, floored(move, fraction))
+        if a.rounding == "truncate":
+            return lowered(np.zeros_like(q), -np.trunc(q.astype(np.float32) - move))
+        if extra is None:
+            return lowered(q, np.rint(move))
+        size = np.float32(256 << 8 * (extra.dtype.itemsize - 1))
+        t = move + extra.astype(np.float32) / size
+        k = np.rint(t)
+        limits = np.iinfo(extra.dtype)
+        carry = np.clip(np.rint((t - k) * size), limits.min, limits.max)
+        return lowered(q, k), carry.astype(extra.dtype)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        q, _, *extra = (v.type for v in node.ins)
+        a = node.attrs
+        args = (*node.outs, *node.ins, q.elements)
+        if a.rounding == "stochastic":
+            return Call(f"whet_settle_stochastic_{q.dtype.label}", (*args, a.site), "settle")
+        if extra:
+            return Call(f"whet_settle_carry_{q.dtype.label}_{extra[0].dtype.label}", args, "settle")
+        return Call(f"whet_settle_{a.rounding}_{q.dtype.label}", args, "settle")
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 0), *((1, 2) for _ in node.outs[1:]))
+
+
+def lowered(q: Array, k: Array) -> Array:
+    """q - k, held in the range of q."""
+    limits = np.iinfo(q.dtype)
+    return np.clip(q.astype(np.float64) - k.astype(np.float64), limits.min, limits.max).astype(
+        q.dtype
+    )
+
+
+def floored(move: Array, fraction: Array) -> Array:
+    """floor(move + fraction), of the sum without rounding: the fraction of move is exact."""
+    whole = np.floor(move)
+    return whole.astype(np.float64) + ((move - whole) + fraction >= 1)
+
+
+class SettleMaster(Op):
+    """m' = m - move, held in the range of q;  q' = round(m'): an f32 copy keeps what q cannot
+
+    m is in units of q. Operands q, move, m; results q', m'. A move that is no number is none.
+    """
+
+    name = "settle_master"
+    differentiable = False
+
+    @staticmethod
+    def infer(a: Attributes, q: Type, move: Type, m: Type) -> tuple[Type, Type]:
+        require(q.dtype in INTEGERS, f"needs i8 or i32, got {q}")
+        require_f32(move, m)
+        require_same(q, move, m)
+        return q, m
+
+    @staticmethod
+    def ref(a: Attributes, q: Array, move: Array, m: Array) -> tuple[Array, Array]:
+        move = np.where(np.isnan(move), 0, move).astype(np.float32)
+        low, high = LIMITS[q.dtype.itemsize]
+        m = np.clip(m - move, np.float32(low), np.float32(high))
+        return np.rint(m).astype(q.dtype), m
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        q = node.ins[0].type
+        args = (*node.outs, *node.ins, q.elements)
+        return Call(f"whet_settle_master_{q.dtype.label}", args, "settle")
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 0), (1, 2))
+
+
+# What a master may be: floats next to the ends of i32 are 128 apart.
+LIMITS = {1: (-128.0, 127.0), 4: (-2147483520.0, 2147483520.0)}
