@@ -11,9 +11,18 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ..ir import Array, Builder, Call, DType, Node, Op, Type, Value
-from ._common import d, require, require_f32
-from .conv import Conv2d, Conv2dDw, Conv2dDx, Depthwise, DepthwiseDw, DepthwiseDx, Window
-from .conv import conv_struct, taps
+from ._common import d, require
+from .conv import (
+    Conv2d,
+    Conv2dDw,
+    Conv2dDx,
+    Depthwise,
+    DepthwiseDw,
+    DepthwiseDx,
+    Window,
+    conv_struct,
+    taps,
+)
 from .linear import sum_rows
 
 

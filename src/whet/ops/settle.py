@@ -122,8 +122,8 @@ class AdamStep(StepOp):
     """h = g / s + decay * q * s;  m' = m + (1-beta1) * (h - m);  v' = v + (1-beta2) * (h^2 - v)
     move = lr * lr_scale * (m' / (1-beta1^t) / (sqrt(v' / (1-beta2^t)) + eps)) / s
 
-    If decoupled (AdamW), h = g / s and the move has lr * lr_scale * decay * q on top. Operands q, g,
-    scale, m, v, t (the number of this step, from 1), lr; results move, m', v'.
+    If decoupled (AdamW), h = g / s and the move has lr * lr_scale * decay * q on top. Operands q,
+    g, scale, m, v, t (the number of this step, from 1), lr; results move, m', v'.
     """
 
     name = "adam_step"
@@ -151,8 +151,8 @@ class AdamStep(StepOp):
             h = h + real(q, g) * s * f(a.weight_decay)
         m = m + f(1 - a.beta1) * (h - m)
         v = v + f(1 - a.beta2) * (h * h - v)
-        mean = m * f(1 / correction(1 - f(1 - a.beta1), float(t)))
-        spread = np.sqrt(v * f(1 / correction(1 - f(1 - a.beta2), float(t)))) + f(a.eps)
+        mean = m * f(1 / correction(1 - float(f(1 - a.beta1)), float(t)))
+        spread = np.sqrt(v * f(1 / correction(1 - float(f(1 - a.beta2)), float(t)))) + f(a.eps)
         move = mean / spread * r * rate
         if a.decoupled:
             move = move + real(q, g) * (rate * f(a.weight_decay))
@@ -193,8 +193,8 @@ class Settle(Op):
 
     nearest: k = round(move), halves to even. stochastic: k = floor(move + u), u a random number of
     [0, 1). truncate: q' is q - move cut towards 0. With a carry c, of i8 or i16, the fraction that
-    rounding drops is kept for the next time: t = move + c / C, k = round(t), c' = round((t - k) * C),
-    C = 2^8 or 2^16. A move that is no number is none.
+    rounding drops is kept for the next time: t = move + c / C, k = round(t), c' = round((t - k)
+    * C), C = 2^8 or 2^16. A move that is no number is none.
     Operands q, move, then the carry or the generator's state if the way needs it; results q' and,
     with a carry, c'.
     """
