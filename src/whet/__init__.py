@@ -8,6 +8,7 @@ from . import errors
 from . import passes as passes
 from .emit.program import Program
 from .errors import WhetError
+from .quantize import Int8
 from .runtime import Trainer
 from .scheme import Rule, Scheme
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from .api import compile as compile
 
 __all__ = [
-    "Program", "Rule", "Scheme", "Trainer", "WhetError", "compare", "compile", "errors",
+    "Int8", "Program", "Rule", "Scheme", "Trainer", "WhetError", "compare", "compile", "errors",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .budget import fit, parse_bytes
 from .emit.program import Program
@@ -17,6 +17,8 @@ from .frontend.torch import Loss, Model, check_inputs, import_model
 from .machine import this_machine
 from .passes import SWITCHES, Recompute, check_switches
 from .pipeline import Options, assemble
+from .quantize import Int8, int8_of
+from .quantize.model import integer_model
 from .report.compare import Comparison
 from .scheme import Scheme, named, parameters_of
 
@@ -39,6 +41,8 @@ def compile(
     accumulate: bool = False,
     clip_norm: float | None = None,
     portable: bool = False,
+    dtype: str | Int8 | None = None,
+    calibrate: Iterable[Any] | None = None,
     without: Collection[str] = (),
     name: str = "net",
 ) -> Program:
@@ -55,12 +59,15 @@ def compile(
     know. `accumulate` adds the entry points `gradients` and `apply`; `clip_norm` limits the norm
     of all gradients. `without` names passes to leave out, to see what each is good for.
     `portable` takes kernels in plain C11 only; others use the vector extensions of gcc and clang.
+    `dtype="int8"`, or a `whet.Int8` that says more, makes a program of integers from the model in
+    eval mode; `calibrate` gives batches like those it will see, to find the range of activations.
     """
     recompute = Recompute() if rematerialize else None
     switches, machine = check_switches(without), this_machine()
     options = Options(check_name(name), accumulate, switches, recompute, portable, machine)
     budget = None if ram is None else parse_bytes(ram)
-    source = Source(model, loss, optimizer, inputs, target, clip_norm)
+    int8 = int8_of(dtype)
+    source = Source(model, loss, optimizer, inputs, target, clip_norm, int8, calibrate)
     imported = source.imported()
     scheme = choose_scheme(update, imported)
     if budget is None:
@@ -160,6 +167,8 @@ class Source:
         inputs: tuple[torch.Tensor, ...],
         target: torch.Tensor | None,
         clip_norm: float | None,
+        int8: Int8 | None = None,
+        calibrate: Iterable[Any] | None = None,
     ) -> None:
         import torch
 
@@ -169,7 +178,16 @@ class Source:
         self.model, self.loss, self.optimizer = copy.deepcopy((model, loss, optimizer))
         self.inputs, self.target = inputs, target
         self.clip_norm = check_clip_norm(clip_norm)
+        self.int8, self.calibrate = int8, calibrate
+        self.integers: Model | None = None
+        if int8 is not None:
+            self.model.eval()
 
     def imported(self) -> Model:
         parts = (self.model, self.inputs, self.loss, self.optimizer, self.target, self.clip_norm)
-        return import_model(*parts)
+        if self.int8 is None:
+            return import_model(*parts)
+        if self.integers is None:  # once: the calibration data may be readable only once
+            recipe = getattr(self.model, "whet_recipe", None)
+            self.integers = integer_model(import_model(*parts), self.int8, self.calibrate, recipe)
+        return self.integers

@@ -17,6 +17,10 @@ def run_reference(node: Node, arrays: list[Array]) -> tuple[Array, ...]:
     return outs if isinstance(outs, tuple) else (outs,)
 
 
+def run_exact(node: Node, arrays: list[Array]) -> tuple[Array, ...]:
+    return run_reference(node, arrays)
+
+
 def interpret(
     graph: Graph,
     feed: Mapping[str, Array],

@@ -16,7 +16,7 @@ from .machine import UNTUNED, Machine
 from .passes import Part, Recompute, choose, optimise, simplify, split_channels
 from .plan import lifetimes
 from .scheme import Chosen, Scheme, parameters_of
-from .training import Training
+from .training import Training, Whole
 
 LARGE = 16 << 20  # bytes of RAM that no microcontroller has
 
@@ -74,6 +74,8 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         recompute=options.recompute,
         machine=options.machine,
         grow=options.grow,
+        quants=model.quants,
+        whole=rules.whole,
     )
 
 
@@ -112,7 +114,18 @@ def rules_for(
     for name, part in parts.items():
         rule = all_rules.rules[part.whole]
         rules[name] = replace(rule, state={k: a[part.place] for k, a in rule.state.items()})
-    return replace(all_rules, rules=rules)
+    return replace(all_rules, rules=rules, whole=units_for(all_rules.whole, parts))
+
+
+def units_for(whole: Whole, parts: Mapping[str, Part]) -> Whole:
+    """A part of an integer parameter has its units; if it is some output channels, some of them."""
+    units = dict(whole.units)
+    for name, part in parts.items():
+        if part.whole in units:
+            unit = units[part.whole]
+            channels = part.indices if part.axis == unit.axis else None
+            units[name] = replace(unit, channels=channels)
+    return replace(whole, units=units)
 
 
 def tensors_of(*imported: Imported) -> dict[str, TensorInfo]:

@@ -10,9 +10,14 @@ import numpy as np
 
 from .autodiff import backward, loss_seed
 from .errors import FrontendError
-from .ir import Array, Builder, Graph, Op, Role, Value, f32, prune, verify
+from .ir import Array, Builder, DType, Graph, Op, Role, Type, Value, f32, prune, verify
 from .ops.binary import Add, Mul
+from .ops.random import RngNext
+from .ops.settle import AdamStep, MomentumStep, Settle, SettleMaster, SgdStep
 from .ops.update import Adam, ClipScale, CountStep, Fill, Sgd, SgdMomentum, SumSquares
+
+STEPS: dict[type[Op], type[Op]] = {Sgd: SgdStep, SgdMomentum: MomentumStep, Adam: AdamStep}
+CARRIES = {"carry8": DType.I8, "carry16": DType.I16}
 
 
 @dataclass(frozen=True)
@@ -33,11 +38,32 @@ class Rule:
 
 
 @dataclass(frozen=True)
+class Unit:
+    """An integer parameter: one step of it is scale[c] * unit of the real one, c along `axis`."""
+
+    scale: str  # the name of a constant of the forward graph
+    unit: float
+    axis: int
+    channels: tuple[int, ...] | None = None  # that the parameter has of those of the scale
+
+
+@dataclass(frozen=True)
+class Whole:
+    """How integer parameters are updated: in which units, and how a fraction becomes whole."""
+
+    units: Mapping[str, Unit] = field(default_factory=dict)
+    rounding: str = "nearest"
+    qas: bool = True
+    seed: int = 0
+
+
+@dataclass(frozen=True)
 class Training:
     """Everything that decides a training step besides the model itself."""
 
     rules: Mapping[str, Rule]
     clip_norm: float | None = None
+    whole: Whole = Whole()
 
 
 class _Updater:
@@ -50,6 +76,7 @@ class _Updater:
         self.waiting: list[tuple[Value, Value]] = []
         self.start = 0.0
         self.count: Value | None = None
+        self.rng: Value | None = None
 
     def __call__(self, param: Value, grad: Value) -> None:
         self.waiting.append((param, grad))
@@ -71,20 +98,78 @@ class _Updater:
 
     def update(self, param: Value, grad: Value) -> None:
         b, rule = self.b, self.training.rules[param.name]
-        moments = [
-            b.leaf(
-                f"{param.name}.{suffix}",
-                param.type,
-                Role.STATE,
-                rule.state.get(suffix, np.zeros(param.shape, np.float32)),
-            )
-            for suffix in rule.moments
-        ]
+        if param.name in self.training.whole.units:
+            self.move(param, grad, rule)
+            return
+        moments = self.moments(param, rule)
         clock = [self.clock(rule.step)] if rule.op is Adam else []
         operands = (param, grad, *moments, *clock, self.lr)
         results = b.emit_all(rule.op, *operands, name=f"{param.name}.next", **rule.attrs)
         for leaf, nxt in zip((param, *moments), results, strict=True):
             b.update(leaf, nxt)
+
+    def moments(self, param: Value, rule: Rule) -> list[Value]:
+        return [
+            self.b.leaf(
+                f"{param.name}.{suffix}",
+                f32(*param.shape),
+                Role.STATE,
+                rule.state.get(suffix, np.zeros(param.shape, np.float32)),
+            )
+            for suffix in rule.moments
+        ]
+
+    def move(self, param: Value, grad: Value, rule: Rule) -> None:
+        """Update an integer parameter: how far, then by how many whole numbers."""
+        b, whole = self.b, self.training.whole
+        unit = whole.units[param.name]
+        scale, size = b.const([1.0]), 1.0
+        if whole.qas:
+            scale, size = self.scale_of(unit), unit.unit
+        moments = self.moments(param, rule)
+        clock = [self.clock(rule.step)] if rule.op is Adam else []
+        move, *results = b.emit_all(
+            STEPS[rule.op], param, grad, scale, *moments, *clock, self.lr,
+            name=f"{param.name}.move", axis=unit.axis, unit=size, **rule.attrs,
+        )  # fmt: skip
+        for leaf, nxt in zip(moments, results, strict=True):
+            b.update(leaf, nxt)
+        self.settle(param, move)
+
+    def scale_of(self, unit: Unit) -> Value:
+        scale = next(v for v in self.b.leaves if v.name == unit.scale)
+        if unit.channels is None:
+            return scale
+        return self.b.const(self.b.data[unit.scale][list(unit.channels)], name=f"{unit.scale}.part")
+
+    def settle(self, param: Value, move: Value) -> None:
+        b, rounding = self.b, self.training.whole.rounding
+        name, leaves = f"{param.name}.next", [param]
+        if rounding == "master":
+            data = b.data[param.name].astype(np.float32)
+            leaves.append(b.leaf(f"{param.name}.master", f32(*param.shape), Role.STATE, data))
+            results = b.emit_all(SettleMaster, param, move, leaves[1], name=name)
+        elif rounding == "stochastic":
+            site = len(b.state)
+            rng = self.generator()
+            results = b.emit_all(Settle, param, move, rng, name=name, rounding=rounding, site=site)
+        elif rounding in CARRIES:
+            kind = Type(CARRIES[rounding], param.shape)
+            leaves.append(b.leaf(f"{param.name}.carry", kind, Role.STATE, np.zeros(param.shape)))
+            results = b.emit_all(Settle, param, move, leaves[1], name=name)
+        else:
+            results = b.emit_all(Settle, param, move, name=name, rounding=rounding)
+        for leaf, nxt in zip(leaves, results, strict=True):
+            b.update(leaf, nxt)
+
+    def generator(self) -> Value:
+        """The state of the random numbers, one for all parameters."""
+        if self.rng is None:
+            data = np.array([self.training.whole.seed, 0])
+            self.rng = self.b.leaf("optimizer.rng", Type(DType.I32, (2,)), Role.STATE, data)
+            nxt = self.b.emit(RngNext, self.rng, name="optimizer.rng.next")
+            self.b.update(self.rng, nxt)
+        return self.rng
 
     def clock(self, start: float) -> Value:
         """The number of the current step, counted once for all parameters."""
@@ -144,7 +229,8 @@ def gradients(forward: Graph, training: Training) -> Graph:
 
     def make(b: Builder) -> Callable[[Value, Value], None]:
         def accumulate(param: Value, grad: Value) -> None:
-            total = b.leaf(f"{param.name}.grad", param.type, Role.STATE, np.zeros(param.shape))
+            kind = f32(*param.shape)
+            total = b.leaf(f"{param.name}.grad", kind, Role.STATE, np.zeros(param.shape))
             b.update(total, b.emit(Add, total, grad, name=f"{total.name}.next"))
 
         return accumulate
@@ -165,7 +251,9 @@ def apply(forward: Graph, training: Training, collected: Graph) -> Graph:
         if leaf.role is Role.PARAM and f"{leaf.name}.grad" in reached:
             param = b.leaf(leaf.name, leaf.type, Role.PARAM, forward.data[leaf.name])
             zero = np.zeros(leaf.shape, np.float32)
-            pairs.append((param, b.leaf(f"{leaf.name}.grad", leaf.type, Role.STATE, zero)))
+            total = b.leaf(f"{leaf.name}.grad", f32(*leaf.shape), Role.STATE, zero)
+            pairs.append((param, total))
+    _copy_scales(b, forward, [p.name for p, _ in pairs], training.whole)
     updater = _Updater(b, training)
     scale = b.leaf("scale", f32(), Role.SCALAR)
     for param, total in pairs:
@@ -174,6 +262,14 @@ def apply(forward: Graph, training: Training, collected: Graph) -> Graph:
     for _, total in pairs:
         b.update(total, b.emit(Fill, name=f"{total.name}.next", shape=total.shape))
     return b.finish(())
+
+
+def _copy_scales(b: Builder, forward: Graph, params: list[str], whole: Whole) -> None:
+    """The constants that integer parameters are measured by."""
+    units = (whole.units[name] for name in params if name in whole.units)
+    for name in dict.fromkeys(unit.scale for unit in units):
+        leaf = next(v for v in forward.leaves if v.name == name)
+        b.leaf(name, leaf.type, Role.CONST, forward.data[name])
 
 
 def predict(forward: Graph) -> Graph:

@@ -12,6 +12,7 @@ import numpy as np
 from ..errors import InternalError
 from ..ir import Arg, Array, Call, DType, Graph, Node, Role, Struct, Type, Value, Workspace
 from ..plan import Buffer, Plan
+from ..quant import Quant
 from ..text import summary
 from .layout import pack_call
 from .tensors import Tensors
@@ -335,7 +336,13 @@ STATUSES = (
 
 
 def model_h(
-    prefix: str, plans: Mapping[str, Plan], tensors: Tensors, arena: int, lr: float, threads: bool
+    prefix: str,
+    plans: Mapping[str, Plan],
+    tensors: Tensors,
+    arena: int,
+    lr: float,
+    threads: bool,
+    quants: Mapping[str, Quant],
 ) -> str:
     upper = prefix.upper()
     lines = [
@@ -347,6 +354,7 @@ def model_h(
         "#include <stdint.h>",
         "",
         *sizes(upper, plans),
+        *meanings(upper, plans, quants),
         f"#define {upper}_ARENA_BYTES {max(arena, 1)}",
         f"#define {upper}_LEARNING_RATE {float_text(lr)} /* the optimizer's, as compiled */",
         "",
@@ -435,6 +443,18 @@ def sizes(upper: str, plans: Mapping[str, Plan]) -> list[str]:
     for name, v in found.items():
         note = f" /* {' x '.join(map(str, v.shape))} */" if v.type.rank > 1 else ""
         lines.append(f"#define {upper}_{name.upper()}_ELEMENTS {v.type.elements}{note}")
+    return lines
+
+
+def meanings(upper: str, plans: Mapping[str, Plan], quants: Mapping[str, Quant]) -> list[str]:
+    """What the numbers of int8 inputs stand for."""
+    lines = []
+    for name, v in Signature.of(plans["train_step"].graph).leaves:
+        if v.name in quants:
+            word, quant = f"{upper}_{name.upper()}", quants[v.name]
+            note = f"/* {name} stands for ({name} - ZERO) * SCALE */"
+            lines += [f"#define {word}_SCALE {float_text(quant.scale)} {note}"]
+            lines += [f"#define {word}_ZERO {quant.zero}"]
     return lines
 
 

@@ -16,12 +16,15 @@ from ..machine import UNTUNED, Machine
 from ..ops.random import RngNext
 from ..passes import Part, Recompute
 from ..plan import Plan, plan
+from ..quant import Quant
 from ..scheme import Scheme
+from ..training import Whole
 from . import c
 from .memory import memory_of
 from .tensors import Tensors
 
 if TYPE_CHECKING:
+    from ..quantize.check import IntegerReport
     from ..report import CheckReport
     from ..runtime import Trainer
 
@@ -90,6 +93,8 @@ class Program:
     recompute: Recompute | None = None  # what may be computed twice
     machine: Machine = UNTUNED  # that the kernels were chosen for
     grow: bool = True  # whether faster kernels may take a little more memory
+    quants: Mapping[str, Quant] = field(default_factory=dict)  # what int8 inputs stand for
+    whole: Whole = field(default_factory=Whole)  # how integer parameters are updated
 
     @functools.cached_property
     def plans(self) -> dict[str, Plan]:
@@ -143,7 +148,9 @@ class Program:
         weights, blob = c.weights_c(self.name, self.storage)
         threads = self.isa[0] == "vec"
         files = {
-            "model.h": c.model_h(self.name, self.plans, self.storage, self.arena, self.lr, threads),
+            "model.h": c.model_h(
+                self.name, self.plans, self.storage, self.arena, self.lr, threads, self.quants
+            ),
             "model.c": c.model_c(self.name, self.plans, self.storage, self.fingerprint, threads),
             "weights.h": c.weights_h(self.name, self.storage),
             "weights.c": weights,
@@ -203,10 +210,17 @@ class Program:
 
         return Trainer(self, threads=threads)
 
-    def check(self, steps: int = 10) -> CheckReport:
-        """Build, then compare every gradient and some training steps with PyTorch."""
+    def check(self, steps: int = 10) -> CheckReport | IntegerReport:
+        """Build, then compare every gradient and some training steps with PyTorch.
+
+        An integer program's steps are compared with its NumPy reference instead, bit for bit.
+        """
         if self.source is None:
             raise WhetError("this program does not remember the model it was compiled from")
+        if self.whole.units:
+            from ..quantize.check import check_integers
+
+            return check_integers(self, steps)
         from ..check import check
 
         return check(self, steps)

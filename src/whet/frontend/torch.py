@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 from unittest.mock import patch
@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 
 from ..errors import FrontendError
 from ..ir import Graph, Role, prune
+from ..quant import Quant
 from ..training import Training
 from . import aten as _register_handlers  # noqa: F401
 from .importer import HANDLERS, Imported, Importer
@@ -38,6 +39,7 @@ class Model:
     rules: Training
     lr: float
     trainable: tuple[str, ...]  # what PyTorch would train: requires_grad, and in the optimizer
+    quants: Mapping[str, Quant] = field(default_factory=dict)  # of int8 inputs
 
 
 class WithLoss(nn.Module):

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..quant import Quant
+from ..quantize.recipe import Recipe
 from .inverted import BlockSpec, InvertedResidual, InvertedResidualNet
 
 
@@ -32,7 +34,33 @@ def load_int8_backbone(path: str | os.PathLike[str]) -> InvertedResidualNet:
                 module.weight.copy_(weight.reshape(module.weight.shape))
                 assert module.bias is not None
                 module.bias.copy_(bias)
+        model.whet_recipe = _recipe(archive, arch, model)
     return model
+
+
+def _recipe(archive: Any, arch: dict[str, Any], model: InvertedResidualNet) -> Recipe:
+    """The scales of the file by the names that values and weights have in whet's graph.
+
+    The head's weight has none: another task brings another head.
+    """
+    stem = arch["stem"]
+    values = {"input": Quant(float(stem["x_scale"]), int(stem["x_zero"]))}
+    weights: dict[str, Any] = {}
+    convs = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Conv2d)]
+    layers = [stem, *(conv for b in arch["blocks"] for conv in b["convs"])]
+    for (name, _), layer in zip(convs, layers, strict=True):
+        weights[f"{name}.weight"] = archive[f"{layer['name']}.w_scale"].astype(np.float64)
+        result = f"{name.rpartition('.')[0]}.1" if layer["act"] == "relu6" else name
+        values[result] = _quant(layer)
+    for i, block in enumerate(arch["blocks"], start=1):
+        if block["residual"] is not None:
+            values[f"features.{i}.add"] = _quant(block["residual"])
+    values["classifier.1"] = _quant(arch["classifier"])
+    return Recipe(values, weights)
+
+
+def _quant(layer: dict[str, Any]) -> Quant:
+    return Quant(float(layer["y_scale"]), int(layer["y_zero"]))
 
 
 def _dequantise(archive: Any, name: str, x_scale: float) -> tuple[Tensor, Tensor]:

@@ -11,9 +11,11 @@ from ..machine import Machine
 from ..plan import lifetimes, plan
 from .add_parts import add_parts
 from .choose_kernels import choose_kernels
+from .drop_masks import drop_masks
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
 from .fuse_layers import fuse_layers
+from .fuse_narrow import fuse_narrow
 from .fuse_norms import fuse_norms
 from .fuse_updates import fuse_updates
 from .keep_bits import keep_bits
@@ -32,8 +34,8 @@ FORWARD: tuple[Forward, ...] = (fold_batch_norm, fold_constants, fuse_norms)
 
 # On every entry point, after differentiation. Rematerialization, if it is asked for, comes
 # between the two: it needs the updates in their places and layers not yet fused.
-EARLY: tuple[Pass, ...] = (share_common, add_parts, keep_bits, reorder)
-LATE: tuple[Pass, ...] = (fuse_layers, fuse_updates, stream_rows, schedule)
+EARLY: tuple[Pass, ...] = (share_common, drop_masks, add_parts, keep_bits, reorder)
+LATE: tuple[Pass, ...] = (fuse_narrow, fuse_layers, fuse_updates, stream_rows, schedule)
 
 SWITCHES = (*(p.__name__ for p in (*FORWARD, *EARLY, *LATE, choose_kernels)), "inplace")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..ir import Builder, Graph, Node, Value
+from ..ir import Builder, DType, Graph, Node, Value
 from ..ops.binary import Add
 from ..ops.put import PutAdd, SliceAdd
 from ..ops.shape import SliceDx, TakeDx
-from ._rewrite import Uses, rewrite
+from .rewriting import Uses, rewrite
 
 
 def add_parts(graph: Graph) -> Graph:
@@ -19,6 +19,8 @@ def add_parts(graph: Graph) -> Graph:
         if contiguous or (node.op is TakeDx and node.attrs.skip < 0):
             parts[node.out] = node
         if node.op is not Add or not node.ins[0].type == node.ins[1].type == node.out.type:
+            return None
+        if node.out.type.dtype is not DType.F32:
             return None
         for value, base in (node.ins, node.ins[::-1]):
             part = parts.get(value)

@@ -11,7 +11,7 @@ from ..ops.conv import Conv2d, Conv2dDw, Conv2dDx, tiles_of, winograd_floats
 from ..ops.fused import Conv2dFused
 from ..ops.fused_update import FusedUpdate
 from ..plan import ALIGN, aligned, lifetimes, lives
-from ._rewrite import rewrite
+from .rewriting import rewrite
 
 FAST_BLOCK = 1 << 17  # floats of gradient that are made at a time, if there is room for them
 FAST_ROWS = 48

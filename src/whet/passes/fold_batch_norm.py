@@ -13,7 +13,7 @@ from ..ops.conv import Conv2d, Depthwise
 from ..ops.linear import Linear
 from ..ops.norm import BatchNorm
 from ..ops.shape import Reshape
-from ._rewrite import Uses, rewrite
+from .rewriting import Uses, rewrite
 
 OUTPUT_AXIS: dict[type[Op], int] = {Conv2d: 0, Depthwise: -1, Linear: 0}
 

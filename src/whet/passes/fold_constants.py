@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from ..interp import run_reference
 from ..ir import Array, Builder, Graph, Node, Role, Value
-from ._rewrite import rewrite
+from .rewriting import rewrite
 
 
 def fold_constants(graph: Graph, changing: Collection[str]) -> Graph:

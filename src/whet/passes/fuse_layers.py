@@ -12,7 +12,7 @@ from ..ops.binary import Add
 from ..ops.bits import WithinBits
 from ..ops.fused import FUSED, FusedLayer
 from ..ops.unary import Clamp, Hardtanh, Relu
-from ._rewrite import Uses, rewrite
+from .rewriting import Uses, rewrite
 
 LIMITS: dict[type[Op], Callable[[Any], tuple[float, float]]] = {
     Relu: lambda a: (0.0, math.inf),

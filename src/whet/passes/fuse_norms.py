@@ -7,8 +7,8 @@ from collections.abc import Collection
 from ..ir import Builder, Graph, Node, Value
 from ..ops.norm import BatchNormTrain
 from ..ops.unary import Hardtanh, Relu
-from ._rewrite import Uses, rewrite
 from .fuse_layers import LIMITS
+from .rewriting import Uses, rewrite
 
 
 def fuse_norms(graph: Graph, changing: Collection[str]) -> Graph:

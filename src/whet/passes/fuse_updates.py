@@ -9,7 +9,7 @@ from ..ops.conv import Conv2dDw
 from ..ops.fused_update import BLOCK, FUSED_UPDATES
 from ..ops.linear import LinearDw
 from ..plan import lifetimes
-from ._rewrite import Uses, rewrite
+from .rewriting import Uses, rewrite
 
 
 def fuse_updates(graph: Graph) -> Graph:

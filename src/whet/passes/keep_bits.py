@@ -9,7 +9,7 @@ from typing import Any
 from ..ir import Builder, Graph, Node, Op, Value
 from ..ops import unary as u
 from ..ops.bits import BitsDx, WithinBits
-from ._rewrite import Uses
+from .rewriting import Uses
 
 Sides = tuple[dict[str, Any], dict[str, Any]]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..ir import Graph, Node, Value
 from ..plan import Lifetimes, lifetimes
-from ._rewrite import Uses
+from .rewriting import Uses
 
 DEPTH = 6  # nodes computed again for one value
 EFFORT = 400_000  # nodes looked at in all

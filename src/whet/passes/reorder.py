@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import Graph, Node
-from ._rewrite import Uses
+from ..ops.settle import StepOp
+from .rewriting import Uses
 
 
 def reorder(graph: Graph) -> Graph:
@@ -19,7 +20,8 @@ def reorder(graph: Graph) -> Graph:
     updates: set[Node] = set()
     for node in reversed(graph.nodes):
         readers = {r for v in node.outs for r in uses.readers.get(v, ())}
-        if all(v in leaf_of for v in node.outs) and readers <= updates:
+        own = all(v in leaf_of for v in node.outs) or (issubclass(node.op, StepOp) and readers)
+        if own and readers <= updates:
             updates.add(node)
     others = [n for n in graph.nodes if n not in updates]
     made = {v: i for i, n in enumerate(others) for v in n.outs}
@@ -29,7 +31,7 @@ def reorder(graph: Graph) -> Graph:
     behind: dict[int, list[Node]] = {}
     for node in graph.nodes:
         if node in updates:
-            free = [last_read.get(leaf_of[v], -1) for v in node.outs]
+            free = [last_read.get(leaf_of[v], -1) for v in node.outs if v in leaf_of]
             at = max(done, *free, *(made.get(v, -1) for v in node.ins))
             made.update((v, at) for v in node.outs)
             behind.setdefault(at, []).append(node)

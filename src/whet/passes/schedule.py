@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..ir import Graph, Node, Value
 from ..plan import Buffer, lifetimes
-from ._rewrite import Uses
+from .rewriting import Uses
 
 EFFORT = 60_000  # nodes looked at in all, so that large graphs get fewer attempts
 

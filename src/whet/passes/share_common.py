@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir import Builder, Graph, Node, Value
-from ._rewrite import rewrite
+from .rewriting import rewrite
 
 
 def share_common(graph: Graph) -> Graph:

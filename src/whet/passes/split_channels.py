@@ -11,11 +11,13 @@ from ..errors import SchemeError
 from ..ir import Builder, DType, Graph, Node, Role, Type, Value
 from ..ops.binary import Add
 from ..ops.conv import Conv2d, Conv2dDx, Depthwise
+from ..ops.conv_i8 import Conv2dI8, DepthwiseI8
 from ..ops.linear import Linear
 from ..ops.shape import Reshape, Slice, SliceDx, Take, TakeDx
-from ._rewrite import Uses, rewrite
+from .rewriting import Uses, rewrite
 
-LAYERS = (Conv2d, Conv2dDx, Depthwise, Linear)
+LAYERS = (Conv2d, Conv2dDx, Depthwise, Linear, Conv2dI8, DepthwiseI8)
+DEPTHWISE = (Depthwise, DepthwiseI8)
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def _part_of(leaf: Value, node: Node, indices: tuple[int, ...]) -> Part | None:
         part = Part(leaf.name, 0, _in_groups(indices, groups, weight[0] // groups))
         return part if leaf.shape[0] == weight[0] else None
     # A depthwise weight is stored as [kh, kw, c, 1], everything else with its inputs last.
-    axis = leaf.type.rank - (2 if node.op is Depthwise else 1)
+    axis = leaf.type.rank - (2 if node.op in DEPTHWISE else 1)
     return Part(leaf.name, axis, indices) if leaf.shape[axis] == weight[-1] else None
 
 
@@ -97,7 +99,7 @@ def _split(b: Builder, graph: Graph, leaf: Value, part: Part) -> Value:
     frozen[part.place] = 0
     b.data[leaf.name] = frozen
     chosen = data[part.place]
-    return b.leaf(f"{leaf.name}.part", Type(DType.F32, chosen.shape), Role.PARAM, chosen)
+    return b.leaf(f"{leaf.name}.part", Type(leaf.type.dtype, chosen.shape), Role.PARAM, chosen)
 
 
 def _layer(b: Builder, node: Node, part: Value, indices: tuple[int, ...]) -> Value:
@@ -110,7 +112,7 @@ def _layer(b: Builder, node: Node, part: Value, indices: tuple[int, ...]) -> Val
     shape = (len(channels), *w.shape[1:]) if node.op is Conv2dDx else (*w.shape[:-1], len(indices))
     weight = part if part.shape == shape else b.emit(Reshape, part, shape=shape)
     moved = b.emit(node.op, kept, weight, name=f"{name}.part", **attrs)
-    if node.op is Depthwise:
+    if node.op in DEPTHWISE:
         moved = put_channels(b, moved, channels, x.shape[-1])
     return b.emit(Add, frozen, moved, name=name)
 

@@ -11,7 +11,7 @@ from ..ops.conv import Conv2d, Depthwise
 from ..ops.fused import FUSED, Conv2dFused, DepthwiseFused
 from ..ops.stream import MOST, Stream, floats_at_hand, replaces_operand, stage_of
 from ..plan import lifetimes
-from ._rewrite import Uses
+from .rewriting import Uses
 
 LAYERS: tuple[type[Op], ...] = (Conv2d, Depthwise, Conv2dFused, DepthwiseFused)
 

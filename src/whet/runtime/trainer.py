@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,15 @@ import numpy as np
 from ..emit.c import STATUSES, Signature
 from ..emit.program import Program, TensorInfo
 from ..errors import CheckpointError, DataError, InternalError, NotFinite
-from ..ir import Array, DType, Graph, Role, Type
+from ..ir import Array, DType, Graph, Role, Type, f32
+from ..quant import Quant
 from .build import library
 
 C_TYPES: dict[DType, Any] = {
     DType.F32: ctypes.c_float,
     DType.I32: ctypes.c_int32,
+    DType.I16: ctypes.c_int16,
+    DType.I8: ctypes.c_int8,
     DType.U8: ctypes.c_uint8,
 }
 STATUS = [name for name, _ in STATUSES]
@@ -93,6 +97,10 @@ class Trainer:
                 stored = stored[part.place]
             self._view(name)[:] = stored.ravel()
 
+    def stored(self, name: str) -> Array:
+        """A copy of a parameter or of state as it lies in the program's memory, flat."""
+        return self._view(name).copy()
+
     def collected(self) -> dict[str, Array]:
         """The gradients collected by `gradients`, by parameter name.
 
@@ -102,7 +110,9 @@ class Trainer:
         for name in self.program.storage.params:
             if f"{name}.grad" in self.program.storage.state:
                 part = self.program.parts.get(name)
-                gradient = self._get(f"{name}.grad", self.program.tensors[name])
+                info = self.program.tensors[name]
+                info = replace(info, type=f32(*info.type.shape))
+                gradient = self._get(f"{name}.grad", info)
                 found[part.whole if part else name] = gradient
         return found
 
@@ -190,9 +200,10 @@ class Trainer:
         part = self.program.parts.get(name)
         if part is None:
             return name, self._get(name)
-        stored = self.program.wholes[part.whole].astype(np.float32)
+        whole = self.program.tensors[part.whole]
+        stored = self.program.wholes[part.whole].astype(whole.type.dtype.numpy)
         stored[part.place] = self._view(name).reshape(self.program.tensors[name].type.shape)
-        return part.whole, from_stored(stored, self.program.tensors[part.whole])
+        return part.whole, from_stored(stored, whole)
 
     def _entry(self, name: str) -> Graph:
         if name not in self.program.entries:
@@ -208,9 +219,12 @@ class Trainer:
         if len(given) != len(wanted):
             raise DataError(f"the model takes {len(wanted)} inputs, got {len(given)}")
         return {
-            leaf.name: accept(array, self.program.tensors[leaf.name], leaf.name)
+            leaf.name: accept(array, *self._described(leaf.name))
             for leaf, array in zip(wanted, given, strict=True)
         }
+
+    def _described(self, name: str) -> tuple[TensorInfo, str, Quant | None]:
+        return self.program.tensors[name], name, self.program.quants.get(name)
 
     def _loss(self, entry: str, x: Any, y: Any, scalars: dict[str, float | None]) -> float:
         feed = self._inputs(entry, x)
@@ -294,16 +308,24 @@ def from_stored(array: Array, info: TensorInfo) -> Array:
     return np.asarray(shaped.transpose(np.argsort(info.order)) if info.order else shaped).copy()
 
 
-def accept(x: Any, info: TensorInfo, name: str) -> Array:
-    """An array from the caller, checked and laid out as the program wants it."""
+def accept(x: Any, info: TensorInfo, name: str, quant: Quant | None = None) -> Array:
+    """An array from the caller, checked and laid out as the program wants it.
+
+    An int8 input is given as int8, or as the floats that it stands for.
+    """
     array = to_numpy(x)
+    if quant is not None and array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            raise DataError(f"{name} holds numbers that are not finite")
+        array = quant.quantize(array)
     if tuple(array.shape) != info.shape:
         raise DataError(
             f"{name} has shape {tuple(array.shape)}, the program was compiled for {info.shape}",
             try_="compile with an example of the shape you train on",
         )
-    kinds = {DType.F32: "f", DType.I32: "iu", DType.U8: "bu"}[info.type.dtype]
-    if array.dtype.kind not in kinds:
+    kinds = {DType.F32: "f", DType.I32: "iu", DType.I8: "i", DType.U8: "bu"}[info.type.dtype]
+    wrong = info.type.dtype is DType.I8 and array.dtype != np.int8
+    if array.dtype.kind not in kinds or wrong:
         raise DataError(f"{name} has dtype {array.dtype}, the program takes {describe(info.type)}")
     if info.type.dtype is DType.I32 and array.size:
         limits = np.iinfo(np.int32)
@@ -314,4 +336,5 @@ def accept(x: Any, info: TensorInfo, name: str) -> Array:
 
 
 def describe(t: Type) -> str:
-    return {DType.F32: "float32", DType.I32: "integers", DType.U8: "booleans"}[t.dtype]
+    words = {DType.F32: "float32", DType.I32: "integers", DType.U8: "booleans"}
+    return words.get(t.dtype, "int8, or the floats it stands for")

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from ..ir import Graph, Node, Op, Role, Value
 from ..ops.conv import Conv2d, Conv2dDx, Depthwise
+from ..ops.conv_i8 import Conv2dI8, DepthwiseI8
 from ..ops.linear import Linear
 from ..ops.norm import BatchNorm, BatchNormTrain, GroupNorm
 from ..ops.shape import Reshape, Transpose
 
 # The axis of the weight that runs over input channels. A conv2d_dx in a forward graph is a
 # transposed convolution; the weights of a depthwise one have an input channel per output channel.
-INPUT_AXIS: dict[type[Op], int] = {Conv2d: 3, Conv2dDx: 0, Depthwise: 2, Linear: 1}
+INPUT_AXIS: dict[type[Op], int] = {
+    Conv2d: 3, Conv2dDx: 0, Depthwise: 2, Linear: 1, Conv2dI8: 3, DepthwiseI8: 2,
+}  # fmt: skip
 NORMS = (BatchNorm, BatchNormTrain, GroupNorm)
 
 

@@ -24,7 +24,11 @@ static void make_batch(void) {
     uint32_t word = 1;
     for (size_t i = 0; i < NET_INPUT_ELEMENTS; i++) {
         word = word * 1664525u + 1013904223u;
+#ifdef NET_INPUT_SCALE /* an int8 that stands for a real number: any of them */
+        ram.input[i] = (net_input_t)((int32_t)(word >> 24) - 128);
+#else
         ram.input[i] = (net_input_t)((float)(word >> 8) / 8388608.0f - 1.0f);
+#endif
     }
     for (size_t i = 0; i < NET_LABEL_ELEMENTS; i++) ram.label[i] = (net_label_t)(i % 2);
 }

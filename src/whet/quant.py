@@ -1,0 +1,46 @@
+"""What an int8 number stands for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .errors import DataError
+from .ir import Array
+
+LOW, HIGH = -128, 127
+
+
+@dataclass(frozen=True)
+class Quant:
+    """The int8 number q stands for (q - zero) * scale."""
+
+    scale: float
+    zero: int = 0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.scale) and self.scale > 0 and LOW <= self.zero <= HIGH):
+            raise DataError(f"{self} is no quantization", try_="a scale above 0, a zero of int8")
+
+    @classmethod
+    def of_range(cls, low: float, high: float) -> Quant:
+        """The finest that covers low to high and holds 0 exactly."""
+        low, high = min(low, 0.0), max(high, 0.0)
+        scale = (high - low) / (HIGH - LOW)
+        if scale < 1e-30:  # nothing but zeros was seen
+            return cls(1.0)
+        return cls(scale, int(np.clip(np.rint(LOW - low / scale), LOW, HIGH)))
+
+    def number(self, x: float) -> int:
+        """The q nearest to a real number."""
+        return int(np.clip(np.rint(x / self.scale) + self.zero, LOW, HIGH))
+
+    def quantize(self, x: Array) -> Array:
+        """As the operator `requantize` does it."""
+        wide = np.asarray(x, np.float32) * np.float32(1 / self.scale)
+        return np.clip(np.rint(np.nan_to_num(wide)) + self.zero, LOW, HIGH).astype(np.int8)
+
+    def dequantize(self, q: Array) -> Array:
+        return (q.astype(np.float32) - self.zero) * np.float32(self.scale)

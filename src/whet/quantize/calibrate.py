@@ -1,0 +1,98 @@
+"""Find the range of every activation by running the float graph on examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..errors import DataError
+from ..interp import interpret, run_reference
+from ..ir import Array, DType, Graph, Node, Role
+from ..quant import Quant
+from .recipe import Recipe
+
+SAMPLE = 4096  # numbers of each value and batch that percentile and mse look at
+OUTLIERS = 1e-4  # the share of numbers that percentile leaves out, on both sides together
+CUTS = np.linspace(1.0, 0.3, 36)  # of the range that mse tries
+
+
+class Seen:
+    """What was seen of one value: its extremes and some of its numbers."""
+
+    def __init__(self) -> None:
+        self.low, self.high = np.inf, -np.inf
+        self.sample: list[Array] = []
+
+    def add(self, array: Array, rng: np.random.Generator) -> None:
+        if not np.isfinite(array).all():
+            raise DataError("the network overflows on a calibration batch")
+        self.low, self.high = min(self.low, array.min()), max(self.high, array.max())
+        flat = array.ravel()
+        few = flat if flat.size <= SAMPLE else flat[rng.integers(0, flat.size, SAMPLE)]
+        self.sample.append(few.astype(np.float64))
+
+    def quant(self, method: str) -> Quant:
+        low, high = float(self.low), float(self.high)
+        if method == "minmax":
+            return Quant.of_range(low, high)
+        numbers = np.concatenate(self.sample)
+        if method == "percentile":
+            ends = np.quantile(numbers, (OUTLIERS / 2, 1 - OUTLIERS / 2))
+            return Quant.of_range(float(ends[0]), float(ends[1]))
+        return min(
+            (Quant.of_range(low * c, high * c) for c in CUTS), key=lambda q: error(q, numbers)
+        )
+
+
+def error(quant: Quant, numbers: Array) -> float:
+    return float(np.square(quant.dequantize(quant.quantize(numbers)) - numbers).sum())
+
+
+def calibrate(graph: Graph, batches: Iterable[Any], order: tuple[int, ...], method: str) -> Recipe:
+    """A recipe for every float value of `graph`, which has one input and no label.
+
+    `batches` gives images as PyTorch has them, alone or with labels, in batches of any size;
+    `order` is that of the axes as the graph stores them.
+    """
+    (leaf,) = graph.leaves_of(Role.INPUT)
+    seen: dict[str, Seen] = {}
+    rng = np.random.default_rng(0)
+
+    def watch(node: Node, arrays: list[Array]) -> tuple[Array, ...]:
+        outs = run_reference(node, arrays)
+        for value, array in zip(node.outs, outs, strict=True):
+            if value.type.dtype is DType.F32:
+                seen.setdefault(value.name, Seen()).add(array, rng)
+        return outs
+
+    for image in images(batches, leaf.shape, order):
+        seen.setdefault(leaf.name, Seen()).add(image, rng)
+        interpret(graph, {leaf.name: image}, execute=watch)
+    if not seen:
+        raise DataError("there is nothing to calibrate with", try_="calibrate=[batch, ...]")
+    return Recipe({name: s.quant(method) for name, s in seen.items()})
+
+
+def images(
+    batches: Iterable[Any], shape: tuple[int, ...], order: tuple[int, ...]
+) -> Iterator[Array]:
+    """Batches of the size that the graph is for; a last one that is too small is filled up."""
+    waiting: Array | None = None
+    for batch in batches:
+        x = batch[0] if isinstance(batch, (tuple, list)) else batch
+        x = np.asarray(x.detach().cpu().numpy() if hasattr(x, "detach") else x, np.float32)
+        wanted = tuple(shape[order.index(axis)] for axis in range(len(shape)))
+        if x.ndim != len(wanted) or x.shape[1:] != wanted[1:]:
+            raise DataError(
+                f"a calibration batch has shape {x.shape}, the model takes {wanted}",
+                try_="batches of any size, of examples shaped like `inputs`",
+            )
+        stored = x.transpose(order)
+        waiting = stored if waiting is None else np.concatenate([waiting, stored])
+        while len(waiting) >= shape[0]:
+            yield np.ascontiguousarray(waiting[: shape[0]])
+            waiting = waiting[shape[0] :]
+    if waiting is not None and len(waiting):
+        yield np.ascontiguousarray(np.resize(waiting, shape))

@@ -1,0 +1,121 @@
+"""Compare a built integer program with its meaning: gradients with autograd, steps to the bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..check import Batches, compare
+from ..errors import CheckError
+from ..interp import interpret, run_exact
+from ..ir import Array, Role
+from ..pipeline import Options, assemble
+from ..runtime.trainer import Trainer, accept, from_stored
+from .straight_through import gradients
+
+if TYPE_CHECKING:
+    from ..emit.program import Program
+
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class IntegerReport:
+    """Relative errors of gradients against autograd in float64, and steps that were equal."""
+
+    gradients: dict[str, float]
+    losses: list[tuple[float, float]]  # (NumPy, C) of every step
+    tensors: int
+
+    @property
+    def worst_gradient(self) -> tuple[str, float]:
+        return max(self.gradients.items(), key=lambda item: item[1])
+
+    def __str__(self) -> str:
+        name, error = self.worst_gradient
+        steps = len(self.losses)
+        return "\n".join([
+            f"{len(self.gradients)} gradients agree with torch.autograd through the same "
+            f"straight-through graph; worst {error:.1e} ({name})",
+            f"{self.tensors} tensors equal the NumPy reference bit for bit after {steps} steps",
+            f"loss {self.losses[0][1]:.6f} -> {self.losses[-1][1]:.6f}",
+        ])  # fmt: skip
+
+
+def check_integers(program: Program, steps: int = 10) -> IntegerReport:
+    """Raise CheckError unless the C program computes what the integer graph means."""
+    trainer = with_gradients(program).load()
+    batches = Batches(program.source)
+    errors = gradient_errors(trainer, batches.draw())
+    bad = {name: e for name, e in errors.items() if not e <= TOLERANCE}
+    if bad:
+        worst = [f"{name}: {e:.1e}" for name, e in sorted(bad.items(), key=lambda i: -i[1])]
+        raise CheckError(f"{len(bad)} gradients differ from autograd's", why=worst[:10])
+    losses, tensors = equal_steps(trainer, [batches.draw() for _ in range(steps)])
+    return IntegerReport(errors, losses, tensors)
+
+
+def with_gradients(program: Program) -> Program:
+    """The same program with an entry point for its gradients."""
+    if "gradients" in program.entries:
+        return program
+    portable = program.isa == ("ref",)
+    options = Options(program.name, True, program.without, program.recompute, portable)
+    assert program.scheme is not None
+    return assemble(program.source.imported(), program.scheme, options, program.source)
+
+
+def gradient_errors(trainer: Trainer, batch: Any) -> dict[str, float]:
+    """Of every trained tensor, on one batch."""
+    program = trainer.program
+    forward = program.source.imported().training.graph
+    _, truth = gradients(forward, feed_of(program, batch), list(program.trained))
+    state = trainer.save()
+    trainer.gradients(*batch)
+    ours = trainer.collected()
+    trainer.load(state)
+    found: dict[str, Array] = {}
+    for name, array in truth.items():
+        whole = from_stored(array, program.tensors[name])
+        place = program.trained[name]
+        found[name] = whole if place is None else whole.take(place[1], place[0])
+    return compare(ours, found)
+
+
+def feed_of(program: Program, batch: Any) -> dict[str, Array]:
+    """A batch as the program's graphs store it."""
+    inputs, label = batch
+    step = program.entries["train_step"]
+    leaves = step.leaves_of(Role.INPUT)
+    feed = {
+        leaf.name: accept(x, program.tensors[leaf.name], leaf.name, program.quants.get(leaf.name))
+        for leaf, x in zip(leaves, inputs, strict=True)
+    }
+    (target,) = step.leaves_of(Role.LABEL)
+    feed[target.name] = accept(label, program.tensors[target.name], target.name)
+    return feed
+
+
+def equal_steps(trainer: Trainer, batches: list[Any]) -> tuple[list[tuple[float, float]], int]:
+    """Train in C and in NumPy; every parameter and every state must have the same bits."""
+    program = trainer.program
+    step = program.entries["train_step"]
+    rate = np.float32(program.lr)
+    now: dict[str, Array] = {}
+    losses = []
+    for i, batch in enumerate(batches):
+        feed = {**feed_of(program, batch), **now, "lr": rate}
+        (loss,), changed = interpret(step, feed, execute=run_exact)
+        now |= changed
+        losses.append((float(loss), trainer.step(*batch)))
+        for name, array in changed.items():
+            stored = trainer.stored(name).reshape(array.shape)
+            if stored.tobytes() != np.ascontiguousarray(array).tobytes():
+                count = int((stored != array).sum())
+                raise CheckError(
+                    f"{name} differs from its reference after {i + 1} steps",
+                    why=f"{count} of {array.size} numbers",
+                )
+    return losses, len(now)

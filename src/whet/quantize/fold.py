@@ -1,0 +1,64 @@
+"""Put batch norm into the layer before it, for good: an integer layer trains what is left."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import numpy as np
+
+from ..ir import Array, Builder, Graph, Node, Role, Value
+from ..ops.norm import BatchNorm
+from ..ops.shape import Reshape
+from ..passes.fold_batch_norm import OUTPUT_AXIS
+from ..passes.rewriting import Uses, rewrite
+
+
+def fold_norms(graph: Graph) -> Graph:
+    """batch_norm(layer(x, w)) becomes layer(x, w', beta'): w and beta keep names, not numbers.
+
+    w' = w * s, beta' = beta + (b - mean) * s, s = gamma / sqrt(var + eps). Unlike
+    `fold_batch_norm` it folds what trains as well: afterwards there is no gamma.
+    """
+    uses = Uses(graph)
+    layers: dict[Value, Node] = {}
+
+    def leaf_of(value: Value) -> Value:
+        node = uses.producer.get(value)
+        return leaf_of(node.ins[0]) if node is not None and node.op is Reshape else value
+
+    def known(b: Builder, value: Value) -> Array | None:
+        leaf = leaf_of(value)
+        if leaf.role not in (Role.CONST, Role.PARAM, Role.STATE) or leaf.name not in b.data:
+            return None
+        return np.asarray(b.data[leaf.name], np.float64).reshape(value.shape)
+
+    def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
+        if node.op in OUTPUT_AXIS:
+            layers[node.out] = node
+        layer = layers.get(node.ins[0]) if node.op is BatchNorm else None
+        if layer is None or uses.only_reader(layer.out) is None:
+            return None
+        _, gamma, beta, mean, var = node.ins
+        weight, own = layer.ins[1], layer.ins[2:]
+        arrays = [known(b, v) for v in (gamma, beta, mean, var, weight, *own)]
+        if any(a is None for a in arrays) or shared(uses, leaf_of(weight)) or shared(uses, beta):
+            return None
+        g, t, m, v, w, *bias = (a for a in arrays if a is not None)
+        scale = g / np.sqrt(v + node.attrs.eps)
+        shape = [1] * w.ndim
+        shape[OUTPUT_AXIS[layer.op]] = -1
+        leaf = leaf_of(weight)
+        b.data[leaf.name] = (w * scale.reshape(shape)).reshape(leaf.shape)
+        b.data[beta.name] = t + (sum(bias) - m) * scale
+        b.loc = layer.loc
+        return (b.emit(layer.op, layer.ins[0], weight, beta, **asdict(layer.attrs)),)
+
+    return rewrite(graph, rule)
+
+
+def shared(uses: Uses, leaf: Value) -> bool:
+    """Whether more than one layer reads the leaf, views of it included."""
+    readers = uses.readers.get(leaf, [])
+    if len(readers) == 1 and readers[0].op is Reshape:
+        return shared(uses, readers[0].out)
+    return len(readers) != 1

@@ -1,0 +1,370 @@
+"""Turn a float graph into one of integers: int8 in between, int32 sums, floats where it must be."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import FrontendError
+from ..ir import Array, Builder, DType, Graph, Node, Op, Role, Type, Value, i8
+from ..ops.binary import Add
+from ..ops.conv import Conv2d, Depthwise
+from ..ops.conv_i8 import Conv2dI8, DepthwiseI8
+from ..ops.linear import Linear, rows
+from ..ops.pool import AvgPool2d, MaxPool2d
+from ..ops.pool_i8 import AvgPoolI8
+from ..ops.quantized import AddI8, Dequantize, Requantize
+from ..ops.reduce import Mean
+from ..ops.resize import UpsampleNearest
+from ..ops.shape import Concat, Detach, Pad, Reshape, Slice, Take, Transpose
+from ..passes.fuse_layers import LIMITS
+from ..passes.rewriting import Uses
+from ..quant import LOW, Quant
+from ..training import Unit
+from .options import Int8
+from .recipe import Recipe, to_integers, weight_scales
+
+LAYERS: tuple[type[Op], ...] = (Conv2d, Depthwise, Linear)
+MOVES: tuple[type[Op], ...] = (Reshape, Transpose, Slice, Detach)  # bytes that keep their meaning
+OUTPUT_AXIS: dict[type[Op], int] = {Conv2d: 0, Depthwise: -1, Linear: 0}
+
+
+@dataclass(frozen=True)
+class Coded:
+    """An int8 value and what it stands for."""
+
+    value: Value
+    quant: Quant
+
+
+@dataclass(frozen=True)
+class Integers:
+    """An integer graph, and what its parameters and inputs stand for."""
+
+    graph: Graph
+    units: dict[str, Unit]
+    inputs: dict[str, Quant]
+
+
+def to_integer_graph(graph: Graph, recipe: Recipe, options: Int8) -> Integers:
+    """The same network with int8 layers; ops without an integer form stay f32, with a warning."""
+    return Quantizer(graph, recipe, options).run()
+
+
+def head_of(graph: Graph) -> Node | None:
+    """The last layer with a weight of its own."""
+    return next((n for n in reversed(graph.nodes) if n.op in LAYERS), None)
+
+
+class Quantizer:
+    def __init__(self, graph: Graph, recipe: Recipe, options: Int8) -> None:
+        self.graph, self.recipe, self.options = graph, recipe, options
+        self.uses = Uses(graph)
+        self.head = head_of(graph)
+        self.b = Builder(graph.name)
+        self.coded: dict[Value, Coded] = {}
+        self.floats: dict[Value, Value] = {}
+        self.units: dict[str, Unit] = {}
+        self.inputs: dict[str, Quant] = {}
+        self.leaves: dict[str, Value] = {}  # of the new graph
+        self.done: set[Node] = set()
+        self.stayed: list[Node] = []  # in f32 although integers follow
+        self.rules: dict[type[Op], Callable[[Node], bool]] = {
+            Conv2d: self.layer, Depthwise: self.layer, Linear: self.layer, Add: self.add,
+            Mean: self.mean, AvgPool2d: self.average, MaxPool2d: self.largest,
+            UpsampleNearest: self.moved, Concat: self.concat, Pad: self.pad, Take: self.moved,
+            **dict.fromkeys(MOVES, self.moved), **dict.fromkeys(LIMITS, self.clamp),
+        }  # fmt: skip
+
+    def run(self) -> Integers:
+        for leaf in self.graph.leaves_of(Role.INPUT, Role.LABEL, Role.SCALAR):
+            self.input(leaf)
+        behind = self.behind_head()
+        for node in self.graph.nodes:
+            self.b.loc = node.loc
+            if node in self.done or (node.op is Reshape and self.stored(node.out) is not None):
+                continue  # it is part of another, or a view of a weight
+            rule = self.rules.get(node.op)
+            if rule is None or node in behind or not rule(node):
+                self.stay(node, node not in behind)
+        self.warn()
+        outputs = [self.real(v) for v in self.graph.outputs]
+        self.b.state = [(self.leaf(leaf), self.real(v)) for leaf, v in self.graph.state]
+        return Integers(self.b.finish(outputs), self.units, self.inputs)
+
+    def behind_head(self) -> set[Node]:
+        """The head, unless it is to be int8, and all that depends on it."""
+        found: set[Node] = set()
+        values: set[Value] = set()
+        for node in self.graph.nodes:
+            if (node is self.head and self.options.head == "fp32") or values & set(node.ins):
+                found.add(node)
+                values.update(node.outs)
+            elif node is self.head:
+                values.update(self.activated(node)[0].outs)
+        return found
+
+    # Leaves -------------------------------------------------------------------------------------
+
+    def input(self, leaf: Value) -> None:
+        """An image is int8 from the start if nothing but integer operators reads it."""
+        readers = self.uses.readers.get(leaf, [])
+        integer = leaf.type.dtype is DType.F32 and leaf.role is Role.INPUT and readers
+        if not integer or not all(n.op in self.rules for n in readers):
+            self.floats[leaf] = self.leaf(leaf)
+            return
+        quant = self.quant(leaf)
+        self.coded[leaf] = Coded(self.b.leaf(leaf.name, i8(*leaf.shape), leaf.role), quant)
+        self.leaves[leaf.name] = self.coded[leaf].value
+        self.inputs[leaf.name] = quant
+
+    def leaf(self, leaf: Value) -> Value:
+        """A leaf that stays as it is."""
+        if leaf.name not in self.leaves:
+            data = self.graph.data.get(leaf.name)
+            self.leaves[leaf.name] = self.b.leaf(leaf.name, leaf.type, leaf.role, data)
+        return self.leaves[leaf.name]
+
+    def stored(self, value: Value) -> Value | None:
+        """The parameter or constant that a weight is, or is a view of."""
+        node = self.uses.producer.get(value)
+        if node is not None:
+            return self.stored(node.ins[0]) if node.op is Reshape else None
+        return value if value.role in (Role.PARAM, Role.CONST) else None
+
+    def integer_leaf(self, value: Value, numbers: Array, dtype: DType, unit: Unit) -> Value:
+        """The leaf behind `value` with whole numbers, seen as `value` is."""
+        leaf = self.stored(value)
+        assert leaf is not None
+        kind = Type(dtype, leaf.shape)
+        made = self.b.leaf(leaf.name, kind, leaf.role, numbers.reshape(leaf.shape))
+        self.leaves[leaf.name] = made
+        self.units[leaf.name] = unit
+        return self.shaped(made, value.shape, value.name)
+
+    def shaped(self, value: Value, shape: tuple[int, ...], name: str) -> Value:
+        if value.shape == shape:
+            return value
+        return self.b.emit(Reshape, value, name=name, shape=shape)
+
+    # Values -------------------------------------------------------------------------------------
+
+    def quant(self, value: Value) -> Quant:
+        if value.name not in self.recipe.values:
+            raise FrontendError(
+                f"nothing is known about the range of {value}",
+                at=str(self.b.loc),
+                try_='dtype="int8", calibrate=loader: batches like those it will train on',
+            )
+        return self.recipe.values[value.name]
+
+    def integer(self, value: Value) -> Coded:
+        """The value as int8, made from the float if it is one."""
+        if value not in self.coded:
+            quant = self.quant(value)
+            y, _ = self.b.emit_all(
+                Requantize, self.real(value), self.b.const([1 / quant.scale]),
+                name=f"{value.name}.int8", zero=quant.zero, mask=True,
+            )  # fmt: skip
+            self.coded[value] = Coded(y, quant)
+        return self.coded[value]
+
+    def real(self, value: Value) -> Value:
+        """The value as it was; an int8 is turned into a float."""
+        if value.role is not Role.TEMP and value not in self.coded:
+            return self.leaf(value)
+        if value not in self.floats:
+            if (leaf := self.stored(value)) is not None:
+                return self.shaped(self.leaf(leaf), value.shape, value.name)
+            coded = self.coded[value]
+            attrs = {"scale": float(np.float32(coded.quant.scale)), "zero": coded.quant.zero}
+            name = f"{value.name}.real"
+            self.floats[value] = self.b.emit(Dequantize, coded.value, name=name, **attrs)
+        return self.floats[value]
+
+    def activated(self, node: Node) -> tuple[Node, float, float]:
+        """The clamp that alone follows a node, or the node itself, and what limits it."""
+        after = self.uses.only_reader(node.out)
+        if after is not None and after.op in LIMITS:
+            return after, *LIMITS[after.op](after.attrs)
+        return node, -math.inf, math.inf
+
+    def narrow(self, node: Node) -> tuple[Node, Quant, dict[str, Any]]:
+        """What the result of a node becomes, with the clamp behind it folded into saturation."""
+        last, low, high = self.activated(node)
+        self.done.add(last)
+        quant = self.quant(last.out)
+        limits = {"zero": quant.zero, "low": quant.number(low) if low > -math.inf else LOW}
+        if high < math.inf:
+            limits["high"] = quant.number(high)
+        return last, quant, {**limits, "mask": True}
+
+    # Operators: each says whether it could be done in integers ----------------------------------
+
+    def layer(self, node: Node) -> bool:
+        x, weight, *bias = node.ins
+        leaf = self.stored(weight)
+        own = [self.stored(v) for v in bias]
+        if leaf is None or None in own or {v.name for v in (leaf, *own) if v} & set(self.leaves):
+            return False  # a weight that is computed, or that two layers share
+        coded = self.integer(x)
+        data = np.asarray(self.graph.data[leaf.name], np.float64).reshape(weight.shape)
+        axis = OUTPUT_AXIS[node.op]
+        steps = np.asarray(self.recipe.weights.get(leaf.name, weight_scales(data, axis)), float)
+        last, quant, narrow = self.narrow(node)
+        name = node.out.name
+        scale = self.b.const(coded.quant.scale * steps / quant.scale, name=f"{name}.scale")
+        ratio = quant.scale / coded.quant.scale
+        where = leaf.type.rank - 2 if node.op is Depthwise else 0
+        along = [1] * data.ndim
+        along[axis] = -1
+        numbers = to_integers(data, steps.reshape(along), np.int8)
+        w = self.integer_leaf(weight, numbers, DType.I8, Unit(scale.name, ratio, where))
+        operands = [w]
+        for value in bias:
+            real = np.asarray(self.graph.data[value.name], np.float64)
+            sums = to_integers(real, coded.quant.scale * steps, np.int32)
+            unit = Unit(scale.name, quant.scale, 0)
+            operands.append(self.integer_leaf(value, sums, DType.I32, unit))
+        sums = self.sums(node, coded, operands)
+        y, _ = self.b.emit_all(Requantize, sums, scale, name=last.out.name, **narrow)
+        self.coded[last.out] = Coded(self.shaped(y, last.out.shape, last.out.name), quant)
+        return True
+
+    def sums(self, node: Node, x: Coded, operands: list[Value]) -> Value:
+        """The int32 sums of a layer; a linear layer is a convolution of an image one row high."""
+        name, zero = f"{node.out.name}.sums", x.quant.zero
+        if node.op is Linear:
+            w, *bias = operands
+            o, i = w.shape
+            image = self.shaped(x.value, (1, 1, rows(x.value.shape), i), f"{x.value.name}.row")
+            w = self.shaped(w, (o, 1, 1, i), f"{w.name}.view")
+            return self.b.emit(Conv2dI8, image, w, *bias, name=name, zero=zero)
+        attrs = asdict(node.attrs)
+        attrs.pop("winograd", None)
+        op = Conv2dI8 if node.op is Conv2d else DepthwiseI8
+        return self.b.emit(op, x.value, *operands, name=name, zero=zero, **attrs)
+
+    def add(self, node: Node) -> bool:
+        left, right = node.ins
+        if left.type != right.type or not any(v in self.coded for v in node.ins):
+            return False
+        if any(v.role is not Role.TEMP and v not in self.coded for v in node.ins):
+            return False
+        one, other = self.integer(left), self.integer(right)
+        last, quant, narrow = self.narrow(node)
+        y, _ = self.b.emit_all(
+            AddI8, one.value, other.value, name=last.out.name,
+            a_zero=one.quant.zero, b_zero=other.quant.zero,
+            a_scale=float(np.float32(one.quant.scale / quant.scale)),
+            b_scale=float(np.float32(other.quant.scale / quant.scale)), **narrow,
+        )  # fmt: skip
+        self.coded[last.out] = Coded(y, quant)
+        return True
+
+    def clamp(self, node: Node) -> bool:
+        """A clamp that no layer could take in."""
+        (x,) = node.ins
+        if x not in self.coded:
+            return False
+        coded, (low, high) = self.coded[x], LIMITS[node.op](node.attrs)
+        quant = self.quant(node.out)
+        limits = {"low": quant.number(low) if low > -math.inf else LOW}
+        if high < math.inf:
+            limits["high"] = quant.number(high)
+        y, _ = self.b.emit_all(
+            Requantize, coded.value, self.b.const([coded.quant.scale / quant.scale]),
+            name=node.out.name, x_zero=coded.quant.zero, zero=quant.zero, mask=True, **limits,
+        )  # fmt: skip
+        self.coded[node.out] = Coded(y, quant)
+        return True
+
+    def mean(self, node: Node) -> bool:
+        (x,) = node.ins
+        if x not in self.coded or x.type.rank != 4 or tuple(sorted(node.attrs.axes)) != (1, 2):
+            return False
+        self.pooled(node, out=(1, 1), adaptive=True)
+        return True
+
+    def average(self, node: Node) -> bool:
+        if node.ins[0] not in self.coded:
+            return False
+        self.pooled(node, **asdict(node.attrs))
+        return True
+
+    def pooled(self, node: Node, **attrs: Any) -> None:
+        x = self.coded[node.ins[0]]
+        y = self.b.emit(AvgPoolI8, x.value, name=node.out.name, zero=x.quant.zero, **attrs)
+        self.coded[node.out] = Coded(y, x.quant)
+
+    def largest(self, node: Node) -> bool:
+        x = self.coded.get(node.ins[0])
+        if x is None:
+            return False
+        y, index = self.b.emit_all(node.op, x.value, name=node.out.name, **asdict(node.attrs))
+        self.coded[node.out], self.floats[node.outs[1]] = Coded(y, x.quant), index
+        return True
+
+    def moved(self, node: Node) -> bool:
+        x = self.coded.get(node.ins[0])
+        if x is None:
+            return False
+        rest = [self.real(v) for v in node.ins[1:]]
+        y = self.b.emit(node.op, x.value, *rest, name=node.out.name, **asdict(node.attrs))
+        self.coded[node.out] = Coded(y, x.quant)
+        return True
+
+    def concat(self, node: Node) -> bool:
+        if not any(v in self.coded for v in node.ins):
+            return False
+        quant = self.quant(node.out)
+        parts = [self.recoded(self.integer(v), quant, f"{v.name}.scaled") for v in node.ins]
+        y = self.b.emit(Concat, *parts, name=node.out.name, **asdict(node.attrs))
+        self.coded[node.out] = Coded(y, quant)
+        return True
+
+    def recoded(self, x: Coded, quant: Quant, name: str) -> Value:
+        """The same number under another scale."""
+        if x.quant == quant:
+            return x.value
+        ratio = self.b.const([x.quant.scale / quant.scale])
+        attrs = {"x_zero": x.quant.zero, "zero": quant.zero, "mask": True}
+        return self.b.emit(Requantize, x.value, ratio, name=name, **attrs)
+
+    def pad(self, node: Node) -> bool:
+        x = self.coded.get(node.ins[0])
+        if x is None or not math.isfinite(node.attrs.value):
+            return False
+        attrs = asdict(node.attrs) | {"value": float(x.quant.number(node.attrs.value))}
+        y = self.b.emit(Pad, x.value, name=node.out.name, **attrs)
+        self.coded[node.out] = Coded(y, x.quant)
+        return True
+
+    def stay(self, node: Node, inside: bool) -> None:
+        """Emit the float operator itself."""
+        if inside and any(v in self.coded for v in node.ins):
+            self.stayed.append(node)
+        ins = [self.real(v) for v in node.ins]
+        outs = self.b.emit_all(node.op, *ins, name=node.out.name, **asdict(node.attrs))
+        self.floats.update(zip(node.outs, outs, strict=True))
+
+    def warn(self) -> None:
+        if not self.stayed:
+            return
+        lines = []
+        for node in self.stayed:
+            kib = sum(v.type.bytes for v in node.outs) / 1024
+            work = f", {macs:,} multiply-accumulates" if (macs := node.op.macs(node)) else ""
+            lines.append(f"  {node.op.name} at {node.loc or node.out}: {kib:.1f} KiB{work}")
+        count = len(self.stayed)
+        warnings.warn(
+            f"{count} operator{'s' * (count > 1)} of the network stay in float32, between "
+            "dequantizing and quantizing; int8 would take a quarter of the bytes:\n"
+            + "\n".join(dict.fromkeys(lines)),
+            stacklevel=2,
+        )

@@ -1,0 +1,48 @@
+"""How an int8 program is made: `whet.compile(..., dtype=whet.Int8(...))`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import FrontendError
+
+CHOICES = {
+    "method": ("minmax", "percentile", "mse"),
+    "head": ("fp32", "int8"),
+    "rounding": ("nearest", "stochastic", "truncate", "carry8", "carry16", "master"),
+}
+
+
+@dataclass(frozen=True)
+class Int8:
+    """Integers everywhere but in the gradients and, unless asked otherwise, the head.
+
+    `method` finds the range of activations: all that was seen, all but one value in 10,000, or the
+    range with the least squared error. `head` is the last layer. `rounding` says how a trained
+    integer moves by a fraction: to the nearest, by chance in proportion (`seed`), cut off, with
+    what was dropped kept in a carry of 8 or 16 bits, or with an f32 master beside it. `qas` scales
+    gradients so that integers move as the floats that they stand for would.
+    """
+
+    method: str = "minmax"
+    head: str = "fp32"
+    rounding: str = "nearest"
+    qas: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, allowed in CHOICES.items():
+            if (given := getattr(self, name)) not in allowed:
+                raise FrontendError(f"Int8: there is no {name} {given!r}", try_=", ".join(allowed))
+
+
+def int8_of(dtype: str | Int8 | None) -> Int8 | None:
+    """What `dtype` asks for: None for a float program."""
+    if dtype is None or isinstance(dtype, Int8):
+        return dtype
+    known = {"float32": None, "fp32": None, "int8": Int8()}
+    if dtype not in known:
+        raise FrontendError(
+            f"dtype={dtype!r} is unknown", try_='"float32", "int8", or whet.Int8(...)'
+        )
+    return known[dtype]
