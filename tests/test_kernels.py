@@ -17,7 +17,7 @@ from whet import ops
 from whet.errors import ShapeError
 from whet.interp import interpret
 from whet.ir import Array, Builder, Node, Op, Role, Type, f32, i32, u8
-from whet.ops.stream import split
+from whet.ops.stream import Stream
 
 LINES = ("formula", "shapes", "aliasing", "rounding", "workspace")  # of every kernel's comment
 
@@ -70,7 +70,7 @@ def test_kernels_compile_without_warnings() -> None:
 def layers_of(node: Node, arrays: list[Array]) -> Array:
     """What a stream computes, by the kernels of its layers one after the other."""
     x, *operands = arrays
-    for layer, attrs, own in split(node.attrs.stages, operands):
+    for layer, attrs, own in Stream.split(node.attrs.stages, operands):
         ((single, _),) = Sample(layer, (x, *own), vars(attrs), "layer").nodes()
         (x,) = c_kernels.execute(single, [x, *own])
     return x

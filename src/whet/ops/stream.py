@@ -7,62 +7,67 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..ir import Array, Attributes, Call, Node, Op, Type, Workspace
+from ..ir import Array, Attributes, Call, Node, Op, Struct, Type, Workspace
 from ._common import require
-from .conv import Depthwise, Window, conv_struct
-from .fused import Conv2dFused, DepthwiseFused, FusedLayer
+from .conv import Window, conv_struct
+from .fused import Conv2dFused, DepthwiseFused
+from .fused_i8 import Conv2dI8Fused, DepthwiseI8Fused
+from .quantized import narrow_struct
 
 MOST = 16  # stages of one stream, as the kernel has it
 
-Stage = tuple[
-    bool, tuple[int, int], tuple[int, ...], tuple[int, int], int, bool, bool, float, float
-]
+Stage = tuple[Any, ...]  # literals: depthwise?, stride, pad, dilation, groups, bias?, and the rest
 
 
 def stage_of(layer: type[Op], attrs: Attributes) -> Stage:
     """A fused convolution as literals: depthwise?, then its attributes in order."""
     a: dict[str, Any] = asdict(attrs)
-    depthwise = layer is DepthwiseFused
+    depthwise = layer in (DepthwiseFused, DepthwiseI8Fused)
     window = (a["stride"], a["pad"], a["dilation"], 1 if depthwise else a["groups"])
-    return (depthwise, *window, a["bias"], a["add"], a["low"], a["high"])
+    rest = ("x_zero", "zero", "low", "high") if "x_zero" in a else ("add", "low", "high")
+    return (depthwise, *window, a["bias"], *(a[name] for name in rest))
 
 
-def layer_of(stage: Stage) -> tuple[type[FusedLayer], Any]:
-    depthwise, stride, pad, dilation, groups, bias, add, low, high = stage
-    attrs: dict[str, Any] = dict(stride=stride, pad=pad, dilation=dilation)
-    attrs |= dict(bias=bias, add=add, low=low, high=high)
-    if depthwise:
-        return DepthwiseFused, DepthwiseFused.Attrs(**attrs)
-    return Conv2dFused, Conv2dFused.Attrs(groups=groups, **attrs)
+class StreamOp(Op):
+    """What streams share: `layers` are those they are made of, depthwise last."""
 
-
-class Stream(Op):
-    """y = layer_k(... layer_2(layer_1(x)))
-
-    Rows of y are made one after the other, each from the few rows of the layer before that it
-    reads, so that what lies between the layers never exists as a whole. Operands: x, then of each
-    layer its weight, bias and addend, the last two where `stages` says so.
-    """
-
-    name = "stream"
+    layers: tuple[type[Any], type[Any]]
+    rest: tuple[str, ...]  # the attributes at the end of a stage
 
     @dataclass(frozen=True)
     class Attrs(Attributes):
         stages: tuple[Stage, ...] = ()
         modules: tuple[str, ...] = ()  # whose layers they are, for those who read the program
 
-    @staticmethod
-    def infer(a: Attrs, x: Type, *operands: Type) -> Type:
+    @classmethod
+    def layer_of(cls, stage: Stage) -> tuple[type[Any], Any]:
+        depthwise, stride, pad, dilation, groups, bias, *rest = stage
+        attrs: dict[str, Any] = dict(stride=stride, pad=pad, dilation=dilation, bias=bias)
+        attrs |= dict(zip(cls.rest, rest, strict=True))
+        layer = cls.layers[depthwise]
+        return layer, layer.Attrs(**attrs, **({} if depthwise else {"groups": groups}))
+
+    @classmethod
+    def split(
+        cls, stages: Sequence[Stage], operands: Sequence[Any]
+    ) -> Iterator[tuple[type[Any], Any, Sequence[Any]]]:
+        """Each layer with its attributes and its own operands behind x."""
+        for stage in stages:
+            layer, attrs = cls.layer_of(stage)
+            count = attrs.operands - 1
+            yield layer, attrs, operands[:count]
+            operands = operands[count:]
+
+    @classmethod
+    def infer(cls, a: Attrs, x: Type, *operands: Type) -> Type:
         require(1 <= len(a.stages) <= MOST, f"needs 1 to {MOST} layers")
-        for layer, attrs, own in split(a.stages, operands):
-            y = layer.infer(attrs, x, *own)
-            assert isinstance(y, Type)
-            x = y
+        for layer, attrs, own in cls.split(a.stages, operands):
+            x = layer.infer(attrs, x, *own)
         return x
 
-    @staticmethod
-    def ref(a: Attrs, x: Array, *operands: Array) -> Array:
-        for layer, attrs, own in split(a.stages, operands):
+    @classmethod
+    def ref(cls, a: Attrs, x: Array, *operands: Array) -> Array:
+        for layer, attrs, own in cls.split(a.stages, operands):
             x = layer.ref(attrs, x, *own)
         return x
 
@@ -73,8 +78,8 @@ class Stream(Op):
     @staticmethod
     def workspace(node: Node) -> int:
         layers = zip(parts(node), steps(node), strict=True)
-        rows = [floats_at_hand(layer, a, x, own[0]) for (layer, a, own), (x, _) in layers]
-        return sum(rows[1:])  # the first layer reads x itself
+        rows = [bytes_at_hand(attrs, x, own[0]) for (_, attrs, own), (x, _) in layers]
+        return -(-sum(rows[1:]) // 4)  # the first layer reads x itself
 
     @staticmethod
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
@@ -82,23 +87,72 @@ class Stream(Op):
         fits = replaces_operand(node.attrs.stages, types)
         return tuple((0, k) for k, v in enumerate(node.ins) if v is node.ins[0] and fits)
 
+
+def structs_of(node: Node) -> tuple[Struct, ...]:
+    """The window of each layer."""
+    return tuple(
+        conv_struct(x, y, window_of(own[0]), getattr(attrs, "groups", x.shape[3]), attrs)
+        for (_, attrs, own), (x, y) in zip(parts(node), steps(node), strict=True)
+    )
+
+
+def room(node: Node) -> Workspace | None:
+    return Workspace(floats) if (floats := node.op.workspace(node)) else None
+
+
+class Stream(StreamOp):
+    """y = layer_k(... layer_2(layer_1(x)))
+
+    Rows of y are made one after the other, each from the few rows of the layer before that it
+    reads, so that what lies between the layers never exists as a whole. Operands: x, then of each
+    layer its weight, bias and addend, the last two where `stages` says so.
+    """
+
+    name = "stream"
+    layers = (Conv2dFused, DepthwiseFused)
+    rest = ("add", "low", "high")
+
     @staticmethod
     def call(node: Node) -> Call:
-        structs, pointers = [], []
         operands = iter(node.ins[1:])
-        for (layer, attrs, own), (x, y) in zip(parts(node), steps(node), strict=True):
-            kernel = window_of(layer, own[0])
-            groups = x.shape[3] if layer is DepthwiseFused else attrs.groups
-            structs.append(conv_struct(x, y, kernel, groups, attrs))
-            pointers += [next(operands) if has else None for has in (True, attrs.bias, attrs.add)]
+        pointers = tuple(
+            next(operands) if has else None
+            for _, attrs, _ in parts(node)
+            for has in (True, attrs.bias, attrs.add)
+        )
         stages = node.attrs.stages
         limits = tuple(limit for stage in stages for limit in stage[-2:])
         depthwise = tuple(int(stage[0]) for stage in stages)
-        args = (
-            node.out, node.ins[0], tuple(pointers), tuple(structs), depthwise, limits, len(stages),
-            Workspace(floats) if (floats := Stream.workspace(node)) else None,
-        )  # fmt: skip
+        args = (node.out, node.ins[0], pointers, structs_of(node), depthwise, limits, len(stages),
+                room(node))  # fmt: skip
         return Call("whet_stream_f32", args, "stream", needs=("conv2d", "depthwise"))
+
+
+class StreamI8(StreamOp):
+    """y = layer_k(... layer_2(layer_1(x))), of int8
+
+    Like `stream`. Operands: x, then of each layer its weight, its bias where `stages` says so, and
+    its scale.
+    """
+
+    name = "stream_i8"
+    layers = (Conv2dI8Fused, DepthwiseI8Fused)
+    rest = ("x_zero", "zero", "low", "high")
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        operands = iter(node.ins[1:])
+        pointers = tuple(
+            next(operands) if has else None
+            for _, attrs, _ in parts(node)
+            for has in (True, attrs.bias, True)
+        )
+        stages = node.attrs.stages
+        narrow = tuple(narrow_struct(attrs, attrs.x_zero) for _, attrs, _ in parts(node))
+        depthwise = tuple(int(stage[0]) for stage in stages)
+        args = (node.out, node.ins[0], pointers, structs_of(node), narrow, depthwise, len(stages),
+                room(node))  # fmt: skip
+        return Call("whet_stream_i8", args, "stream_i8", needs=("conv2d_i8", "depthwise_i8"))
 
 
 def stage_macs(node: Node) -> list[int]:
@@ -121,29 +175,20 @@ def replaces_operand(stages: Sequence[Stage], types: Sequence[Type]) -> bool:
     return once and steady and results[-1] == x and all(y.shape[1] == x.shape[1] for y in results)
 
 
-def window_of(layer: type[Op], weight: Type) -> tuple[int, ...]:
-    return weight.shape[:2] if layer in (Depthwise, DepthwiseFused) else weight.shape[1:3]
+def window_of(weight: Type) -> tuple[int, ...]:
+    """Rows and columns of a weight [o,kh,kw,c], or of a depthwise one, [kh,kw,c]."""
+    return weight.shape[:2] if weight.rank == 3 else weight.shape[1:3]
 
 
-def floats_at_hand(layer: type[Op], window: Window, x: Type, weight: Type) -> int:
+def bytes_at_hand(window: Window, x: Type, weight: Type) -> int:
     """Of the rows of x that one row of a layer's result is made from."""
-    rows = min(window.reach(window_of(layer, weight))[0], x.shape[1])
-    return rows * x.shape[2] * x.shape[3]
+    rows = min(window.reach(window_of(weight))[0], x.shape[1])
+    return rows * x.shape[2] * x.shape[3] * x.dtype.size
 
 
-def split(
-    stages: Sequence[Stage], operands: Sequence[Any]
-) -> Iterator[tuple[type[FusedLayer], Any, Sequence[Any]]]:
-    """Each layer with its attributes and its own operands behind x."""
-    for stage in stages:
-        layer, attrs = layer_of(stage)
-        count = attrs.operands - 1
-        yield layer, attrs, operands[:count]
-        operands = operands[count:]
-
-
-def parts(node: Node) -> Iterator[tuple[type[FusedLayer], Any, Sequence[Type]]]:
-    return split(node.attrs.stages, [v.type for v in node.ins[1:]])
+def parts(node: Node) -> Iterator[tuple[type[Any], Any, Sequence[Type]]]:
+    assert issubclass(node.op, StreamOp)
+    return node.op.split(node.attrs.stages, [v.type for v in node.ins[1:]])
 
 
 def steps(node: Node) -> Iterator[tuple[Type, Type]]:

@@ -9,11 +9,13 @@ from typing import Any
 from ..ir import Builder, Graph, Node, Op, Role, Type, Value
 from ..ops.conv import Conv2d, Depthwise
 from ..ops.fused import FUSED, Conv2dFused, DepthwiseFused
-from ..ops.stream import MOST, Stream, floats_at_hand, replaces_operand, stage_of
+from ..ops.fused_i8 import Conv2dI8Fused, DepthwiseI8Fused
+from ..ops.stream import MOST, Stream, StreamI8, bytes_at_hand, replaces_operand, stage_of
 from ..plan import lifetimes
 from .rewriting import Uses
 
 LAYERS: tuple[type[Op], ...] = (Conv2d, Depthwise, Conv2dFused, DepthwiseFused)
+LAYERS_I8: tuple[type[Op], ...] = (Conv2dI8Fused, DepthwiseI8Fused)
 
 
 def stream_rows(graph: Graph) -> Graph:
@@ -42,7 +44,7 @@ def _chains(graph: Graph, uses: Uses) -> list[list[Node]]:
     chains: list[list[Node]] = []
     chain_of: dict[Node, list[Node]] = {}
     for node in graph.nodes:
-        if node.op not in LAYERS:
+        if not _streams(node):
             continue
         before = uses.producer.get(node.ins[0])
         follows = before in chain_of and uses.only_reader(node.ins[0]) is node
@@ -54,6 +56,13 @@ def _chains(graph: Graph, uses: Uses) -> list[list[Node]]:
     return [chain for chain in chains if len(chain) > 1]
 
 
+def _streams(node: Node) -> bool:
+    """Whether a stream can hold the layer: it gives one result, from one image."""
+    if node.op in LAYERS_I8:
+        return len(node.outs) == 1 and not node.attrs.part
+    return node.op in LAYERS
+
+
 def _need(part: Sequence[Node], uses: Uses) -> int:
     """Bytes that a part of a chain works on, run as one stream (or, a single layer, as it is)."""
     operands = {v for node in part for v in node.ins if v is part[0].ins[0] or _is_addend(v, node)}
@@ -61,7 +70,7 @@ def _need(part: Sequence[Node], uses: Uses) -> int:
     need += 0 if _replaces_operand(part, uses) else part[-1].out.type.bytes
     for node in part[1:]:
         x, w = node.ins[0].type, node.ins[1].type
-        need += x.dtype.size * floats_at_hand(node.op, node.attrs, x, w)
+        need += bytes_at_hand(node.attrs, x, w)
     return need
 
 
@@ -120,7 +129,8 @@ def _streamed(graph: Graph, cuts: Sequence[Sequence[Sequence[Node]]]) -> Graph:
             attrs: dict[str, Any] = {"stages": tuple(stages)}
             if any(n.loc.module for n in parts[node]):
                 attrs["modules"] = tuple(n.loc.module for n in parts[node])
-            b.emit(Stream, first, *(v for own in operands for v in own), **attrs)
+            stream = StreamI8 if node.op in LAYERS_I8 else Stream
+            b.emit(stream, first, *(v for own in operands for v in own), **attrs)
             b.nodes[-1] = replace(b.nodes[-1], outs=node.outs)
         elif node not in inside:
             b.nodes.append(node)
@@ -128,6 +138,8 @@ def _streamed(graph: Graph, cuts: Sequence[Sequence[Sequence[Node]]]) -> Graph:
 
 
 def _stage(node: Node) -> tuple[Any, tuple[Value, ...]]:
+    if node.op in LAYERS_I8:
+        return stage_of(node.op, node.attrs), node.ins[1:]
     layer = FUSED.get(node.op, node.op)
     attrs = {"bias": len(node.ins) > 2} | asdict(node.attrs)
     return stage_of(layer, layer.Attrs(**attrs)), node.ins[1:]

@@ -57,7 +57,7 @@ def gradients(
     loss.backward()
     leaves = {leaf.name: env[leaf] for leaf in graph.leaves if leaf.name in trained}
     found = {n: t.grad.numpy() for n, t in leaves.items() if t.grad is not None}
-    return float(loss), found
+    return loss.item(), found
 
 
 def through(real: Tensor, exact: Array, inside: Array | None = None) -> Tensor:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir import Graph, Node, Role, Value
 from ..ops.fused_update import FusedUpdate
-from ..ops.stream import Stream, split, stage_macs
+from ..ops.stream import StreamOp, stage_macs
 from ..plan import Buffer
 from ..text import print_node
 from .kept import kept_buffers, loss_step
@@ -92,9 +92,9 @@ def weight_owners(graph: Graph) -> dict[Value, str]:
 
 def shares(node: Node) -> list[tuple[str, int, Sequence[Value]]]:
     """A node's layers, each with its multiply-accumulates and operands: one, or a stream's."""
-    if node.op is not Stream:
+    if not issubclass(node.op, StreamOp):
         return [(node.loc.module, node.op.macs(node), node.ins)]
-    own = [operands for _, _, operands in split(node.attrs.stages, node.ins[1:])]
+    own = [operands for _, _, operands in node.op.split(node.attrs.stages, node.ins[1:])]
     modules = node.attrs.modules or [node.loc.module] * len(own)
     return list(zip(modules, stage_macs(node), own, strict=True))
 
