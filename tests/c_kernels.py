@@ -58,7 +58,7 @@ def compile_kernels(compiler: str, isa: str, *flags: str) -> None:
 @functools.cache
 def library(isa: str = "ref") -> ctypes.CDLL:
     """Every kernel, built once per version of the sources and shared between processes."""
-    flags = ["-O2", *(["-march=native"] if isa == "vec" else [])]
+    flags = ["-O2", "-ffp-contract=off", *(["-march=native"] if isa == "vec" else [])]
     digest = hashlib.sha256(" ".join([isa, *WARNINGS, *flags]).encode())
     for path in (*HEADERS, *sources(isa)):
         digest.update(path.read_bytes())
@@ -79,7 +79,7 @@ def library(isa: str = "ref") -> ctypes.CDLL:
 
 
 def _header() -> str:
-    text = (KERNELS / "whet_kernels.h").read_text()
+    text = "".join(p.read_text() for p in sorted(KERNELS.glob("whet_kernels*.h")))
     return re.sub(r"\s+", " ", re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL))
 
 
@@ -179,7 +179,7 @@ class Prepared:
             assert buffer.intact(), f"{self.kernel} writes outside its arrays"
             assert buffer.written or buffer.unchanged(), f"{self.kernel} changes an operand"
         return tuple(
-            np.frombuffer(out.data.tobytes(), v.type.dtype.numpy).reshape(v.shape)
+            np.frombuffer(out.data[: v.type.bytes].tobytes(), v.type.dtype.numpy).reshape(v.shape)
             for v, out in zip(self.node.outs, self.outs, strict=True)
         )
 

@@ -10,11 +10,17 @@ import numpy as np
 from c_kernels import sources
 from kernel_samples import Sample, all_samples, reference
 from kernel_samples_fused import fused_samples
+from kernel_samples_i8 import i8_samples
 from whet.ir import Array, Node
 
-SAMPLES = all_samples() + fused_samples()
+INTEGER = i8_samples()  # with what is not to be contracted
+SAMPLES = all_samples() + fused_samples() + INTEGER
 EXACT = {"dropout", "reshape", "transpose", "slice", "slice_dx", "concat", "pad", "take", "fill"}
 EXACT |= {"cast", "floor", "take_along", "uniform", "within_bits"}
+# Floats too, to the bit: the order of every sum is part of what these mean.
+EXACT |= {"conv2d_i8_dx", "conv2d_i8_dw", "depthwise_i8_dx", "depthwise_i8_dw", "requantize"}
+EXACT |= {"requantize_dx", "dequantize", "add_i8", "conv2d_i8_fused", "depthwise_i8_fused"}
+EXACT |= {"sgd_step", "momentum_step", "adam_step", "settle", "settle_master"}
 
 Share = tuple[tuple[int, int], ...]
 Run = tuple[Node, list[Array], Share]
@@ -60,6 +66,7 @@ def assert_close(node: Node, given: Array, right: Array) -> None:
     """Equal, if nothing is rounded; else within 1e-5 of the size of the whole array."""
     if given.dtype != np.float32 or node.op.name in EXACT:
         np.testing.assert_array_equal(given, right)
+        np.testing.assert_array_equal(np.signbit(given), np.signbit(right))
         return
     number = np.isfinite(right)
     np.testing.assert_array_equal(given[~number], right.astype(np.float32)[~number])

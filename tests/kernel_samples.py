@@ -17,6 +17,10 @@ from whet import ops
 from whet.ir import Array, Builder, DType, Node, Op, Role, Type, Value
 
 DTYPES = {d.numpy: d for d in DType}
+REAL = (DType.F32, DType.I8, DType.I32)  # what may stand for real numbers
+# operators on integers that stand for such
+QUANTIZED = {"conv2d_i8", "depthwise_i8", "requantize", "add_i8", "dequantize", "avg_pool_i8"}
+QUANTIZED |= {"upsample_bilinear_i8"}
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,12 @@ class Sample:
     def long(self) -> bool:
         return any(a.size > 10_000 for a in self.ins)
 
+    def trains(self, y: Value) -> bool:
+        """Whether y has a gradient: integers have one if an operator of theirs says so."""
+        if self.op.name in QUANTIZED:
+            return self.attrs.get("mask", True)
+        return y.type.dtype is DType.F32
+
     def nodes(self) -> list[tuple[Node, list[Array]]]:
         """The node, then those of its gradient, each with its operands."""
         b = Builder(self.name)
@@ -41,12 +51,14 @@ class Sample:
         values = [leaves[id(a)] for a in self.ins]
         env: dict[Value, Array] = dict(zip(values, self.ins, strict=True))
         outs = b.emit_all(self.op, *values, **self.attrs)
-        if self.op.vjp is not Op.vjp and outs[0].type.dtype is DType.F32:
-            dy = b.leaf("dy", outs[0].type, Role.INPUT)
+        if self.op.vjp is not Op.vjp and self.trains(outs[0]):
+            dy = b.leaf("dy", Type(DType.F32, outs[0].shape), Role.INPUT)
             env[dy] = Numbers(self.name + ".dy").normal(*dy.shape)
-            wants = tuple(v.type.dtype is DType.F32 for v in values)
+            wants = tuple(v.type.dtype in REAL for v in values)
             self.op.vjp(b, b.nodes[0], (dy, *(None for _ in outs[1:])), wants)
-        env |= {v: b.data[v.name] for v in b.leaves if v.name in b.data}
+        env |= {
+            v: np.asarray(b.data[v.name], v.type.dtype.numpy) for v in b.leaves if v.name in b.data
+        }
         found = []
         for node in b.nodes:
             arrays = [env[v] for v in node.ins]
@@ -81,6 +93,14 @@ class Numbers:
 
     def ids(self, n: int, *shape: int) -> Array:
         return self.rng.integers(0, n, shape).astype(np.int32)
+
+    def i8(self, *shape: int) -> Array:
+        """All of the range, its ends more often."""
+        x = np.clip(self.rng.integers(-140, 140, shape), -128, 127)
+        return np.asarray(x, np.int8)
+
+    def i32(self, *shape: int, size: int = 1000) -> Array:
+        return np.asarray(self.rng.integers(-size, size + 1, shape), np.int32)
 
     def bits(self, *shape: int) -> Array:
         return self.rng.integers(0, 2, shape).astype(np.uint8)

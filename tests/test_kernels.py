@@ -51,7 +51,8 @@ def test_sources_keep_to_the_rules() -> None:
         assert text.startswith("/* SPDX-License-Identifier: Apache-2.0 */\n"), path
         assert max(map(len, text.splitlines())) <= 100, path
         allowed = {"math.h", "stddef.h", "stdint.h", "string.h"}
-        names = ("inline", "kernels", "lanes", "matmul", "blocks", "columns", "threads")
+        names = ("inline", "kernels", "kernels_i8", "narrow", "random", "lanes", "matmul", "blocks")
+        names += ("columns", "dot", "threads")
         allowed |= {f"whet_{name}.h" for name in names}
         if path.name == "threads.c":  # alone knows the system
             allowed |= {"pthread.h", "sched.h", "stdatomic.h", "stdlib.h"}

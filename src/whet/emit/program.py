@@ -56,7 +56,10 @@ LIBRARIES = {"ref": "-lm", "vec": "-lm -pthread"}
 
 # Files that every program with kernels of a folder needs, besides those of its kernels.
 SHARED = {"ref": (), "vec": ("matmul", "outer", "threads")}
-_HEADERS = ("whet_kernels.h", "whet_inline.h", "whet_lanes.h", "whet_matmul.h")
+_HEADERS = (
+    "whet_kernels.h", "whet_kernels_i8.h", "whet_inline.h", "whet_narrow.h", "whet_random.h",
+    "whet_lanes.h", "whet_matmul.h",
+)  # fmt: skip
 HEADERS = {
     "ref": _HEADERS,
     "vec": (*_HEADERS, *(f"whet_{name}.h" for name in ("blocks", "columns", "threads"))),

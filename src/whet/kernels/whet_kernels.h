@@ -37,6 +37,13 @@ typedef struct {
     int32_t adaptive, count_pad, divisor;
 } whet_pool2d_t;
 
+/* How a wide number v becomes int8: round(v) + zero, held between low and high, to the nearest and
+ * halves to even. x_zero stands for 0 in the operand; part is the number of channels of a second
+ * operand, if there is one. */
+typedef struct {
+    int32_t x_zero, zero, low, high, part;
+} whet_narrow_t;
+
 /* How up to three operands a, b, c are walked while a result of shape dims is written in order:
  * elements to move per step along each axis, 0 where the operand is repeated. */
 typedef struct {
@@ -316,6 +323,8 @@ void whet_group_norm_dw_f32(float *dw, const float *dy, const float *x, const fl
  * bits each, one behind the other with the low end first, in (n*p*q*c * bits + 7) / 8 bytes */
 void whet_max_pool2d_f32(float *y, uint8_t *index, const float *x, int32_t bits,
                          const whet_pool2d_t *d);
+void whet_max_pool2d_i8(int8_t *y, uint8_t *index, const int8_t *x, int32_t bits,
+                        const whet_pool2d_t *d);
 void whet_max_pool2d_dx_f32(float *dx, const float *dy, const uint8_t *index, int32_t bits,
                             const whet_pool2d_t *d);
 /* Divides by `divisor` if it is not 0, else by the window's size, with the padding if count_pad. */
@@ -326,11 +335,17 @@ void whet_avg_pool2d_dx_f32(float *dx, const float *dy, const whet_pool2d_t *d);
 
 void whet_upsample_nearest_f32(float *y, const float *x, int32_t n, int32_t h, int32_t w, int32_t c,
                                int32_t p, int32_t q, float sh, float sw);
+void whet_upsample_nearest_i8(int8_t *y, const int8_t *x, int32_t n, int32_t h, int32_t w,
+                              int32_t c, int32_t p, int32_t q, float sh, float sw);
 void whet_upsample_nearest_dx_f32(float *dx, const float *dy, int32_t n, int32_t h, int32_t w,
                                   int32_t c, int32_t p, int32_t q, float sh, float sw);
 void whet_upsample_bilinear_f32(float *y, const float *x, int32_t n, int32_t h, int32_t w,
                                 int32_t c, int32_t p, int32_t q, float sh, float sw,
                                 int32_t align_corners);
+/* Of int8 it is rounded, halves to even. */
+void whet_upsample_bilinear_i8(int8_t *y, const int8_t *x, int32_t n, int32_t h, int32_t w,
+                               int32_t c, int32_t p, int32_t q, float sh, float sw,
+                               int32_t align_corners);
 void whet_upsample_bilinear_dx_f32(float *dx, const float *dy, int32_t n, int32_t h, int32_t w,
                                    int32_t c, int32_t p, int32_t q, float sh, float sw,
                                    int32_t align_corners);
@@ -343,14 +358,26 @@ void whet_gather_x8(void *y, const void *x, int32_t start, const whet_walk_t *wa
 /* dx[outer,size,inner] = 0, except dx[:, start + step * i] = dy[:, i], i < n */
 void whet_slice_dx_f32(float *dx, const float *dy, int32_t outer, int32_t n, int32_t inner,
                        int32_t size, int32_t start, int32_t step);
+void whet_slice_dx_i8(int8_t *dx, const int8_t *dy, int32_t outer, int32_t n, int32_t inner,
+                      int32_t size, int32_t start, int32_t step);
+void whet_slice_dx_i32(int32_t *dx, const int32_t *dy, int32_t outer, int32_t n, int32_t inner,
+                       int32_t size, int32_t start, int32_t step);
 /* `rows` times bytes[0] bytes of parts[0], then bytes[1] of parts[1], ... */
 void whet_concat(void *y, const void *const *parts, const int32_t *bytes, int32_t count,
                  int32_t rows);
 /* y[n] = value, except y[start + steps] = x in order */
 void whet_pad_f32(float *y, const float *x, int32_t n, int32_t start, float value,
                   const whet_walk_t *walk);
+void whet_pad_i8(int8_t *y, const int8_t *x, int32_t n, int32_t start, int32_t value,
+                 const whet_walk_t *walk);
+void whet_pad_i32(int32_t *y, const int32_t *x, int32_t n, int32_t start, int32_t value,
+                  const whet_walk_t *walk);
 /* y[outer,count,inner] = x[outer,n,inner] at index[count], all in [0, n) */
 void whet_take_f32(float *y, const float *x, const int32_t *index, int32_t outer, int32_t n,
+                   int32_t inner, int32_t count);
+void whet_take_i8(int8_t *y, const int8_t *x, const int32_t *index, int32_t outer, int32_t n,
+                  int32_t inner, int32_t count);
+void whet_take_i32(int32_t *y, const int32_t *x, const int32_t *index, int32_t outer, int32_t n,
                    int32_t inner, int32_t count);
 /* dx[outer,n,inner] = 0, then dx[:, index[j]] += dy[:, j] unless index[j] = skip */
 void whet_take_dx_f32(float *dx, const float *dy, const int32_t *index, int32_t outer, int32_t n,
@@ -465,5 +492,7 @@ void whet_restore_subnormals(uint32_t before);
 #ifdef __cplusplus
 }
 #endif
+
+#include "whet_kernels_i8.h"
 
 #endif

@@ -7,6 +7,7 @@ rounded: so every kernel gives the same bits.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -179,6 +180,11 @@ class Conv2dI8Dx(Op):
     macs = staticmethod(Conv2dDx.macs)
 
 
+def inside(x: Array, a: Any, out: tuple[int, int]) -> Array:
+    """Whether each tap of each window is in the image: [windows, kh, kw]."""
+    return taps(np.ones((*x.shape[:3], 1), bool), a, a.kernel, out).reshape(-1, *a.kernel)
+
+
 class Conv2dI8Dw(Op):
     """dw[o,r,s,i] = sum_{n,p,q} dy[n,p,q,o] * (x[n, p*stride+r*dilation-pad, ..., i] - zero)
 
@@ -204,8 +210,9 @@ class Conv2dI8Dw(Op):
         pixels = pixels.reshape(n * p * q, *a.kernel, a.groups, i)
         split = dy.reshape(n * p * q, a.groups, o // a.groups)
         dw = np.zeros((a.groups, o // a.groups, *a.kernel, i), dy.dtype)
-        for row, window in zip(split, pixels, strict=True):
-            dw += row[:, :, None, None, None] * window.transpose(2, 0, 1, 3)[:, None]
+        for row, window, there in zip(split, pixels, inside(x, a, (p, q)), strict=True):
+            terms = row[:, :, None, None, None] * window.transpose(2, 0, 1, 3)[:, None]
+            dw += np.where(there[:, :, None], terms, 0)
         return dw.reshape(o, *a.kernel, i)
 
     @staticmethod
@@ -308,10 +315,9 @@ class DepthwiseI8Dw(Op):
         n, p, q, c = dy.shape
         pixels = taps(centred(x, a.zero).astype(dy.dtype), a, a.kernel, (p, q))
         dw = np.zeros((*a.kernel, c), dy.dtype)
-        for row, window in zip(
-            dy.reshape(-1, c), pixels.reshape(n * p * q, *a.kernel, c), strict=True
-        ):
-            dw += row * window
+        pixels = pixels.reshape(n * p * q, *a.kernel, c)
+        for row, window, there in zip(dy.reshape(-1, c), pixels, inside(x, a, (p, q)), strict=True):
+            dw += np.where(there[:, :, None], row * window, 0)
         return dw
 
     @staticmethod

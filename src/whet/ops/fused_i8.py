@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from ..ir import Array, Call, Node, Op, Type, Value
 from ._common import require
 from .conv import Window, conv_struct
@@ -56,9 +58,10 @@ class NarrowedLayer(Op):
 
     @classmethod
     def ref(cls, a: Narrowed, x: Array, w: Array, *rest: Array) -> Array | tuple[Array, ...]:
-        sums = cls.layer.ref(cls.inner(a), x, w, *rest[: a.bias])
+        sums = np.asarray(cls.layer.ref(cls.inner(a), x, w, *rest[: a.bias]))
         if a.part:
-            sums = wrapped(sums.astype("int64") + cls.layer.ref(cls.inner(a), *rest[-2:]))
+            more = np.asarray(cls.layer.ref(cls.inner(a), *rest[-2:]))
+            sums = wrapped(sums.astype(np.int64) + more)
         return Requantize.ref(a.requantize(), sums, rest[a.bias])
 
     @staticmethod

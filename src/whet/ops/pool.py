@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, Node, Op, Struct, Type, Value
+from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
 from ._common import d, pack, packed, require, require_f32, unpack
 
 
@@ -65,7 +65,6 @@ def pool_struct(x: Type, a: Pool, count_pad: bool = False, divisor: int = 0) -> 
 
 
 def check_pool(a: Pool, x: Type) -> None:
-    require_f32(x)
     require(x.rank == 4, f"needs x[n,h,w,c], got {x}")
     for axis, size in enumerate(x.shape[1:3]):
         for i in range(a.out[axis]):
@@ -85,6 +84,7 @@ class MaxPool2d(Op):
 
     @staticmethod
     def infer(a: Pool, x: Type) -> tuple[Type, Type]:
+        require(x.dtype in (DType.F32, DType.I8), f"needs f32 or i8, got {x}")
         check_pool(a, x)
         shape = (x.shape[0], *a.out, x.shape[3])
         y, bits = Type(x.dtype, shape), a.bits(x.shape[1:3])
@@ -125,7 +125,8 @@ class MaxPool2d(Op):
         y, index = node.outs
         (x,) = node.ins
         bits, struct = node.attrs.bits(x.shape[1:3]), pool_struct(x.type, node.attrs)
-        return Call("whet_max_pool2d_f32", (y, index, x, bits, struct), "max_pool2d")
+        kernel = f"whet_max_pool2d_{x.type.dtype.label}"
+        return Call(kernel, (y, index, x, bits, struct), "max_pool2d")
 
 
 class MaxPool2dDx(Op):
@@ -196,6 +197,7 @@ class AvgPool2d(Op):
 
     @staticmethod
     def infer(a: AvgPool, x: Type) -> Type:
+        require_f32(x)
         check_pool(a, x)
         return Type(x.dtype, (x.shape[0], *a.out, x.shape[3]))
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from ..ir import Array, Builder, Call, Node, Op, Type, Value
 from ._common import d, require
-from .conv_i8 import as_f32, centred, require_i8
+from .conv_i8 import centred, require_i8
 from .pool import AvgPool, AvgPool2dDx, check_pool, pool_struct
+from .resize import Resize, Scale, UpsampleBilinearDx
 
 
 class AvgPoolI8(Op):
@@ -27,7 +28,7 @@ class AvgPoolI8(Op):
     @staticmethod
     def infer(a: Attrs, x: Type) -> Type:
         require_i8(x)
-        check_pool(a, as_f32(x))
+        check_pool(a, x)
         require(all(n == 1 for n in a.dilation), "averages are of neighbours")
         return Type(x.dtype, (x.shape[0], *a.out, x.shape[3]))
 
@@ -57,3 +58,45 @@ class AvgPoolI8(Op):
         (x,), a = node.ins, node.attrs
         struct = pool_struct(x.type, a, a.count_pad, a.divisor)
         return Call("whet_avg_pool_i8", (node.out, x, a.zero, struct), "avg_pool_i8")
+
+
+class UpsampleBilinearI8(Resize):
+    """y = round(x resampled linearly along both axes), halves to even
+
+    The result has the scale and zero point of x. The blend is of the integers themselves, in f32:
+    along rows, then between them, every product and every sum rounded.
+    """
+
+    name = "upsample_bilinear_i8"
+
+    @staticmethod
+    def infer(a: Scale, x: Type) -> Type:
+        require_i8(x)
+        return Resize.infer(a, x)
+
+    @staticmethod
+    def ref(a: Scale, x: Array) -> Array:
+        real = x.astype(np.float32)
+        left, right, across = between(a, 1, x.shape[2])
+        upper, lower, down = between(a, 0, x.shape[1])
+        across, down = across[:, None], down[:, None, None]
+        rows = real[:, :, left] * (1 - across) + real[:, :, right] * across
+        return np.rint(rows[:, upper] * (1 - down) + rows[:, lower] * down).astype(np.int8)
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        assert douts[0] is not None
+        (x,) = node.ins
+        attrs = asdict(node.attrs)
+        return (b.emit(UpsampleBilinearDx, douts[0], name=d(x), size=x.shape[1:3], **attrs),)
+
+
+def between(a: Scale, axis: int, size: int) -> tuple[Array, Array, Array]:
+    """Of every target index: the source indices on either side, and the second one's weight."""
+    target, step, half = np.arange(a.out[axis], dtype=np.float32), np.float32(a.step[axis]), 0.5
+    source = target * step if a.align_corners else (target + half) * step - half
+    source = np.maximum(source, 0)
+    low = np.minimum(source.astype(np.int64), size - 1)
+    return low, np.minimum(low + 1, size - 1), source - low.astype(np.float32)

@@ -79,7 +79,7 @@ class Requantize(Op):
     @staticmethod
     def ref(a: Attrs, x: Array, scale: Array) -> Array | tuple[Array, Array]:
         wide = x.astype(np.int32) - a.x_zero if x.dtype == np.int8 else x
-        return a.narrow(wide.astype(scale.dtype) * scale)
+        return a.narrow((wide.astype(scale.dtype) * scale).reshape(x.shape))
 
     @staticmethod
     def vjp(
@@ -121,7 +121,7 @@ class RequantizeDx(Op):
 
     @staticmethod
     def ref(a: Attributes, dy: Array, bits: Array, scale: Array) -> Array:
-        return np.where(unpack(bits, 1, dy.shape), dy * scale, 0)
+        return np.where(unpack(bits, 1, dy.shape), (dy * scale).reshape(dy.shape), 0)
 
     @staticmethod
     def call(node: Node) -> Call:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Type, Value
 from ._common import d, require, require_f32
 
 
@@ -46,7 +46,7 @@ class Resize(Op):
 
     @staticmethod
     def infer(a: Scale, x: Type) -> Type:
-        require_f32(x)
+        require(x.dtype in (DType.F32, DType.I8), f"needs f32 or i8, got {x}")
         require(x.rank == 4, f"needs x[n,h,w,c], got {x}")
         return Type(x.dtype, (x.shape[0], *a.out, x.shape[3]))
 
@@ -75,7 +75,9 @@ def _call(node: Node, small: tuple[int, ...]) -> Call:
     a = node.attrs
     corners = (int(a.align_corners),) if "bilinear" in node.op.name else ()
     args = (node.out, *node.ins, *small, *a.out, *map(float, a.step), *corners)
-    return Call(f"whet_{node.op.name}_f32", args, node.op.name.removesuffix("_dx"))
+    source = node.op.name.removesuffix("_dx").removesuffix("_i8")
+    kernel = f"whet_{node.op.name.removesuffix('_i8')}_{node.out.type.dtype.label}"
+    return Call(kernel, args, source)
 
 
 class UpsampleNearest(Resize):
@@ -116,6 +118,11 @@ class UpsampleBilinear(Resize):
     """y = x resampled linearly along both axes"""
 
     name = "upsample_bilinear"
+
+    @staticmethod
+    def infer(a: Scale, x: Type) -> Type:
+        require_f32(x)
+        return Resize.infer(a, x)
 
     @staticmethod
     def ref(a: Scale, x: Array) -> Array:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ..ir import Array, Attributes, Call, DType, Node, Op, Type
+from ..ir import Arg, Array, Attributes, Call, DType, Node, Op, Type
 from ._common import around, require, require_f32, require_same
 from .random import random_words
 
@@ -194,7 +194,7 @@ class Settle(Op):
     nearest: k = round(move), halves to even. stochastic: k = floor(move + u), u a random number of
     [0, 1). truncate: q' is q - move cut towards 0. With a carry c, of i8 or i16, the fraction that
     rounding drops is kept for the next time: t = move + c / C, k = round(t), c' = round((t - k)
-    * C), C = 2^8 or 2^16. A move that is no number is none.
+    * C), C = 2^8 or 2^16. A move that is no number is none, and an infinite one leaves no carry.
     Operands q, move, then the carry or the generator's state if the way needs it; results q' and,
     with a carry, c'.
     """
@@ -238,14 +238,15 @@ class Settle(Op):
         t = move + extra.astype(np.float32) / size
         k = np.rint(t)
         limits = np.iinfo(extra.dtype)
-        carry = np.clip(np.rint((t - k) * size), limits.min, limits.max)
+        finite = np.where(np.isfinite(t), t, 0)
+        carry = np.clip(np.rint((finite - np.rint(finite)) * size), limits.min, limits.max)
         return lowered(q, k), carry.astype(extra.dtype)
 
     @staticmethod
     def call(node: Node) -> Call:
         q, _, *extra = (v.type for v in node.ins)
         a = node.attrs
-        args = (*node.outs, *node.ins, q.elements)
+        args: tuple[Arg, ...] = (*node.outs, *node.ins, q.elements)
         if a.rounding == "stochastic":
             return Call(f"whet_settle_stochastic_{q.dtype.label}", (*args, a.site), "settle")
         if extra:
@@ -268,7 +269,8 @@ def lowered(q: Array, k: Array) -> Array:
 def floored(move: Array, fraction: Array) -> Array:
     """floor(move + fraction), of the sum without rounding: the fraction of move is exact."""
     whole = np.floor(move)
-    return whole.astype(np.float64) + ((move - whole) + fraction >= 1)
+    rest = np.where(np.isfinite(move), move, 0) - np.where(np.isfinite(whole), whole, 0)
+    return whole.astype(np.float64) + (rest + fraction >= 1)
 
 
 class SettleMaster(Op):
@@ -291,13 +293,15 @@ class SettleMaster(Op):
     def ref(a: Attributes, q: Array, move: Array, m: Array) -> tuple[Array, Array]:
         move = np.where(np.isnan(move), 0, move).astype(np.float32)
         low, high = LIMITS[q.dtype.itemsize]
-        m = np.clip(m - move, np.float32(low), np.float32(high))
+        m = m - move
+        m = np.where(m > low, m, np.float32(low))  # NaN too
+        m = np.where(m < high, m, np.float32(high))
         return np.rint(m).astype(q.dtype), m
 
     @staticmethod
     def call(node: Node) -> Call:
         q = node.ins[0].type
-        args = (*node.outs, *node.ins, q.elements)
+        args: tuple[Arg, ...] = (*node.outs, *node.ins, q.elements)
         return Call(f"whet_settle_master_{q.dtype.label}", args, "settle")
 
     @staticmethod

@@ -10,6 +10,8 @@ import numpy as np
 from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
 from ._common import around, collapse, d, padded, require, require_f32, strides
 
+MOVED = (DType.F32, DType.I32, DType.I8)  # by the operators that need to know what 0 is
+
 
 class Reshape(Op):
     """The same bytes under another shape; costs nothing"""
@@ -146,7 +148,7 @@ class SliceDx(Op):
 
     @staticmethod
     def infer(a: Attrs, dy: Type) -> Type:
-        require_f32(dy)
+        require(dy.dtype in MOVED, f"needs f32, i32 or i8, got {dy}")
         last = a.start + a.step * (dy.shape[a.axis] - 1)
         require(last < a.size, f"{dy} does not fit into {a.size} along axis {a.axis}")
         return Type(dy.dtype, (*dy.shape[: a.axis], a.size, *dy.shape[a.axis + 1 :]))
@@ -174,7 +176,7 @@ class SliceDx(Op):
         (dy,), a = node.ins, node.attrs
         outer, n, inner = around(dy.shape, a.axis)
         args = (node.out, dy, outer, n, inner, a.size, a.start, a.step)
-        return Call("whet_slice_dx_f32", args, "slice_dx")
+        return Call(f"whet_slice_dx_{dy.type.dtype.label}", args, "slice_dx")
 
 
 class Concat(Op):
@@ -238,7 +240,9 @@ class Pad(Op):
         require(len(a.low) == len(a.high) == x.rank, f"needs {x.rank} widths on either side")
         require(min((*a.low, *a.high)) >= 0, "widths must not be negative")
         shape = tuple(lo + n + hi for lo, n, hi in zip(a.low, x.shape, a.high, strict=True))
-        require(x.dtype is DType.F32, f"needs f32, got {x}")
+        require(x.dtype in MOVED, f"needs f32, i32 or i8, got {x}")
+        fits = x.dtype is DType.F32 or a.value == int(a.value)
+        require(fits, f"{a.value} is no value of {x}")
         return Type(x.dtype, shape)
 
     @staticmethod
@@ -264,7 +268,9 @@ class Pad(Op):
         dims, (step,) = collapse(x.shape, steps)
         fields = (("rank", len(dims)), ("dims", padded(dims, 1)), ("step", padded(step)))
         struct = Struct("whet_walk_t", fields)
-        return Call("whet_pad_f32", (y, x, y.type.elements, start, node.attrs.value, struct), "pad")
+        value = node.attrs.value if x.type.dtype is DType.F32 else int(node.attrs.value)
+        args = (y, x, y.type.elements, start, value, struct)
+        return Call(f"whet_pad_{x.type.dtype.label}", args, "pad")
 
 
 class Take(Op):
@@ -280,7 +286,7 @@ class Take(Op):
     @staticmethod
     def infer(a: Attrs, x: Type, index: Type) -> Type:
         require(index.dtype is DType.I32, f"the index must be i32, not {index}")
-        require(x.dtype is DType.F32, f"needs f32, got {x}")
+        require(x.dtype in MOVED, f"needs f32, i32 or i8, got {x}")
         return Type(x.dtype, (*x.shape[: a.axis], *index.shape, *x.shape[a.axis + 1 :]))
 
     @staticmethod
@@ -301,7 +307,7 @@ class Take(Op):
         x, index = node.ins
         outer, n, inner = around(x.shape, node.attrs.axis)
         args = (node.out, x, index, outer, n, inner, index.type.elements)
-        return Call("whet_take_f32", args, "take")
+        return Call(f"whet_take_{x.type.dtype.label}", args, "take")
 
     @staticmethod
     def bounds(node: Node) -> dict[int, tuple[int, int]]:

@@ -25,26 +25,51 @@ static inline int32_t get(const uint8_t **from, pending_t *p, int32_t bits) {
     return (int32_t)value;
 }
 
-/* The maxima of n <= WHET_TILE channels of a window `width` places wide; x is its image. */
-static void window(float *best, int32_t *place, const float *x, const whet_pool2d_t *d,
-                   whet_span_t rows, whet_span_t cols, int32_t width, int32_t n) {
-    const float *first = x + (rows.first * d->w + cols.first) * d->c;
-    for (int32_t l = 0; l < n; l++) {
-        best[l] = first[l];
-        place[l] = rows.cut * width + cols.cut;
+/* Makes `window`: the maxima of n <= WHET_TILE channels of a window `width` places wide; x is its
+ * image. NaN, which `odd` finds, wins. And `pool`, which does that for every window. */
+#define POOL(pool, window, T, odd)                                                             \
+    static void window(T *best, int32_t *place, const T *x, const whet_pool2d_t *d,            \
+                       whet_span_t rows, whet_span_t cols, int32_t width, int32_t n) {         \
+        const T *first = x + (rows.first * d->w + cols.first) * d->c;                          \
+        for (int32_t l = 0; l < n; l++) {                                                      \
+            best[l] = first[l];                                                                \
+            place[l] = rows.cut * width + cols.cut;                                            \
+        }                                                                                      \
+        for (int32_t r = 0; r < rows.taps; r++)                                                \
+            for (int32_t s = 0; s < cols.taps; s++) {                                          \
+                const int32_t row = rows.first + r * rows.step;                                \
+                const int32_t here = (rows.cut + r) * width + cols.cut + s;                    \
+                const T *u = x + (row * d->w + cols.first + s * cols.step) * d->c;             \
+                for (int32_t l = 0; l < n; l++) {                                              \
+                    const int32_t better = (u[l] > best[l]) | odd(u[l]);                       \
+                    best[l] = better ? u[l] : best[l];                                         \
+                    place[l] = better ? here : place[l];                                       \
+                }                                                                              \
+            }                                                                                  \
+    }                                                                                          \
+    static void pool(T *y, uint8_t *index, const T *x, int32_t bits, const whet_pool2d_t *d) { \
+        pending_t pending = {0, 0};                                                            \
+        for (int32_t i = 0; i < d->n * d->p * d->q; i++) {                                     \
+            const whet_span_t rows = whet_pool_rows(d, i / d->q % d->p);                       \
+            const whet_span_t cols = whet_pool_cols(d, i % d->q);                              \
+            const int32_t width = d->adaptive ? cols.taps : d->kw;                             \
+            const T *image = x + i / (d->p * d->q) * d->h * d->w * d->c;                       \
+            for (int32_t c = 0; c < d->c; c += WHET_TILE) {                                    \
+                const int32_t n = whet_min(d->c - c, WHET_TILE);                               \
+                T best[WHET_TILE];                                                             \
+                int32_t place[WHET_TILE];                                                      \
+                window(best, place, image + c, d, rows, cols, width, n);                       \
+                memcpy(y + i * d->c + c, best, (size_t)n * sizeof *y);                         \
+                for (int32_t l = 0; l < n; l++) put(&index, &pending, place[l], bits);         \
+            }                                                                                  \
+        }                                                                                      \
+        if (pending.count > 0) *index = (uint8_t)pending.held;                                 \
     }
-    for (int32_t r = 0; r < rows.taps; r++)
-        for (int32_t s = 0; s < cols.taps; s++) {
-            const int32_t at = (rows.first + r * rows.step) * d->w + cols.first + s * cols.step;
-            const int32_t here = (rows.cut + r) * width + cols.cut + s;
-            const float *u = x + at * d->c;
-            for (int32_t l = 0; l < n; l++) {
-                const int32_t better = (u[l] > best[l]) | (u[l] != u[l]); /* NaN wins */
-                best[l] = better ? u[l] : best[l];
-                place[l] = better ? here : place[l];
-            }
-        }
-}
+
+#define IS_NAN(v) ((v) != (v))
+#define NEVER(v)  0
+POOL(pool_f32, window_f32, float, IS_NAN)
+POOL(pool_i8, window_i8, int8_t, NEVER)
 
 /* formula    y = max of x over the window;  index = the place of the first maximum in it
  * shapes     y[n,p,q,c], x[n,h,w,c], index[(n*p*q*c * bits + 7) / 8]; its last bits, if left over,
@@ -54,22 +79,13 @@ static void window(float *best, int32_t *place, const float *x, const whet_pool2
  * workspace  none */
 void whet_max_pool2d_f32(float *y, uint8_t *index, const float *x, int32_t bits,
                          const whet_pool2d_t *d) {
-    pending_t pending = {0, 0};
-    for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
-        const whet_span_t rows = whet_pool_rows(d, i / d->q % d->p);
-        const whet_span_t cols = whet_pool_cols(d, i % d->q);
-        const int32_t width = d->adaptive ? cols.taps : d->kw;
-        const float *image = x + i / (d->p * d->q) * d->h * d->w * d->c;
-        for (int32_t c = 0; c < d->c; c += WHET_TILE) {
-            const int32_t n = whet_min(d->c - c, WHET_TILE);
-            float best[WHET_TILE];
-            int32_t place[WHET_TILE];
-            window(best, place, image + c, d, rows, cols, width, n);
-            memcpy(y + i * d->c + c, best, (size_t)n * sizeof *y);
-            for (int32_t l = 0; l < n; l++) put(&index, &pending, place[l], bits);
-        }
-    }
-    if (pending.count > 0) *index = (uint8_t)pending.held;
+    pool_f32(y, index, x, bits, d);
+}
+
+/* The same for whole numbers of 8 bits. */
+void whet_max_pool2d_i8(int8_t *y, uint8_t *index, const int8_t *x, int32_t bits,
+                        const whet_pool2d_t *d) {
+    pool_i8(y, index, x, bits, d);
 }
 
 enum { PLACES = 64 };

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+/* Rows of `row` bytes. */
+static void take(char *y, const char *x, const int32_t *index, int32_t outer, int32_t n, size_t row,
+                 int32_t count) {
+    for (int32_t o = 0; o < outer; o++)
+        for (int32_t j = 0; j < count; j++, y += row)
+            memcpy(y, x + (size_t)(o * n + index[j]) * row, row);
+}
+
 /* formula    y[o,j,:] = x[o,index[j],:]
  * shapes     y[outer,count,inner], x[outer,n,inner], index[count]
  * aliasing   none
@@ -8,10 +16,19 @@
  * workspace  none */
 void whet_take_f32(float *y, const float *x, const int32_t *index, int32_t outer, int32_t n,
                    int32_t inner, int32_t count) {
-    for (int32_t o = 0; o < outer; o++)
-        for (int32_t j = 0; j < count; j++)
-            memcpy(y + (o * count + j) * inner, x + (o * n + index[j]) * inner,
-                   (size_t)inner * sizeof *y);
+    take((char *)y, (const char *)x, index, outer, n, (size_t)inner * sizeof *y, count);
+}
+
+/* The same for whole numbers of 8 bits. */
+void whet_take_i8(int8_t *y, const int8_t *x, const int32_t *index, int32_t outer, int32_t n,
+                  int32_t inner, int32_t count) {
+    take((char *)y, (const char *)x, index, outer, n, (size_t)inner * sizeof *y, count);
+}
+
+/* The same for whole numbers of 32 bits. */
+void whet_take_i32(int32_t *y, const int32_t *x, const int32_t *index, int32_t outer, int32_t n,
+                   int32_t inner, int32_t count) {
+    take((char *)y, (const char *)x, index, outer, n, (size_t)inner * sizeof *y, count);
 }
 
 /* formula    dx = 0, then dx[o,index[j],:] += dy[o,j,:] unless index[j] = skip

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "whet_inline.h"
+#include "whet_narrow.h"
 
 /* Target i lies between two source pixels, `weight` of the way from low to high. */
 typedef struct {
@@ -36,6 +36,30 @@ void whet_upsample_bilinear_f32(float *y, const float *x, int32_t n, int32_t h, 
             const float top = low[left] * (1.0f - v.weight) + low[right] * v.weight;
             const float bottom = high[left] * (1.0f - v.weight) + high[right] * v.weight;
             y[i * c + k] = top * (1.0f - u.weight) + bottom * u.weight;
+        }
+    }
+}
+
+/* formula    y = round(upsample_bilinear(x)), of the numbers as they are
+ * shapes     y[n,p,q,c], x[n,h,w,c]
+ * aliasing   none
+ * rounding   float, first along rows and then between them, every product and sum; then to the
+ *            nearest, halves to even
+ * workspace  none */
+void whet_upsample_bilinear_i8(int8_t *y, const int8_t *x, int32_t n, int32_t h, int32_t w,
+                               int32_t c, int32_t p, int32_t q, float sh, float sw,
+                               int32_t align_corners) {
+    for (int32_t i = 0; i < n * p * q; i++) {
+        const blend_t u = blend(i / q % p, sh, h, align_corners);
+        const blend_t v = blend(i % q, sw, w, align_corners);
+        const float upper = 1.0f - u.weight, left = 1.0f - v.weight;
+        const int32_t image = i / (p * q) * h;
+        const int8_t *low = x + (image + u.low) * w * c, *high = x + (image + u.high) * w * c;
+        for (int32_t k = 0; k < c; k++) {
+            const int32_t a = v.low * c + k, b = v.high * c + k;
+            const float top = (float)low[a] * left + (float)low[b] * v.weight;
+            const float bottom = (float)high[a] * left + (float)high[b] * v.weight;
+            y[i * c + k] = (int8_t)whet_round(top * upper + bottom * u.weight);
         }
     }
 }

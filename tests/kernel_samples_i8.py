@@ -1,0 +1,244 @@
+"""Inputs for the kernels of whole numbers: layers, narrowing, pools, and updates.
+
+All must agree with their operators to the bit, floats included.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernel_samples import WINDOWS, Collector, Numbers, Sample
+from whet.ir import Array
+
+ZEROS = (0, -128, 127, 5)
+RANGES = ((-128, 127), (-5, 127), (-128, 20), (0, 0))
+
+
+def i8_samples() -> list[Sample]:
+    s = Collector()
+    for family in (layers, larger_layers, fused, parts, narrowing, adding, pools, movers):
+        family(s)
+    for family in (steps, settling):
+        family(s)
+    return s.samples
+
+
+GROUPED = [(2, 6, 4), (3, 3, 51), (4, 4, 4), (2, 34, 10)]
+
+
+def layers(s: Collector) -> None:
+    for k, (n, h, w, c, o, kernel, window) in enumerate(WINDOWS):
+        g, zero = s.numbers("conv2d_i8"), ZEROS[k % 4]
+        x = g.i8(n, h, w, c)
+        s.add("conv2d_i8", x, g.i8(o, *kernel, c), g.i32(o), zero=zero, **window)
+        s.add("conv2d_i8", x, g.i8(o, *kernel, c), zero=ZEROS[(k + 1) % 4], **window)
+        s.add("depthwise_i8", x, g.i8(*kernel, c), g.i32(c), zero=zero, **window)
+        s.add("depthwise_i8", x, g.i8(*kernel, c), zero=ZEROS[(k + 1) % 4], **window)
+    for groups, c, o in GROUPED:
+        g = s.numbers("conv2d_i8")
+        window = {"pad": (1, 1, 1, 1), "stride": (1, 2), "groups": groups, "zero": 3}
+        s.add("conv2d_i8", g.i8(1, 5, 6, c), g.i8(o, 3, 3, c // groups), **window)
+    bias = np.array([2**31 - 1, -(2**31), 0], np.int32)  # which wraps around
+    s.add("conv2d_i8", g.i8(1, 3, 3, 2), g.i8(3, 1, 1, 2), bias, zero=1)
+    s.add("depthwise_i8", g.i8(1, 3, 3, 3), g.i8(1, 1, 3), bias, zero=1)
+    worst = np.full((1, 1, 1, 70_000), 127, np.int8)
+    s.add("conv2d_i8", worst, np.full((1, 1, 1, 70_000), -128, np.int8), zero=-128)
+
+
+AROUND: dict[str, Any] = {"pad": (1, 1, 1, 1)}
+HALVED: dict[str, Any] = {"pad": (2, 2, 2, 2), "stride": (2, 2)}
+WIDE: list[tuple[int, int, int, int, int, tuple[int, int], dict[str, Any]]] = [
+    (1, 13, 10, 40, 72, (3, 3), AROUND),
+    (1, 6, 7, 300, 20, (1, 1), {}),
+    (2, 5, 9, 48, 100, (1, 1), {}),
+    (1, 9, 9, 130, 12, (3, 3), HALVED),
+    (2, 11, 12, 24, 40, (3, 3), {"stride": (2, 1)}),
+    (1, 12, 13, 3, 16, (3, 3), {"pad": (1, 1, 1, 1), "stride": (2, 2)}),
+    (1, 12, 5, 3, 4, (11, 7), {"pad": (2, 2, 2, 2)}),
+]
+DEEP: list[tuple[int, int, int, int, tuple[int, int], dict[str, Any]]] = [
+    (2, 13, 11, 72, (3, 3), AROUND),
+    (1, 20, 13, 24, (5, 5), HALVED),
+    (1, 16, 16, 48, (7, 7), {"pad": (3, 3, 3, 3)}),
+    (1, 15, 15, 40, (7, 7), {"pad": (3, 3, 3, 3), "stride": (2, 2)}),
+    (1, 9, 8, 136, (3, 3), {"pad": (1, 0, 0, 1), "stride": (2, 2)}),
+    (1, 13, 14, 20, (9, 7), {}),
+    (1, 3, 20, 17, (2, 11), {"pad": (0, 5, 1, 5)}),
+]
+
+
+def larger_layers(s: Collector) -> None:
+    """Enough pixels, channels, rows and taps for every way that kernels with vectors have."""
+    for n, h, w, c, o, kernel, window in WIDE:
+        g = s.numbers("conv2d_i8")
+        s.add("conv2d_i8", g.i8(n, h, w, c), g.i8(o, *kernel, c), g.i32(o), zero=-7, **window)
+    for n, h, w, c, kernel, window in DEEP:
+        g = s.numbers("depthwise_i8")
+        s.add("depthwise_i8", g.i8(n, h, w, c), g.i8(*kernel, c), zero=9, **window)
+
+
+def fused(s: Collector) -> None:
+    """Every window with and without bias, bits, and limits; scales that saturate some sums."""
+    for k, (n, h, w, c, o, kernel, window) in enumerate(WINDOWS + WIDE):
+        g = s.numbers("conv2d_i8_fused")
+        x, weight = g.i8(n, h, w, c), g.i8(o, *kernel, c)
+        add_fused(s, "conv2d_i8_fused", x, weight, k, **window)
+        add_fused(s, "depthwise_i8_fused", x, g.i8(*kernel, c), k, **window)
+    for k, (n, h, w, c, kernel, window) in enumerate(DEEP):
+        g = s.numbers("depthwise_i8_fused")
+        add_fused(s, "depthwise_i8_fused", g.i8(n, h, w, c), g.i8(*kernel, c), k, **window)
+    for k, (groups, c, o) in enumerate(GROUPED):
+        g = s.numbers("conv2d_i8_fused")
+        window = {"pad": (1, 1, 1, 1), "stride": (1, 2), "groups": groups}
+        add_fused(s, "conv2d_i8_fused", g.i8(1, 5, 6, c), g.i8(o, 3, 3, c // groups), k, **window)
+
+
+def add_fused(s: Collector, op: str, x: Array, w: Array, k: int, **window: Any) -> None:
+    for bias, mask in [(False, False), (True, False), (False, True), (True, True)]:
+        g = s.numbers(op)
+        low, high = RANGES[k % 4]
+        o = w.shape[0] if op == "conv2d_i8_fused" else w.shape[2]
+        scale = (g.positive(o) / (100 * w.size / o)).astype(np.float32)
+        attrs = dict(x_zero=ZEROS[k % 4], zero=ZEROS[(k // 4) % 4], low=low, high=high)
+        operands = [g.i32(o)] * bias + [scale]
+        s.add(op, x, w, *operands, bias=bias, mask=mask, **attrs, **window)
+        k += 1
+
+
+def parts(s: Collector) -> None:
+    """Some input channels apart from the others, as where a part of the weights trains."""
+    for k, (c, part, o, groups, kernel) in enumerate(
+        [(12, 4, 9, 1, 1), (17, 3, 33, 1, 3), (64, 16, 64, 1, 1), (6, 4, 4, 2, 3), (5, 70, 8, 1, 1)]
+    ):
+        g = s.numbers("conv2d_i8_fused")
+        x, x2 = g.i8(2, 5, 6, c), g.i8(2, 5, 6, part)
+        w, w2 = (g.i8(o, kernel, kernel, n // groups) for n in (c, part))
+        window: dict[str, Any] = {"pad": (kernel // 2,) * 4, "groups": groups}
+        scale = (g.positive(o) / (50 * w.size / o)).astype(np.float32)
+        attrs = dict(x_zero=ZEROS[(k + 1) % 4], zero=ZEROS[k % 4], part=True, **window)
+        s.add("conv2d_i8_fused", x, w, scale, x2, w2, **attrs)
+        s.add("conv2d_i8_fused", x, w, g.i32(o), scale, x2, w2, bias=True, mask=True, **attrs)
+
+
+ODD = np.array(
+    [
+        *(np.nan, np.inf, -np.inf, 0, -0.0, 0.5, 1.5, -0.5, -1.5, 2.5, 127.5, 126.5, -128.5),
+        *(-129.5, 128.5, 1e30, -1e30, 127.49999, -128.49998, 4194304.5, 1e-40, -1e-40),
+    ],
+    np.float32,
+)
+
+
+def narrowing(s: Collector) -> None:
+    one = np.ones(1, np.float32)
+    for k, zero in enumerate((0, -128, 127, 3, -1)):
+        low, high = RANGES[k % 4]
+        for mask in (False, True):
+            attrs = dict(zero=zero, low=low, high=high, mask=mask)
+            g = s.numbers("requantize")
+            s.add("requantize", ODD + np.float32(-zero), one, **attrs)
+            s.add("requantize", g.halves(3, 37) * np.float32(64), one, **attrs)
+            s.add("requantize", g.normal(3, 5, 17, scale=100), g.positive(17), **attrs)
+            s.add("requantize", g.i32(2, 64, size=2**31 - 1), np.float32([1e-7]), **attrs)
+            s.add("requantize", g.i32(3, 4, 33), g.positive(33) / 9, **attrs)
+            s.add("requantize", g.i8(3, 37), np.float32([0.5]), x_zero=-zero - 1, **attrs)
+            s.add("requantize", g.i8(2, 19, 24), g.positive(24), x_zero=zero, **attrs)
+    for size in ((), (1,), (7,), (8,), (1025,)):
+        g = s.numbers("requantize")
+        s.add("requantize", g.normal(*size, scale=90), np.float32([0.7]), mask=True)
+    limits = np.array([2**31 - 1, -(2**31), 0, 2**24 + 1], np.int32)
+    s.add("requantize", limits[:2], np.float32([np.inf]), mask=True)
+    for x in (s.numbers("dequantize").i8(5, 31), s.numbers("dequantize").i32(70), limits):
+        for zero in (0, -128, 127):
+            s.add("dequantize", x, scale=0.037, zero=zero)
+
+
+def adding(s: Collector) -> None:
+    for k, size in enumerate(((), (9,), (4, 37), (3, 5, 16), (1025,))):
+        for mask in (False, True):
+            g = s.numbers("add_i8")
+            low, high = RANGES[k % 3]
+            zeros = dict(a_zero=ZEROS[k % 4], b_zero=ZEROS[(k + 1) % 4], zero=ZEROS[(k + 2) % 4])
+            attrs = dict(low=low, high=high, mask=mask, **zeros)
+            s.add("add_i8", g.i8(*size), g.i8(*size), a_scale=0.5, b_scale=1.0, **attrs)
+            s.add("add_i8", g.i8(*size), g.i8(*size), a_scale=0.731, b_scale=-0.11, **attrs)
+
+
+def pools(s: Collector) -> None:
+    for k, (size, attrs) in enumerate([
+        ((2, 7, 9, 19), dict(out=(3, 4), kernel=(2, 2), stride=(2, 2))),
+        ((1, 6, 5, 16), dict(out=(6, 5), kernel=(3, 3), pad=(1, 1))),
+        ((1, 7, 7, 40), dict(out=(1, 1), adaptive=True)),
+        ((2, 5, 6, 3), dict(out=(3, 4), adaptive=True)),
+    ]):  # fmt: skip
+        g, more = s.numbers("avg_pool_i8"), dict(zero=ZEROS[k])
+        for extra in ({}, {"count_pad": False}, {"divisor": 3}):
+            s.add("avg_pool_i8", g.i8(*size), **attrs, **more, **extra)
+        s.add("max_pool2d", g.i8(*size), **attrs)
+    s.add("avg_pool_i8", np.full((1, 200, 130, 1), 127, np.int8), adaptive=True, zero=-128)
+    for size, out, step, corners in [
+        ((2, 3, 4, 5), (6, 8), (0.5, 0.5), False),
+        ((1, 5, 7, 16), (3, 11), (4 / 2, 6 / 10), True),
+        ((1, 4, 4, 3), (9, 3), (4 / 9, 4 / 3), False),
+        ((1, 1, 1, 17), (2, 3), (0.5, 0.3333), False),
+    ]:
+        g = s.numbers("upsample_bilinear_i8")
+        attrs = dict(out=out, step=step)
+        s.add("upsample_bilinear_i8", g.i8(*size), align_corners=corners, **attrs)
+        s.add("upsample_nearest", g.i8(*size), **attrs)
+
+
+def movers(s: Collector) -> None:
+    g = Numbers("whole movers")
+    for x in (g.i8(2, 3, 4), g.i32(2, 3, 4)):
+        s.add("pad", x, low=(0, 1, 2), high=(1, 0, 3), value=-128)
+        s.add("take", x, g.ids(3, 5), axis=1)
+        s.add("take", x, g.ids(4, 2, 2), axis=2)
+        s.add("slice_dx", x, axis=1, start=1, step=2, size=7)
+        s.add("slice", x, axis=2, start=1, stop=4)
+        s.add("concat", x, x, axis=1)
+
+
+def steps(s: Collector) -> None:
+    lr = np.float32(0.05).reshape(())
+    shapes: list[tuple[tuple[int, ...], int]] = [((5, 3, 2, 7), 0), ((3, 3, 33), 2), ((64,), 0)]
+    for size, axis in [*shapes, ((), 0), ((4, 37), 1)]:
+        g = s.numbers("sgd_step")
+        each = g.positive(size[axis]) / 100 if size else g.positive(1)
+        grad, m, v = g.normal(*size), g.normal(*size), g.positive(*size)
+        for q in (g.i8(*size), g.i32(*size, size=2**30)):
+            for scale in (each, np.ones(1, np.float32)):
+                some = dict(axis=axis, lr_scale=0.5, weight_decay=0.01, unit=0.03)
+                for attrs in (dict(axis=axis), some):
+                    s.add("sgd_step", q, grad, scale, lr, **attrs)
+                    for nesterov in (False, True):
+                        more = dict(momentum=0.8, nesterov=nesterov)
+                        s.add("momentum_step", q, grad, scale, m, lr, **attrs, **more)
+                    for decoupled, t in [(False, 1), (True, 1), (False, 7), (True, 10_000)]:
+                        step, more = np.float32(t).reshape(()), dict(decoupled=decoupled)
+                        s.add("adam_step", q, grad, scale, m, v, step, lr, **attrs, **more)
+
+
+def settling(s: Collector) -> None:
+    rng = np.array([7, -9], np.int32)
+    for size in ((), (3, 7), (257,)):
+        g = s.numbers("settle")
+        for q in (g.i8(*size), g.i32(*size)):
+            for move in (g.normal(*size, scale=3), g.halves(*size), g.normal(*size, scale=1e-4)):
+                s.add("settle", q, move)
+                s.add("settle", q, move, rounding="truncate")
+                s.add("settle", q, move, rng, rounding="stochastic", site=3)
+                s.add("settle", q, move, g.i8(*size))
+                s.add("settle", q, move, np.asarray(g.i32(*size, size=2**15 - 1), np.int16))
+                s.add("settle_master", q, move, g.normal(*size, scale=100))
+    extremes = np.array([2**31 - 1, -(2**31), 2**24 + 1, -1], np.int32)
+    for q in (np.resize(extremes, ODD.shape), s.numbers("settle").i8(*ODD.shape)):
+        for move in (ODD, -ODD, ODD * np.float32(1e8)):
+            s.add("settle", q, move)
+            s.add("settle", q, move, rounding="truncate")
+            s.add("settle", q, move, rng, rounding="stochastic")
+            s.add("settle", q, move, np.full(q.shape, -128, np.int8))
+            s.add("settle", q, move, np.full(q.shape, 32767, np.int16))
+            s.add("settle_master", q, move, q.astype(np.float32))
