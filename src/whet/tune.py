@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
-from .emit.program import FLAGS, HEADERS, LIBRARIES, kernel_file
+from .emit.program import FLAGS, LIBRARIES, headers_of, kernel_file
 from .errors import BuildError
 from .machine import Machine
 from .runtime.build import STRICT, find_compiler, run
@@ -26,10 +26,9 @@ def tune() -> Machine:
         folder = Path(name)
         main = resources.files("whet") / "kernels" / "main" / "tune.c"
         (folder / "tune.c").write_text(main.read_text())
-        for header in HEADERS["vec"]:
-            (folder / header).write_text(kernel_file(ISA, header))
-        for source in SOURCES:
-            (folder / f"{source}.c").write_text(kernel_file(ISA, f"{source}.c"))
+        texts = {f"{source}.c": kernel_file(ISA, f"{source}.c") for source in SOURCES}
+        for file, text in (texts | headers_of(ISA, [main.read_text(), *texts.values()])).items():
+            (folder / file).write_text(text)
         sources = ["tune.c", *(f"{s}.c" for s in SOURCES)]
         flags = (*STRICT, *FLAGS["vec"])
         run([*find_compiler(), *flags, *sources, *LIBRARIES["vec"].split(), "-o", "tune"], folder)

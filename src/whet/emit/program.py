@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -56,14 +57,6 @@ LIBRARIES = {"ref": "-lm", "vec": "-lm -pthread"}
 
 # Files that every program with kernels of a folder needs, besides those of its kernels.
 SHARED = {"ref": (), "vec": ("matmul", "outer", "threads")}
-_HEADERS = (
-    "whet_kernels.h", "whet_kernels_i8.h", "whet_inline.h", "whet_narrow.h", "whet_random.h",
-    "whet_lanes.h", "whet_matmul.h",
-)  # fmt: skip
-HEADERS = {
-    "ref": _HEADERS,
-    "vec": (*_HEADERS, *(f"whet_{name}.h" for name in ("blocks", "columns", "threads"))),
-}
 
 
 def kernel_file(isa: Sequence[str], name: str) -> str:
@@ -73,6 +66,18 @@ def kernel_file(isa: Sequence[str], name: str) -> str:
         if (folder / name).is_file():
             return (folder / name).read_text()
     raise InternalError(f"there is no kernel file {name} for {', '.join(isa)}")
+
+
+def headers_of(isa: Sequence[str], texts: Iterable[str]) -> dict[str, str]:
+    """Every header that these texts include, and those that the headers do, by name."""
+    found: dict[str, str] = {}
+    waiting = list(texts)
+    while waiting:
+        for name in re.findall(r'^#include "(whet_\w+\.h)"', waiting.pop(), re.MULTILINE):
+            if name not in found:
+                found[name] = kernel_file(isa, name)
+                waiting.append(found[name])
+    return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,13 +172,12 @@ class Program:
             ),
             "report.txt": self.report() + "\n",
         }
-        for header in HEADERS[self.isa[0]]:
-            files[f"kernels/{header}"] = find(header)
+        sources = {f"{source}.c": find(f"{source}.c") for source in used}
+        headers = headers_of(self.isa, [files["model.c"], *sources.values()])
         if threads:
-            header = "kernels/whet_threads.h"
-            files[header] = c.grain_h(files[header], self.machine.grain)
-        for source in used:
-            files[f"kernels/{source}.c"] = find(f"{source}.c")
+            name = "whet_threads.h"
+            headers[name] = c.grain_h(headers[name], self.machine.grain)
+        files |= {f"kernels/{name}": text for name, text in (headers | sources).items()}
         encoded = {name: text.encode() for name, text in files.items()}
         return encoded if blob is None else encoded | {"weights.bin": blob}
 

@@ -35,6 +35,12 @@ void whet_depthwise_i8_dx(float *dx, const float *dy, const int8_t *w, const whe
 void whet_depthwise_i8_dw(float *dw, const float *dy, const int8_t *x, int32_t zero,
                           const whet_conv2d_t *d);
 
+/* y = the last of `count` <= WHET_MAX_STAGES layers applied one after the other, as stream_f32;
+ * operands are weight, bias (may be NULL) and scale of each */
+void whet_stream_i8(int8_t *y, const int8_t *x, const void *const *operands,
+                    const whet_conv2d_t *const *layers, const whet_narrow_t *const *narrow,
+                    const int32_t *depthwise, int32_t count, void *workspace);
+
 /* y[n] = (x - x_zero) * scale[i % scales], narrowed; bits may be NULL. In place: y may begin where
  * x does. */
 void whet_requantize_f32(int8_t *y, uint8_t *bits, const float *x, const float *scale, int32_t n,
@@ -59,7 +65,11 @@ void whet_avg_pool_i8(int8_t *y, const int8_t *x, int32_t zero, const whet_pool2
 
 /* ---- Updates of whole numbers. An element q[outer,n,inner] stands for q * s, where
  * s = scale[c] * unit and c is the index of n; results may be in place of g and of the operand they
- * are the next value of. Then `settle` makes the move, in units of q, a whole number. */
+ * are the next value of. Then `settle` makes the move, in units of q, a whole number. An int8 is held
+ * within its range, an int32, which is a bias, within WHET_MOST of 0: 8,000 products added to that
+ * do not leave int32. */
+
+enum { WHET_MOST = 2147483647 - 268435455 };
 
 /* move = lr * lr_scale * (g / s + weight_decay * q * s) / s */
 void whet_sgd_step_i8(float *move, const int8_t *q, const float *g, const float *scale,

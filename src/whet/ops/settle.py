@@ -260,10 +260,8 @@ class Settle(Op):
 
 def lowered(q: Array, k: Array) -> Array:
     """q - k, held in the range of q."""
-    limits = np.iinfo(q.dtype)
-    return np.clip(q.astype(np.float64) - k.astype(np.float64), limits.min, limits.max).astype(
-        q.dtype
-    )
+    low, high = LIMITS[q.dtype.itemsize]
+    return np.clip(q.astype(np.float64) - k.astype(np.float64), low, high).astype(q.dtype)
 
 
 def floored(move: Array, fraction: Array) -> Array:
@@ -309,5 +307,7 @@ class SettleMaster(Op):
         return ((0, 0), (1, 2))
 
 
-# What a master may be: floats next to the ends of i32 are 128 apart.
-LIMITS = {1: (-128.0, 127.0), 4: (-2147483520.0, 2147483520.0)}
+# The range of i8, and that of a bias: less than i32, so that 8,000 products added to it do not leave
+# i32, and a float.
+MOST = 2**31 - 2**28
+LIMITS = {1: (-128, 127), 4: (-MOST, MOST)}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..ir import Array
+from ..ops.settle import LIMITS
 from ..quant import HIGH, Quant
 
 
@@ -30,6 +31,6 @@ def weight_scales(weight: Array, axis: int) -> Array:
 
 
 def to_integers(array: Array, scales: Array, dtype: type[np.signedinteger]) -> Array:
-    """array / scales, rounded, held in the range of the type."""
-    limits = np.iinfo(dtype)
-    return np.clip(np.rint(array / scales), limits.min, limits.max).astype(dtype)
+    """array / scales, rounded, held in the range of weights or of biases."""
+    low, high = LIMITS[np.dtype(dtype).itemsize]
+    return np.clip(np.rint(array / scales), low, high).astype(dtype)

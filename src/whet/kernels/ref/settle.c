@@ -14,8 +14,8 @@ static inline int8_t lower_i8(int8_t q, float k) {
 
 static inline int32_t lower_i32(int32_t q, float k) {
     const int64_t next = (int64_t)q - (int64_t)whet_clip(k, -8589934592.0f, 8589934592.0f);
-    if (next < INT32_MIN) return INT32_MIN;
-    return next > INT32_MAX ? INT32_MAX : (int32_t)next;
+    if (next < -WHET_MOST) return -WHET_MOST;
+    return next > WHET_MOST ? WHET_MOST : (int32_t)next;
 }
 
 /* ---- To the nearest. */
@@ -169,7 +169,7 @@ void whet_settle_master_i32(int32_t *next, float *m_next, const int32_t *q, cons
                             const float *m, int32_t n) {
     (void)q;
     for (int32_t i = 0; i < n; i++) {
-        m_next[i] = moved(m[i], move[i], -2147483520.0f, 2147483520.0f);
+        m_next[i] = moved(m[i], move[i], -(float)WHET_MOST, (float)WHET_MOST);
         next[i] = (int32_t)rintf(m_next[i]);
     }
 }
