@@ -21,9 +21,81 @@ static inline float whet_clip(float x, float low, float high) {
     return raised > high ? high : raised;
 }
 static inline float whet_rsqrt(float x) { return 1.0f / sqrtf(x); }
+
+/* ---- Functions whose bits must not depend on the C library. ops/_exact.py does the same. */
+
+static inline uint32_t whet_bits_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static inline float whet_from_bits(uint32_t bits) {
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* 2^n for -126 <= n <= 127. */
+static inline float whet_power2(int32_t n) { return whet_from_bits((uint32_t)(n + 127) << 23); }
+
+#define WHET_LN2_HIGH 0.693359375f /* few bits: products with small whole numbers are exact */
+#define WHET_LN2_LOW  (-2.12194440e-4f)
+
+/* exp(x), wrong by less than 1 ulp: x = n ln 2 + r with |r| < 0.35, a polynomial of r, times 2^n in
+ * two steps, because 2^n alone can be too large or too small. NaN passes through them all. */
+static inline float whet_exp(float x) {
+    const float shifter = 12582912.0f; /* 1.5 * 2^23: what is added to it becomes a whole number */
+    const float clipped = whet_clip(x, -104.0f, 89.0f); /* 0 and infinity lie beyond */
+    const float shifted = clipped * 1.44269504f + shifter, n = shifted - shifter;
+    const float r = (clipped - n * WHET_LN2_HIGH) - n * WHET_LN2_LOW;
+    float p = 0.001381454f;
+    p = p * r + 0.008368745f;
+    p = p * r + 0.04166839f;
+    p = p * r + 0.16666521f;
+    p = p * r + 0.49999994f;
+    const float y = 1.0f + (r + r * r * p);
+    const int32_t k = (int32_t)(whet_bits_of(shifted) - whet_bits_of(shifter)), half = k / 2;
+    return y * whet_power2(half) * whet_power2(k - half);
+}
+
+/* log(x), wrong by less than 1 ulp: x = 2^e (1 + f) with 1 + f between sqrt(1/2) and sqrt(2), and
+ * log(1 + f) = f - f^2 / 2 + f^3 p(f). */
+static inline float whet_log(float x) {
+    const uint32_t one = 0x3f800000, root = 0x3f3504f3; /* the bits of 1 and of sqrt(1/2) */
+    const int32_t subnormal = x < 1.17549435e-38f;
+    const uint32_t bits = whet_bits_of(subnormal ? x * 8388608.0f : x) + (one - root);
+    const float e = (float)((int32_t)(bits >> 23) - (subnormal ? 150 : 127));
+    const float f = whet_from_bits((bits & 0x007fffff) + root) - 1.0f;
+    float p = 0.0674664f;
+    p = p * f - 0.116764545f;
+    p = p * f + 0.11888593f;
+    p = p * f - 0.124054976f;
+    p = p * f + 0.14219487f;
+    p = p * f - 0.16667998f;
+    p = p * f + 0.20002122f;
+    p = p * f - 0.2500001f;
+    p = p * f + 0.33333313f;
+    const float square = f * f;
+    const float y = (f * square * p + e * WHET_LN2_LOW - 0.5f * square) + f + e * WHET_LN2_HIGH;
+    if (x == 0.0f) return -INFINITY;
+    if (x < 0.0f) return NAN;
+    return x < INFINITY ? y : x; /* infinity and NaN are their own */
+}
+
 static inline float whet_sigmoid(float x) {
-    const float e = expf(-fabsf(x)); /* never overflows */
+    const float e = whet_exp(-fabsf(x)); /* never overflows */
     return (x >= 0.0f ? 1.0f : e) / (1.0f + e);
+}
+
+/* 1 - (1 - fresh)^t for a whole t, by squaring in double. */
+static inline double whet_correction(float fresh, float t) {
+    double power = 1.0, base = 1.0 - (double)fresh;
+    for (int32_t n = (int32_t)t; n > 0; n /= 2) {
+        if (n % 2 == 1) power *= base;
+        base *= base;
+    }
+    return 1.0 - power;
 }
 
 static inline void whet_fill(float *y, int32_t n, float value) {
@@ -319,7 +391,7 @@ static inline float whet_top(const float *x, int32_t n, int32_t step) {
 /* The sum of exp(x - top). */
 static inline float whet_exp_sum(const float *x, int32_t n, int32_t step, float top) {
     whet_sum_t sum = {0.0f, 0.0f};
-    WHET_SUM(&sum, n, expf(x[i * step] - top));
+    WHET_SUM(&sum, n, whet_exp(x[i * step] - top));
     return sum.sum;
 }
 

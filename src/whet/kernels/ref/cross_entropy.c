@@ -16,7 +16,7 @@ void whet_cross_entropy_f32(float *loss, const float *x, const int32_t *labels, 
         if (labels[r] == ignore) continue;
         const float wr = whet_label_weight(labels[r], weight, ignore);
         const float top = whet_top(x, classes, 1);
-        const float shift = logf(whet_exp_sum(x, classes, 1, top));
+        const float shift = whet_log(whet_exp_sum(x, classes, 1, top));
         whet_add(&total, (1.0f - smoothing) * wr * (shift - (x[labels[r]] - top)));
         for (int32_t c = 0; c < classes && spread > 0.0f; c++)
             whet_add(&total, spread * (weight == NULL ? 1.0f : weight[c]) * (shift - (x[c] - top)));
@@ -46,7 +46,7 @@ void whet_cross_entropy_dx_f32(float *dx, const float *dloss, const float *x, co
         const float top = whet_top(x, classes, 1);
         const float share = 1.0f / whet_exp_sum(x, classes, 1, top);
         for (int32_t c = 0; c < classes; c++) {
-            const float p = expf(x[c] - top) * share, wc = weight == NULL ? 1.0f : weight[c];
+            const float p = whet_exp(x[c] - top) * share, wc = weight == NULL ? 1.0f : weight[c];
             const float target = c == labels[r] ? 1.0f : 0.0f;
             dx[c] = scale * (wr * (p - target) + spread * (p * all.sum - wc));
         }

@@ -4,10 +4,10 @@
 /* formula    y[i] = exp(x)
  * shapes     y[n], x[n]
  * aliasing   y = x
- * rounding   float, with the errors of libm
+ * rounding   that of whet_exp
  * workspace  none */
 void whet_exp_f32(float *y, const float *x, int32_t n) {
-    for (int32_t i = 0; i < n; i++) y[i] = expf(x[i]);
+    for (int32_t i = 0; i < n; i++) y[i] = whet_exp(x[i]);
 }
 
 /* formula    dx[i] = dy * y

@@ -4,10 +4,10 @@
 /* formula    y[i] = log(x)
  * shapes     y[n], x[n]
  * aliasing   y = x
- * rounding   float, with the errors of libm
+ * rounding   that of whet_log
  * workspace  none */
 void whet_log_f32(float *y, const float *x, int32_t n) {
-    for (int32_t i = 0; i < n; i++) y[i] = logf(x[i]);
+    for (int32_t i = 0; i < n; i++) y[i] = whet_log(x[i]);
 }
 
 /* formula    dx[i] = dy / x

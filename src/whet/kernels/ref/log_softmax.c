@@ -10,7 +10,7 @@ void whet_log_softmax_f32(float *y, const float *x, int32_t outer, int32_t n, in
     for (int32_t line = 0; line < outer * inner; line++) {
         const int32_t start = line / inner * n * inner + line % inner;
         const float *u = x + start;
-        const float top = whet_top(u, n, inner), shift = logf(whet_exp_sum(u, n, inner, top));
+        const float top = whet_top(u, n, inner), shift = whet_log(whet_exp_sum(u, n, inner, top));
         float *v = y + start;
         for (int32_t i = 0; i < n; i++) v[i * inner] = (u[i * inner] - top) - shift;
     }
@@ -30,6 +30,6 @@ void whet_log_softmax_dx_f32(float *dx, const float *dy, const float *y, int32_t
         whet_sum_t total = {0.0f, 0.0f};
         WHET_SUM(&total, n, u[i * inner]);
         for (int32_t i = 0; i < n; i++)
-            out[i * inner] = u[i * inner] - expf(v[i * inner]) * total.sum;
+            out[i * inner] = u[i * inner] - whet_exp(v[i * inner]) * total.sum;
     }
 }

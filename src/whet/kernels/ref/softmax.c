@@ -13,7 +13,7 @@ void whet_softmax_f32(float *y, const float *x, int32_t outer, int32_t n, int32_
         const float top = whet_top(u, n, inner);
         float *v = y + start;
         whet_sum_t sum = {0.0f, 0.0f};
-        for (int32_t i = 0; i < n; i++) v[i * inner] = expf(u[i * inner] - top);
+        for (int32_t i = 0; i < n; i++) v[i * inner] = whet_exp(u[i * inner] - top);
         WHET_SUM(&sum, n, v[i * inner]);
         const float scale = 1.0f / sum.sum;
         for (int32_t i = 0; i < n; i++) v[i * inner] *= scale;

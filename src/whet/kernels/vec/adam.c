@@ -31,13 +31,13 @@ static void some(const void *args, int32_t first, int32_t end) {
  *            1 - rate * weight_decay first if decoupled
  * shapes     next[n], m_next[n], v_next[n], w[n], g[n], m[n], v[n], t[1], lr[1]
  * aliasing   next = w, m_next = m, v_next = v
- * rounding   float; c from 1 - beta, because 1 - 0.999f has lost five digits
+ * rounding   float; c in double from 1 - beta, because 1 - 0.999f has lost five digits
  * workspace  none */
 void whet_adam_f32(float *next, float *m_next, float *v_next, const float *w, const float *g,
                    const float *m, const float *v, const float *t, const float *lr, int32_t n,
                    float lr_scale, float weight_decay, float fresh1, float fresh2, float eps,
                    int32_t decoupled) {
-    const float c1 = -expm1f(*t * log1pf(-fresh1)), c2 = -expm1f(*t * log1pf(-fresh2));
+    const float c1 = (float)whet_correction(fresh1, *t), c2 = (float)whet_correction(fresh2, *t);
     const float rate = *lr * lr_scale;
     adam_t a = {next, m_next, v_next, w, g, m, v, n, 1.0f, weight_decay, rate / c1, 0, 0, 0, eps};
     if (decoupled) {
