@@ -167,6 +167,9 @@ class Op:
 
     infer: ClassVar[Callable[..., Type | tuple[Type, ...]]]
     ref: ClassVar[Callable[..., Array | tuple[Array, ...]]]
+    # The same in f32, with every sum in the order of kernels/ref and so with its bits; None if
+    # `ref` is that already, or if nobody has written it.
+    exact: ClassVar[Callable[..., Array | tuple[Array, ...]] | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -181,7 +181,7 @@ class MaximumDa(Op):
 
     @staticmethod
     def ref(attrs: Attributes, dy: Array, a: Array, b: Array) -> Array:
-        return dy * np.where(a > b, 1.0, np.where(a == b, 0.5, 0.0))
+        return np.where(a > b, dy, np.where(a == b, dy * dy.dtype.type(0.5), 0))
 
     @staticmethod
     def call(node: Node) -> Call:

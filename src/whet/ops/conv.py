@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from ..ir import Arg, Array, Attributes, Builder, Call, Node, Op, Struct, Type, Value, Workspace
+from . import _exact
 from ._common import d, require, require_f32
 from .linear import sum_rows
 
@@ -70,6 +72,44 @@ def scatter_taps(dtaps: Array, a: Window, size: tuple[int, int]) -> Array:
     return dx[:, low_h : low_h + size[0], low_w : low_w + size[1]]
 
 
+# How kernels/ref go through a convolution: one matrix product for every tap of the window.
+
+
+def is_linear(
+    a: Conv2d.Attrs, kernel: tuple[int, ...], out: tuple[int, ...], size: tuple[int, ...]
+) -> bool:
+    """Whether it is one matrix product over all pixels."""
+    plain = a.groups == 1 and a.stride == (1, 1) and a.pad[:2] == (0, 0)
+    return plain and tuple(kernel) == (1, 1) and tuple(out) == tuple(size)
+
+
+def inner_taps(
+    a: Window, kernel: tuple[int, ...], out: tuple[int, ...], size: tuple[int, ...]
+) -> Iterator[tuple[int, int, tuple[slice, slice], tuple[slice, slice]]]:
+    """Every tap (r, s), the outputs that have it inside the image, and where they find it."""
+    for r in range(kernel[0]):
+        for s in range(kernel[1]):
+            offsets = (r * a.dilation[0] - a.pad[0], s * a.dilation[1] - a.pad[1])
+            pairs = [inside(*numbers) for numbers in zip(offsets, size, a.stride, out, strict=True)]
+            (top, above), (left, beside) = pairs
+            yield r, s, (top, left), (above, beside)
+
+
+def inside(offset: int, size: int, stride: int, outputs: int) -> tuple[slice, slice]:
+    """The outputs whose tap, at output * stride + offset, is on an axis, and those taps."""
+    first = max(0, -(offset // stride))
+    end = max(first, min((size - 1 - offset) // stride + 1, outputs))
+    taps = range(first * stride + offset, end * stride + offset, stride)
+    return slice(first, end), slice(taps.start, taps.stop, stride) if taps else slice(0)
+
+
+def channels(groups: int, outs: int, ins: int) -> Iterator[tuple[slice, slice]]:
+    """Of every group those of the result and of the input; `ins` is how many a group has."""
+    size = outs // groups
+    for g in range(groups):
+        yield slice(g * size, (g + 1) * size), slice(g * ins, (g + 1) * ins)
+
+
 NO_EPILOGUE = (None, -math.inf, math.inf)  # nothing added, nothing clipped
 TILES = 192  # of 2x2 pixels that Winograd's method handles at a time, as in winograd.c
 
@@ -121,6 +161,20 @@ class Conv2d(Op):
         y = np.einsum("npqrsgi,gorsi->npqgo", t, grouped, optimize=True)
         y = y.reshape(x.shape[0], *out, o)
         return y if b is None else y + b
+
+    @staticmethod
+    def exact(
+        a: Attrs, x: Array, w: Array, b: Array | None = None, add: Array | None = None
+    ) -> Array:
+        o, kh, kw, i = w.shape
+        out = a.output(x.shape[1:3], (kh, kw))
+        y = _exact.start((x.shape[0], *out, o), b, add)
+        if is_linear(a, (kh, kw), out, x.shape[1:3]):
+            return _exact.matmul_nt(y, x, w.reshape(o, i))
+        for r, s, to, at in inner_taps(a, (kh, kw), out, x.shape[1:3]):
+            for outs, ins in channels(a.groups, o, i):
+                y[:, *to, outs] = _exact.matmul(y[:, *to, outs], x[:, *at, ins], w[outs, r, s].T)
+        return y
 
     @staticmethod
     def vjp(
@@ -187,6 +241,15 @@ class Conv2dDx(Op):
         return scatter_taps(dtaps.reshape(n, p, q, kh, kw, a.groups * i), a, a.size)
 
     @staticmethod
+    def exact(a: Attrs, dy: Array, w: Array) -> Array:
+        o, kh, kw, i = w.shape
+        dx = np.zeros((dy.shape[0], *a.size, i * a.groups), np.float32)
+        for r, s, to, at in inner_taps(a, (kh, kw), dy.shape[1:3], a.size):
+            for outs, ins in channels(a.groups, o, i):
+                dx[:, *at, ins] = _exact.matmul(dx[:, *at, ins], dy[:, *to, outs], w[outs, r, s])
+        return dx
+
+    @staticmethod
     def vjp(
         b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
     ) -> tuple[Value | None, ...]:
@@ -245,6 +308,21 @@ class Conv2dDw(Op):
         return dw.reshape(o, *a.kernel, i)
 
     @staticmethod
+    def exact(a: Attrs, dy: Array, x: Array) -> Array:
+        o, i = dy.shape[3], x.shape[3] // a.groups
+        dw = np.zeros((o, *a.kernel, i), np.float32)
+        if is_linear(a, a.kernel, dy.shape[1:3], x.shape[1:3]):
+            return _exact.matmul(dw.reshape(o, i), dy.reshape(-1, o).T, x.reshape(-1, i)).reshape(
+                dw.shape
+            )
+        for r, s, to, at in inner_taps(a, a.kernel, dy.shape[1:3], x.shape[1:3]):
+            for outs, ins in channels(a.groups, o, i):
+                lines = zip(dy[:, *to, outs], x[:, *at, ins], strict=True)
+                for left, right in ((u, v) for image in lines for u, v in zip(*image, strict=True)):
+                    dw[outs, r, s] = _exact.matmul(dw[outs, r, s], left.T, right)
+        return dw
+
+    @staticmethod
     def call(node: Node) -> Call:
         dy, x = node.ins
         struct = conv_struct(x.type, dy.type, node.attrs.kernel, node.attrs.groups, node.attrs)
@@ -283,6 +361,17 @@ class Depthwise(Op):
         t = taps(x, a, (kh, kw), a.output(x.shape[1:3], (kh, kw)))
         y = np.einsum("npqrsc,rsc->npqc", t, w)
         return y if b is None else y + b
+
+    @staticmethod
+    def exact(
+        a: Window, x: Array, w: Array, b: Array | None = None, add: Array | None = None
+    ) -> Array:
+        kernel, size = w.shape[:2], x.shape[1:3]
+        y = _exact.start((x.shape[0], *a.output(size, kernel), x.shape[3]), b, add)
+        total = np.zeros_like(y)
+        for r, s, to, at in inner_taps(a, kernel, y.shape[1:3], size):
+            total[:, *to] += x[:, *at] * w[r, s]
+        return y + total
 
     @staticmethod
     def vjp(
@@ -336,6 +425,14 @@ class DepthwiseDx(Op):
         return scatter_taps(dtaps, a, a.size)
 
     @staticmethod
+    def exact(a: Attrs, dy: Array, w: Array) -> Array:
+        """The kernel goes from output to output: each pixel meets its taps from last to first."""
+        dx = np.zeros((dy.shape[0], *a.size, w.shape[2]), np.float32)
+        for r, s, to, at in reversed(list(inner_taps(a, w.shape[:2], dy.shape[1:3], a.size))):
+            dx[:, *at] += dy[:, *to] * w[r, s]
+        return dx
+
+    @staticmethod
     def call(node: Node) -> Call:
         dy, w = node.ins
         struct = conv_struct(node.out.type, dy.type, w.shape[:2], w.shape[2], node.attrs)
@@ -366,6 +463,14 @@ class DepthwiseDw(Op):
     @staticmethod
     def ref(a: Attrs, dy: Array, x: Array) -> Array:
         return np.einsum("npqc,npqrsc->rsc", dy, taps(x, a, a.kernel, dy.shape[1:3]))
+
+    @staticmethod
+    def exact(a: Attrs, dy: Array, x: Array) -> Array:
+        dw = np.empty((*a.kernel, x.shape[3]), np.float32)
+        for r, s, to, at in inner_taps(a, a.kernel, dy.shape[1:3], x.shape[1:3]):
+            rows = _exact.in_order((dy[:, *to] * x[:, *at]).transpose(2, 0, 1, 3))
+            dw[r, s] = _exact.in_order(rows.reshape(-1, x.shape[3]))
+        return dw
 
     @staticmethod
     def call(node: Node) -> Call:

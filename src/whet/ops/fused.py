@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from ..ir import Array, Attributes, Call, Node, Op, Type
+from . import _exact
 from ._common import require
 from .conv import Conv2d, Depthwise, Window
 from .linear import Linear
@@ -53,6 +54,14 @@ class FusedLayer(Op):
         y = np.asarray(cls.layer.ref(cls.inner(a), x, w, *rest[: a.bias]))
         y = y + rest[-1] if a.add else y
         return np.minimum(np.maximum(y, y.dtype.type(a.low)), y.dtype.type(a.high))
+
+    @classmethod
+    def exact(cls, a: Epilogue, x: Array, w: Array, *rest: Array) -> Array:
+        """`exact` of a layer takes what is added too: the kernels' sums start from that."""
+        assert cls.layer.exact is not None
+        bias, add = rest[0] if a.bias else None, rest[-1] if a.add else None
+        y = np.asarray(cls.layer.exact(cls.inner(a), x, w, bias, add))
+        return _exact.clip(y, a.low, a.high)
 
     @staticmethod
     def macs(node: Node) -> int:

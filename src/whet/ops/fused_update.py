@@ -48,6 +48,14 @@ class FusedUpdate(Op):
         g = LinearDw.ref(a, dy, x) if w.ndim == 2 else Conv2dDw.ref(a, dy, x)
         return cls.update.ref(cls.inner(a), w, g, *rest)
 
+    @classmethod
+    def exact(
+        cls, a: Conv2dDw.Attrs, w: Array, dy: Array, x: Array, *rest: Array
+    ) -> Array | tuple[Array, ...]:
+        g = LinearDw.exact(a, dy, x) if w.ndim == 2 else Conv2dDw.exact(a, dy, x)
+        update = cls.update.exact or cls.update.ref
+        return update(cls.inner(a), w, g, *rest)
+
     @staticmethod
     def call(node: Node) -> Call:
         assert issubclass(node.op, FusedUpdate)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, Node, Op, Type, Value
+from . import _exact
 from ._common import d, require, require_f32
 from .reduce import Sum
 from .shape import Reshape
@@ -15,6 +16,11 @@ from .shape import Reshape
 
 def rows(shape: tuple[int, ...]) -> int:
     return math.prod(shape[:-1])
+
+
+def matrix(x: Array) -> Array:
+    """Its rows, whatever they are arranged in."""
+    return x.reshape(-1, x.shape[-1])
 
 
 class Linear(Op):
@@ -34,6 +40,12 @@ class Linear(Op):
     def ref(a: Attributes, x: Array, w: Array, b: Array | None = None) -> Array:
         y = x @ w.T
         return y if b is None else y + b
+
+    @staticmethod
+    def exact(
+        a: Attributes, x: Array, w: Array, b: Array | None = None, add: Array | None = None
+    ) -> Array:
+        return _exact.matmul_nt(_exact.start((*x.shape[:-1], len(w)), b, add), x, w)
 
     @staticmethod
     def vjp(
@@ -80,6 +92,10 @@ class LinearDx(Op):
         return dy @ w
 
     @staticmethod
+    def exact(a: Attributes, dy: Array, w: Array) -> Array:
+        return _exact.matmul(np.zeros((*dy.shape[:-1], w.shape[1]), np.float32), dy, w)
+
+    @staticmethod
     def call(node: Node) -> Call:
         dy, w = node.ins
         o, i = w.shape
@@ -102,7 +118,12 @@ class LinearDw(Op):
 
     @staticmethod
     def ref(a: Attributes, dy: Array, x: Array) -> Array:
-        return dy.reshape(-1, dy.shape[-1]).T @ x.reshape(-1, x.shape[-1])
+        return matrix(dy).T @ matrix(x)
+
+    @staticmethod
+    def exact(a: Attributes, dy: Array, x: Array) -> Array:
+        dw = np.zeros((dy.shape[-1], x.shape[-1]), np.float32)
+        return _exact.matmul(dw, matrix(dy).T, matrix(x))
 
     @staticmethod
     def call(node: Node) -> Call:
@@ -141,6 +162,10 @@ class Bmm(Op):
         return np.matmul(left, right)
 
     @staticmethod
+    def exact(t: Attrs, a: Array, b: Array) -> Array:
+        return np.stack([_product(t, u, v) for u, v in zip(a, b, strict=True)])
+
+    @staticmethod
     def vjp(
         b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
     ) -> tuple[Value | None, ...]:
@@ -171,3 +196,12 @@ class Bmm(Op):
     def macs(node: Node) -> int:
         a, ta = node.ins[0], node.attrs.ta
         return node.out.type.elements * (a.shape[1] if ta else a.shape[2])
+
+
+def _product(t: Bmm.Attrs, a: Array, b: Array) -> Array:
+    """One matrix of the stack, as the kernel makes it."""
+    left, right = a.T if t.ta else a, b.T if t.tb else b
+    y = np.zeros((len(left), right.shape[1]), np.float32)
+    if t.ta and t.tb:
+        return y + _exact.compensated(left.T[:, :, None] * right[:, None])
+    return _exact.matmul_nt(y, a, b) if t.tb else _exact.matmul(y, left, right)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Type, Value, f32
+from . import _exact
 from ._common import d, require, require_f32, require_same
 from .binary import Mul, Sub
 from .linear import rows
@@ -38,6 +39,11 @@ def label_weights(a: ClassLoss, labels: Array, weight: Array | None, like: Array
     return np.where(counts, w[np.where(counts, labels.ravel(), 0)], 0)
 
 
+def divisor(a: ClassLoss, wr: Array) -> Array:
+    """What the loss is divided by, as `whet_loss_divisor` adds it up."""
+    return _exact.compensated(wr) if a.mean else np.ones((), np.float32)
+
+
 class NllLoss(Op):
     """loss = - sum_r w[label_r] * x[r, label_r], divided by sum_r w[label_r] if mean"""
 
@@ -58,6 +64,14 @@ class NllLoss(Op):
         total = -(wr * picked).sum()
         with np.errstate(invalid="ignore"):
             return np.asarray(total / wr.sum() if a.mean else total)
+
+    @staticmethod
+    def exact(a: ClassLoss, x: Array, labels: Array, weight: Array | None = None) -> Array:
+        wr = label_weights(a, labels, weight, x)
+        counts = np.flatnonzero(wr)
+        picked = x.reshape(-1, x.shape[-1])[counts, labels.ravel()[counts]]
+        with np.errstate(invalid="ignore"):
+            return _exact.compensated(-wr[counts] * picked) / divisor(a, wr)
 
     @staticmethod
     def vjp(
@@ -106,6 +120,15 @@ class NllLossDx(Op):
         return dx.reshape(*labels.shape, a.classes)
 
     @staticmethod
+    def exact(a: Attrs, dloss: Array, labels: Array, weight: Array | None = None) -> Array:
+        dx = np.zeros((labels.size, a.classes), np.float32)
+        wr = label_weights(a, labels, weight, dx)
+        counts = np.flatnonzero(wr)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            dx[counts, labels.ravel()[counts]] = -wr[counts] * (dloss / divisor(a, wr))
+        return dx.reshape(*labels.shape, a.classes)
+
+    @staticmethod
     def call(node: Node) -> Call:
         dloss, labels, *weight = node.ins
         a = node.attrs
@@ -149,6 +172,22 @@ class CrossEntropy(Op):
             return np.asarray(total / wr.sum() if a.mean else total)
 
     @staticmethod
+    def exact(a: Attrs, x: Array, labels: Array, weight: Array | None = None) -> Array:
+        """Row by row the term of its label, then with smoothing those of all classes."""
+        wr = label_weights(a, labels, weight, x)
+        counts = np.flatnonzero(labels.ravel() != a.ignore_index)
+        flat, label = x.reshape(-1, x.shape[-1])[counts], labels.ravel()[counts]
+        z = flat - flat.max(axis=1, keepdims=True)
+        e = _exact.log(_exact.line_sum(_exact.exp(z)))[:, None] - z
+        first, spread = split_smoothing(a, x.shape[-1])
+        terms = (first * wr[counts] * e[np.arange(len(e)), label])[:, None]
+        if spread > 0:
+            w = np.float32(1) if weight is None else weight
+            terms = np.concatenate([terms, spread * w * e], axis=1)
+        with np.errstate(invalid="ignore"):
+            return _exact.compensated(terms.reshape(-1)) / divisor(a, wr)
+
+    @staticmethod
     def vjp(
         b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
     ) -> tuple[Value | None, ...]:
@@ -164,6 +203,12 @@ class CrossEntropy(Op):
         return Call("whet_cross_entropy_f32", args, "cross_entropy")
 
     bounds = staticmethod(NllLoss.bounds)
+
+
+def split_smoothing(a: CrossEntropy.Attrs, classes: int) -> tuple[np.float32, np.float32]:
+    """The share of the label, and that of every class on top."""
+    smoothing = np.float32(a.smoothing)
+    return np.float32(1) - smoothing, smoothing / np.float32(classes)
 
 
 def _numbers(node: Node, x: Value) -> tuple[int, int, int, int, float]:
@@ -210,6 +255,26 @@ class CrossEntropyDx(Op):
         with np.errstate(invalid="ignore", divide="ignore"):
             scale = dloss / wr.sum() if a.mean else dloss
             return np.where(counts[:, None], dx * scale, 0).reshape(x.shape)
+
+    @staticmethod
+    def exact(
+        a: CrossEntropy.Attrs,
+        dloss: Array,
+        x: Array,
+        labels: Array,
+        weight: Array | None = None,
+    ) -> Array:
+        flat = x.reshape(-1, x.shape[-1])
+        w = np.ones(x.shape[-1], np.float32) if weight is None else weight
+        wr = label_weights(a, labels, weight, x)
+        counts = (labels.ravel() != a.ignore_index)[:, None]
+        e = _exact.exp(flat - flat.max(axis=1, keepdims=True))
+        p = e * (np.float32(1) / _exact.line_sum(e))[:, None]
+        target = (np.arange(x.shape[-1]) == labels.reshape(-1, 1)).astype(np.float32)
+        first, spread = split_smoothing(a, x.shape[-1])
+        dx = (first * wr)[:, None] * (p - target) + spread * (p * _exact.compensated(w) - w)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(counts, dloss / divisor(a, wr) * dx, np.float32(0)).reshape(x.shape)
 
     @staticmethod
     def call(node: Node) -> Call:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
 from ._common import d, pack, packed, require, require_f32, unpack
+from ._exact import in_order
 
 
 @dataclass(frozen=True)
@@ -208,6 +209,16 @@ class AvgPool2d(Op):
         for p, q, rows, cols in a.windows((h, w)):
             window = x[:, rows.start : rows.stop, cols.start : cols.stop]
             y[:, p, q] = window.sum(axis=(1, 2)) * x.dtype.type(a.share((h, w), p, q))
+        return y
+
+    @staticmethod
+    def exact(a: AvgPool, x: Array) -> Array:
+        n, h, w, c = x.shape
+        y = np.empty((n, *a.out, c), np.float32)
+        for p, q, rows, cols in a.windows((h, w)):
+            window = x[:, rows.start : rows.stop, cols.start : cols.stop]
+            total = in_order(in_order(window.transpose(2, 1, 0, 3)))  # of each row, then of them
+            y[:, p, q] = total * np.float32(a.share((h, w), p, q))
         return y
 
     @staticmethod

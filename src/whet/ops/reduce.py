@@ -8,6 +8,7 @@ import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
 from ._common import around, broadcast_shapes, collapse, d, padded, require, require_f32, strides
+from ._exact import reduce_sum
 from .shape import Reshape
 
 
@@ -53,6 +54,10 @@ class Sum(Reduce):
         return x.sum(axis=a.axes, keepdims=True)
 
     @staticmethod
+    def exact(a: Axes, x: Array) -> Array:
+        return reduce_sum(x, a.axes)
+
+    @staticmethod
     def vjp(
         b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
     ) -> tuple[Value | None, ...]:
@@ -69,6 +74,11 @@ class Mean(Reduce):
     @staticmethod
     def ref(a: Axes, x: Array) -> Array:
         return x.mean(axis=a.axes, keepdims=True)
+
+    @staticmethod
+    def exact(a: Axes, x: Array) -> Array:
+        y = reduce_sum(x, a.axes)
+        return y / np.float32(x.size // y.size)
 
     @staticmethod
     def vjp(
@@ -88,6 +98,10 @@ class Norm(Reduce):
     @staticmethod
     def ref(a: Axes, x: Array) -> Array:
         return np.sqrt((x * x).sum(axis=a.axes, keepdims=True))
+
+    @staticmethod
+    def exact(a: Axes, x: Array) -> Array:
+        return np.sqrt(reduce_sum(x * x, a.axes))
 
     @staticmethod
     def vjp(

@@ -7,12 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir import Arg, Array, Attributes, Builder, Call, Node, Op, Type, Value
+from . import _exact
 from ._common import around, d, require, require_f32, require_same
 
 
 @dataclass(frozen=True)
 class Axis(Attributes):
     axis: int = 0
+
+
+def along(terms: Array, a: Axis) -> Array:
+    """Their sum along the axis, as the kernels make it; the axis stays with size 1."""
+    return np.expand_dims(_exact.line_sum(np.moveaxis(terms, a.axis, -1)), a.axis)
 
 
 class Softmax(Op):
@@ -31,6 +37,11 @@ class Softmax(Op):
     def ref(a: Axis, x: Array) -> Array:
         e = np.exp(x - x.max(axis=a.axis, keepdims=True))
         return e / e.sum(axis=a.axis, keepdims=True)
+
+    @staticmethod
+    def exact(a: Axis, x: Array) -> Array:
+        e = _exact.exp(x - x.max(axis=a.axis, keepdims=True))
+        return e * (np.float32(1) / along(e, a))
 
     @staticmethod
     def vjp(
@@ -66,6 +77,10 @@ class SoftmaxDx(Op):
     def ref(a: Axis, dy: Array, y: Array) -> Array:
         return y * (dy - (dy * y).sum(axis=a.axis, keepdims=True))
 
+    @staticmethod
+    def exact(a: Axis, dy: Array, y: Array) -> Array:
+        return y * (dy - along(dy * y, a))
+
     call = staticmethod(Softmax.call)
     inplace = staticmethod(Softmax.inplace)
 
@@ -81,6 +96,11 @@ class LogSoftmax(Op):
     def ref(a: Axis, x: Array) -> Array:
         z = x - x.max(axis=a.axis, keepdims=True)
         return z - np.log(np.exp(z).sum(axis=a.axis, keepdims=True))
+
+    @staticmethod
+    def exact(a: Axis, x: Array) -> Array:
+        z = x - x.max(axis=a.axis, keepdims=True)
+        return z - _exact.log(along(_exact.exp(z), a))
 
     @staticmethod
     def vjp(
@@ -104,6 +124,10 @@ class LogSoftmaxDx(Op):
     @staticmethod
     def ref(a: Axis, dy: Array, y: Array) -> Array:
         return dy - np.exp(y) * dy.sum(axis=a.axis, keepdims=True)
+
+    @staticmethod
+    def exact(a: Axis, dy: Array, y: Array) -> Array:
+        return dy - _exact.exp(y) * along(dy, a)
 
     call = staticmethod(Softmax.call)
     inplace = staticmethod(Softmax.inplace)

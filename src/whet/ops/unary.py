@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, Node, Op, Type, Value
+from . import _exact
 from ._common import d, require_f32, require_same
 
 _erf = np.frompyfunc(math.erf, 1, 1)
@@ -28,11 +29,12 @@ class Unary(Op):
     """y[i] = f(x[i]). A subclass gives `ref` and `slope`, the derivative dy/dx.
 
     `keeps` says what the slope is a function of: the operand "x" or the result "y". The backward
-    pass keeps just that.
+    pass keeps just that. `exact_dx` is the derivative's `exact`.
     """
 
     keeps: ClassVar[str] = "x"
     slope: ClassVar[Callable[..., Array]]
+    exact_dx: ClassVar[Callable[..., Array] | None] = None
     dx: ClassVar[type[Op]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -82,8 +84,12 @@ def _derivative(forward: type[Unary]) -> type[Op]:
 
         @staticmethod
         def ref(a: Attributes, dy: Array, kept: Array) -> Array:
-            return dy * forward.slope(a, kept)
+            slope = forward.slope(a, kept)
+            if slope.dtype == bool:  # 0 is 0 then, whatever the sign of dy
+                return np.where(slope, dy, 0)
+            return dy * slope.astype(dy.dtype)
 
+        exact = forward.exact_dx
         call = staticmethod(Unary.call)
         inplace = staticmethod(Unary.inplace)
 
@@ -177,6 +183,10 @@ class Hardsigmoid(Unary):
     def slope(a: Attributes, y: Array) -> Array:
         return np.where((y > 0) & (y < 1), y.dtype.type(1) / 6, 0)
 
+    @staticmethod
+    def exact_dx(a: Attributes, dy: Array, y: Array) -> Array:
+        return np.where((y > 0) & (y < 1), dy / 6, 0)
+
 
 class Hardswish(Unary):
     """y = x * min(max(x / 6 + 1/2, 0), 1)"""
@@ -205,6 +215,14 @@ class Sigmoid(Unary):
     @staticmethod
     def slope(a: Attributes, y: Array) -> Array:
         return y * (1 - y)
+
+    @staticmethod
+    def exact(a: Attributes, x: Array) -> Array:
+        return _exact.sigmoid(x)
+
+    @staticmethod
+    def exact_dx(a: Attributes, dy: Array, y: Array) -> Array:
+        return dy * y * (1 - y)
 
 
 class Tanh(Unary):
@@ -235,6 +253,15 @@ class Silu(Unary):
     def slope(a: Attributes, x: Array) -> Array:
         s = sigmoid(x)
         return s * (1 + x * (1 - s))
+
+    @staticmethod
+    def exact(a: Attributes, x: Array) -> Array:
+        return x * _exact.sigmoid(x)
+
+    @staticmethod
+    def exact_dx(a: Attributes, dy: Array, x: Array) -> Array:
+        s = _exact.sigmoid(x)
+        return dy * s * (1 + x * (1 - s))
 
 
 class Gelu(Unary):
@@ -348,6 +375,10 @@ class Exp(Unary):
     def slope(a: Attributes, y: Array) -> Array:
         return y
 
+    @staticmethod
+    def exact(a: Attributes, x: Array) -> Array:
+        return _exact.exp(x)
+
 
 class Log(Unary):
     """y = log(x)"""
@@ -361,6 +392,14 @@ class Log(Unary):
     @staticmethod
     def slope(a: Attributes, x: Array) -> Array:
         return 1 / x
+
+    @staticmethod
+    def exact(a: Attributes, x: Array) -> Array:
+        return _exact.log(x)
+
+    @staticmethod
+    def exact_dx(a: Attributes, dy: Array, x: Array) -> Array:
+        return dy / x
 
 
 class Sqrt(Unary):
@@ -377,6 +416,10 @@ class Sqrt(Unary):
     def slope(a: Attributes, y: Array) -> Array:
         return 0.5 / y
 
+    @staticmethod
+    def exact_dx(a: Attributes, dy: Array, y: Array) -> Array:
+        return 0.5 * dy / y
+
 
 class Rsqrt(Unary):
     """y = 1 / sqrt(x)"""
@@ -392,6 +435,10 @@ class Rsqrt(Unary):
     def slope(a: Attributes, y: Array) -> Array:
         return -0.5 * y * y * y
 
+    @staticmethod
+    def exact_dx(a: Attributes, dy: Array, y: Array) -> Array:
+        return -0.5 * dy * y * y * y
+
 
 class Abs(Unary):
     """y = |x|; the slope at 0 is 0"""
@@ -405,6 +452,10 @@ class Abs(Unary):
     @staticmethod
     def slope(a: Attributes, x: Array) -> Array:
         return np.sign(x)
+
+    @staticmethod
+    def exact_dx(a: Attributes, dy: Array, x: Array) -> Array:
+        return np.where(x > 0, dy, np.where(x < 0, -dy, 0))
 
 
 class Sin(Unary):

@@ -8,6 +8,8 @@ import numpy as np
 
 from ..ir import Array, Attributes, Call, Node, Op, Type, f32
 from ._common import require, require_f32, require_same
+from ._exact import line_sum
+from .settle import correction
 
 
 def update_call(node: Node) -> Call:
@@ -119,6 +121,21 @@ class Adam(Op):
         return w - rate * mean / spread, m, v
 
     @staticmethod
+    def exact(
+        a: Attrs, w: Array, g: Array, m: Array, v: Array, t: Array, lr: Array
+    ) -> tuple[Array, Array, Array]:
+        f = np.float32
+        rate = lr * f(a.lr_scale)
+        fresh1, fresh2 = f(1 - a.beta1), f(1 - a.beta2)
+        c1, c2 = (f(correction(1 - float(fresh), float(t))) for fresh in (fresh1, fresh2))
+        step, scale = rate / c1, f(1) / np.sqrt(c2)
+        keep = f(1) - rate * f(a.weight_decay) if a.decoupled else f(1)
+        h = g + f(0 if a.decoupled else a.weight_decay) * w
+        m = m + fresh1 * (h - m)
+        v = v + fresh2 * (h * h - v)
+        return w * keep - step * m / (np.sqrt(v) * scale + f(a.eps)), m, v
+
+    @staticmethod
     def call(node: Node) -> Call:
         # 1 - beta, computed here in double: a kernel that gets 0.999f would find 1 - beta wrong in
         # the fifth digit.
@@ -188,6 +205,10 @@ class SumSquares(Op):
     @staticmethod
     def ref(a: Attributes, x: Array) -> Array:
         return np.asarray((x * x).sum())
+
+    @staticmethod
+    def exact(a: Attributes, x: Array) -> Array:
+        return line_sum((x * x).reshape(-1))
 
     call = staticmethod(update_call)
 
