@@ -307,7 +307,7 @@ class SettleMaster(Op):
         return ((0, 0), (1, 2))
 
 
-# The range of i8, and that of a bias: less than i32, so that 8,000 products added to it do not leave
-# i32, and a float.
+# The range of i8, and that of a bias: a float, and so far from the ends of i32 that 8,000 products
+# added to it do not leave them.
 MOST = 2**31 - 2**28
 LIMITS = {1: (-128, 127), 4: (-MOST, MOST)}

@@ -7,13 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-<<<<<<< HEAD
-from ..ir import Array, Attributes, Call, Node, Op, Struct, Type, Workspace
-=======
 import numpy as np
 
-from ..ir import Array, Attributes, Call, Node, Op, Type, Workspace
->>>>>>> 3a795b8 (ops: the bits of the portable kernels in NumPy)
+from ..ir import Array, Attributes, Call, Node, Op, Struct, Type, Workspace
 from ._common import require
 from .conv import Window, conv_struct
 from .fused import Conv2dFused, DepthwiseFused
@@ -78,17 +74,6 @@ class StreamOp(Op):
         return x
 
     @staticmethod
-    def exact(a: Attrs, x: Array, *operands: Array) -> Array:
-        """Layer by layer, but each row as an image of its own: narrow ones are summed in lanes."""
-        for layer, attrs, own in split(a.stages, operands):
-            rows = range(layer_height(layer, attrs, x, own[0]))
-            images = [
-                [row_of(layer, attrs, x[n : n + 1], own, n, p) for p in rows] for n in range(len(x))
-            ]
-            x = np.concatenate([np.concatenate(image, axis=1) for image in images])
-        return x
-
-    @staticmethod
     def macs(node: Node) -> int:
         return sum(stage_macs(node))
 
@@ -129,6 +114,17 @@ class Stream(StreamOp):
     layers = (Conv2dFused, DepthwiseFused)
     rest = ("add", "low", "high")
 
+    @classmethod
+    def exact(cls, a: StreamOp.Attrs, x: Array, *operands: Array) -> Array:
+        """Layer by layer, but each row as an image of its own: narrow ones are summed in lanes."""
+        for layer, attrs, own in cls.split(a.stages, operands):
+            rows = range(layer_height(attrs, x, own[0]))
+            images = [
+                [row_of(layer, attrs, x[n : n + 1], own, n, p) for p in rows] for n in range(len(x))
+            ]
+            x = np.concatenate([np.concatenate(image, axis=1) for image in images])
+        return x
+
     @staticmethod
     def call(node: Node) -> Call:
         operands = iter(node.ins[1:])
@@ -145,7 +141,22 @@ class Stream(StreamOp):
         return Call("whet_stream_f32", args, "stream", needs=("conv2d", "depthwise"))
 
 
-<<<<<<< HEAD
+def layer_height(a: Any, x: Array, weight: Array) -> int:
+    return int(a.output(x.shape[1:3], window_of(weight))[0])
+
+
+def row_of(layer: type[Any], a: Any, image: Array, own: Sequence[Array], n: int, p: int) -> Array:
+    """Row p of what the layer gives for image n, from the rows under its window alone."""
+    reach = a.reach(window_of(own[0]))[0]
+    top, size = p * a.stride[0] - a.pad[0], image.shape[1]
+    first, end = min(max(top, 0), size), min(max(top + reach, 0), size)
+    above = first - top
+    below = reach - above - max(end - first, 0)
+    attrs = replace(a, pad=(above, a.pad[1], below, a.pad[3]))
+    rest = [*own[:-1], own[-1][n : n + 1, p : p + 1]] if a.add else own
+    return layer.exact(attrs, image[:, first:end], *rest)
+
+
 class StreamI8(StreamOp):
     """y = layer_k(... layer_2(layer_1(x))), of int8
 
@@ -171,24 +182,6 @@ class StreamI8(StreamOp):
         args = (node.out, node.ins[0], pointers, structs_of(node), narrow, depthwise, len(stages),
                 room(node))  # fmt: skip
         return Call("whet_stream_i8", args, "stream_i8", needs=("conv2d_i8", "depthwise_i8"))
-=======
-def layer_height(layer: type[FusedLayer], a: Any, x: Array, weight: Array) -> int:
-    return int(a.output(x.shape[1:3], window_of(layer, weight))[0])
-
-
-def row_of(
-    layer: type[FusedLayer], a: Any, image: Array, own: Sequence[Array], n: int, p: int
-) -> Array:
-    """Row p of what the layer gives for image n, from the rows under its window alone."""
-    reach = a.reach(window_of(layer, own[0]))[0]
-    top, size = p * a.stride[0] - a.pad[0], image.shape[1]
-    first, end = min(max(top, 0), size), min(max(top + reach, 0), size)
-    above = first - top
-    below = reach - above - max(end - first, 0)
-    attrs = replace(a, pad=(above, a.pad[1], below, a.pad[3]))
-    rest = [*own[:-1], own[-1][n : n + 1, p : p + 1]] if a.add else own
-    return layer.exact(attrs, image[:, first:end], *rest)
->>>>>>> 3a795b8 (ops: the bits of the portable kernels in NumPy)
 
 
 def stage_macs(node: Node) -> list[int]:
@@ -211,14 +204,9 @@ def replaces_operand(stages: Sequence[Stage], types: Sequence[Type]) -> bool:
     return once and steady and results[-1] == x and all(y.shape[1] == x.shape[1] for y in results)
 
 
-<<<<<<< HEAD
-def window_of(weight: Type) -> tuple[int, ...]:
+def window_of(weight: Type | Array) -> tuple[int, ...]:
     """Rows and columns of a weight [o,kh,kw,c], or of a depthwise one, [kh,kw,c]."""
-    return weight.shape[:2] if weight.rank == 3 else weight.shape[1:3]
-=======
-def window_of(layer: type[Op], weight: Type | Array) -> tuple[int, ...]:
-    return weight.shape[:2] if layer in (Depthwise, DepthwiseFused) else weight.shape[1:3]
->>>>>>> 3a795b8 (ops: the bits of the portable kernels in NumPy)
+    return weight.shape[:2] if len(weight.shape) == 3 else weight.shape[1:3]
 
 
 def bytes_at_hand(window: Window, x: Type, weight: Type) -> int:
