@@ -15,7 +15,6 @@ import tiny
 import whet
 from built import losses, make, run
 from c_kernels import GUARD
-from whet.emit.program import FLAGS
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 
@@ -48,7 +47,7 @@ def test_a_program_trains_as_it_does_here(portable: bool, tmp_path: Path) -> Non
     model, (x, _) = tiny.convnet().train(), next(tiny.images())
     adam = torch.optim.Adam(model.parameters(), lr=0.01)
     program = whet.compile(model, (x,), optimizer=adam, portable=portable)
-    flags = " ".join(f for f in FLAGS[program.isa[0]] if f != "-march=native")
+    flags = " ".join(f for f in program.flags if f != "-march=native")
     there = make(program, tmp_path / "there", CC=COMPILER, CFLAGS=flags, LDFLAGS="-static")
     here = losses(run(make(program, tmp_path / "here", CFLAGS="-O1 -march=native")))
     assert len(here) == 5 and here[-1] < here[0]

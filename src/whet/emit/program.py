@@ -58,6 +58,13 @@ LIBRARIES = {"ref": "-lm", "vec": "-lm -pthread"}
 # Files that every program with kernels of a folder needs, besides those of its kernels.
 SHARED = {"ref": (), "vec": ("matmul", "outer", "threads")}
 
+# Files of vec/ that give the bits of ref/. An integer program is promised the same bits everywhere,
+# so it takes these alone, and is compiled without contraction.
+SAME_BITS = frozenset(
+    "add_i8 conv2d_i8 conv2d_i8_dw conv2d_i8_dx depthwise_i8 depthwise_i8_dw depthwise_i8_dx "
+    "requantize threads".split()
+)
+
 
 def kernel_file(isa: Sequence[str], name: str) -> str:
     """The text of a kernel file from the first folder that has it; shared headers lie above."""
@@ -151,8 +158,9 @@ class Program:
     def files(self) -> dict[str, bytes]:
         """The whole output folder by relative path. The same program gives the same bytes."""
         kernels = resources.files("whet") / "kernels"
-        find = functools.partial(kernel_file, self.isa)
-        used = sorted({*c.used_kernels(self.plans.values()), *SHARED[self.isa[0]]})
+        shared = SHARED[self.isa[0]]
+        shared = tuple(s for s in shared if not self.integer or s in SAME_BITS)
+        used = sorted({*c.used_kernels(self.plans.values()), *shared})
         weights, blob = c.weights_c(self.name, self.storage)
         threads = self.isa[0] == "vec"
         files = {
@@ -167,19 +175,38 @@ class Program:
                 self.name,
                 (kernels / "main" / "host.mk").read_text(),
                 used,
-                FLAGS[self.isa[0]],
+                self.flags,
                 LIBRARIES[self.isa[0]],
             ),
             "report.txt": self.report() + "\n",
         }
-        sources = {f"{source}.c": find(f"{source}.c") for source in used}
-        headers = headers_of(self.isa, [files["model.c"], *sources.values()])
+        sources = {f"{source}.c": self.kernel(source) for source in used}
+        first = ("ref", *self.isa) if self.integer else self.isa
+        headers = headers_of(first, [files["model.c"], *sources.values()])
         if threads:
             name = "whet_threads.h"
             headers[name] = c.grain_h(headers[name], self.machine.grain)
         files |= {f"kernels/{name}": text for name, text in (headers | sources).items()}
         encoded = {name: text.encode() for name, text in files.items()}
         return encoded if blob is None else encoded | {"weights.bin": blob}
+
+    @property
+    def integer(self) -> bool:
+        """Whether some of its parameters are whole numbers."""
+        return bool(self.whole.units)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What the compiler is told, warnings aside."""
+        flags = FLAGS[self.isa[0]]
+        if self.integer:
+            flags = (*(f for f in flags if "contract" not in f), "-ffp-contract=off")
+        return flags
+
+    def kernel(self, source: str) -> str:
+        """The text of a kernel file."""
+        isa = self.isa if not self.integer or source in SAME_BITS else ("ref",)
+        return kernel_file(isa, f"{source}.c")
 
     def report(self) -> str:
         """What is in the program, how many bytes, and where they lie."""

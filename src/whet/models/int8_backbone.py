@@ -34,7 +34,7 @@ def load_int8_backbone(path: str | os.PathLike[str]) -> InvertedResidualNet:
                 module.weight.copy_(weight.reshape(module.weight.shape))
                 assert module.bias is not None
                 module.bias.copy_(bias)
-        model.whet_recipe = _recipe(archive, arch, model)
+        object.__setattr__(model, "whet_recipe", _recipe(archive, arch, model))
     return model
 
 

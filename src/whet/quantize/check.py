@@ -102,7 +102,7 @@ def equal_steps(trainer: Trainer, batches: list[Any]) -> tuple[list[tuple[float,
     """Train in C and in NumPy; every parameter and every state must have the same bits."""
     program = trainer.program
     step = program.entries["train_step"]
-    rate = np.float32(program.lr)
+    rate = np.asarray(program.lr, np.float32)
     now: dict[str, Array] = {}
     losses = []
     for i, batch in enumerate(batches):

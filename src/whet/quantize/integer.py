@@ -17,10 +17,10 @@ from ..ops.conv import Conv2d, Depthwise
 from ..ops.conv_i8 import Conv2dI8, DepthwiseI8
 from ..ops.linear import Linear, rows
 from ..ops.pool import AvgPool2d, MaxPool2d
-from ..ops.pool_i8 import AvgPoolI8
+from ..ops.pool_i8 import AvgPoolI8, UpsampleBilinearI8
 from ..ops.quantized import AddI8, Dequantize, Requantize
 from ..ops.reduce import Mean
-from ..ops.resize import UpsampleNearest
+from ..ops.resize import UpsampleBilinear, UpsampleNearest
 from ..ops.shape import Concat, Detach, Pad, Reshape, Slice, Take, Transpose
 from ..passes.fuse_layers import LIMITS
 from ..passes.rewriting import Uses
@@ -77,7 +77,8 @@ class Quantizer:
         self.rules: dict[type[Op], Callable[[Node], bool]] = {
             Conv2d: self.layer, Depthwise: self.layer, Linear: self.layer, Add: self.add,
             Mean: self.mean, AvgPool2d: self.average, MaxPool2d: self.largest,
-            UpsampleNearest: self.moved, Concat: self.concat, Pad: self.pad, Take: self.moved,
+            UpsampleNearest: self.moved, UpsampleBilinear: self.blended, Concat: self.concat,
+            Pad: self.pad, Take: self.moved,
             **dict.fromkeys(MOVES, self.moved), **dict.fromkeys(LIMITS, self.clamp),
         }  # fmt: skip
 
@@ -228,9 +229,9 @@ class Quantizer:
         operands = [w]
         for value in bias:
             real = np.asarray(self.graph.data[value.name], np.float64)
-            sums = to_integers(real, coded.quant.scale * steps, np.int32)
+            whole = to_integers(real, coded.quant.scale * steps, np.int32)
             unit = Unit(scale.name, quant.scale, 0)
-            operands.append(self.integer_leaf(value, sums, DType.I32, unit))
+            operands.append(self.integer_leaf(value, whole, DType.I32, unit))
         sums = self.sums(node, coded, operands)
         y, _ = self.b.emit_all(Requantize, sums, scale, name=last.out.name, **narrow)
         self.coded[last.out] = Coded(self.shaped(y, last.out.shape, last.out.name), quant)
@@ -316,6 +317,14 @@ class Quantizer:
             return False
         rest = [self.real(v) for v in node.ins[1:]]
         y = self.b.emit(node.op, x.value, *rest, name=node.out.name, **asdict(node.attrs))
+        self.coded[node.out] = Coded(y, x.quant)
+        return True
+
+    def blended(self, node: Node) -> bool:
+        x = self.coded.get(node.ins[0])
+        if x is None:
+            return False
+        y = self.b.emit(UpsampleBilinearI8, x.value, name=node.out.name, **asdict(node.attrs))
         self.coded[node.out] = Coded(y, x.quant)
         return True
 

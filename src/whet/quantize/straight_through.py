@@ -50,7 +50,7 @@ def gradients(
     for node in graph.nodes:
         ins = [env[v] for v in node.ins]
         rule = RULES.get(node.op)
-        result = rule(node, ins, known) if rule else [Reference.apply(node, *ins)]
+        result = rule(node, ins, known) if rule else [Reference.apply(node, *ins)]  # type: ignore[no-untyped-call]
         for value, tensor in zip(node.outs, result, strict=False):
             env[value] = tensor
     loss = env[graph.outputs[0]]
@@ -81,7 +81,8 @@ def convolution(node: Node, ins: list[Tensor], known: Mapping[Value, Array]) -> 
         w, groups = w.permute(2, 0, 1).unsqueeze(1), x.shape[1]
     else:
         w, groups = w.permute(0, 3, 1, 2), a.groups
-    y = F.conv2d(x, w, *bias, stride=a.stride, dilation=a.dilation, groups=groups)
+    b = bias[0] if bias else None
+    y = F.conv2d(x, w, b, stride=a.stride, dilation=a.dilation, groups=groups)
     return [y.permute(0, 2, 3, 1)]
 
 
@@ -113,14 +114,15 @@ def dequantize(node: Node, ins: list[Tensor], known: Mapping[Value, Array]) -> l
 
 def cross_entropy(node: Node, ins: list[Tensor], known: Mapping[Value, Array]) -> list[Tensor]:
     (x, labels, *weight), a = ins, node.attrs
-    reduction = "mean" if a.mean else "sum"
-    flat = x.reshape(-1, x.shape[-1])
-    return [
-        F.cross_entropy(
-            flat, labels.reshape(-1), *weight, ignore_index=a.ignore_index,
-            reduction=reduction, label_smoothing=a.smoothing,
-        )
-    ]  # fmt: skip
+    loss = F.cross_entropy(
+        x.reshape(-1, x.shape[-1]),
+        labels.reshape(-1),
+        weight=weight[0] if weight else None,
+        ignore_index=a.ignore_index,
+        reduction="mean" if a.mean else "sum",
+        label_smoothing=a.smoothing,
+    )
+    return [loss]
 
 
 Rule = Callable[[Node, list[Tensor], Mapping[Value, Array]], list[Tensor]]

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..cache import cache_folder
-from ..emit.program import FLAGS, LIBRARIES, Program
+from ..emit.program import LIBRARIES, Program
 from ..errors import BuildError
 
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -24,7 +24,7 @@ STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic")
 
 def fast(program: Program) -> tuple[str, ...]:
     """Flags for this machine."""
-    return (*FLAGS[program.isa[0]], "-march=native")
+    return (*program.flags, "-march=native")
 
 
 def find_compiler() -> list[str]:
