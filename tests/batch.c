@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "whet_kernels.h"
+#include "whet_kernels_i8.h"
 
 enum { BYTES, POINTERS };
 enum { NUMBER, POINTER };

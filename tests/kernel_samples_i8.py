@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from kernel_samples import WINDOWS, Collector, Numbers, Sample
-from whet.ir import Array
+from whet.ir import Array, DType, Type, i8
+from whet.ops.fused_i8 import Conv2dI8Fused, DepthwiseI8Fused
+from whet.ops.stream import stage_of
 
 ZEROS = (0, -128, 127, 5)
 RANGES = ((-128, 127), (-5, 127), (-128, 20), (0, 0))
@@ -20,7 +22,7 @@ def i8_samples() -> list[Sample]:
     s = Collector()
     for family in (layers, larger_layers, fused, parts, narrowing, adding, pools, movers):
         family(s)
-    for family in (steps, settling):
+    for family in (steps, settling, streams):
         family(s)
     return s.samples
 
@@ -243,3 +245,38 @@ def settling(s: Collector) -> None:
             s.add("settle", q, move, np.full(q.shape, -128, np.int8))
             s.add("settle", q, move, np.full(q.shape, 32767, np.int16))
             s.add("settle_master", q, move, q.astype(np.float32))
+
+
+# Of every stream: the image, then kernel, outputs (0 if depthwise) and window of its layers.
+STREAMS: list[tuple[tuple[int, ...], list[tuple[int, int, dict[str, Any]]]]] = [
+    ((1, 9, 8, 6), [(1, 12, {}), (3, 0, AROUND), (1, 4, {})]),
+    ((2, 7, 6, 5), [(1, 9, {}), (5, 0, {"pad": (2, 2, 2, 2)}), (1, 5, {})]),  # in place
+    ((2, 13, 11, 3), [(3, 8, {"stride": (2, 2), "pad": (0, 0, 1, 1)}), (3, 0, AROUND), (1, 5, {})]),
+    ((1, 16, 9, 4), [(3, 5, AROUND), (1, 6, {"stride": (3, 2)}), (3, 0, HALVED)]),
+    ((1, 12, 5, 4), [(3, 4, {"pad": (2, 2, 2, 2), "dilation": (2, 2), "groups": 2})]),
+]
+
+
+def streams(s: Collector) -> None:
+    for k, (shape, chain) in enumerate(STREAMS):
+        g = s.numbers("stream_i8")
+        now, stages, operands = i8(*shape), [], []
+        for j, (kernel, outputs, window) in enumerate(chain):
+            layer = Conv2dI8Fused if outputs else DepthwiseI8Fused
+            low, high = RANGES[(j + k) % 3]
+            ends = {"zero": ZEROS[j % 4], "x_zero": ZEROS[(j + 1) % 4], "low": low, "high": high}
+            attrs = layer.Attrs(**ends, bias=j % 2 == 0, **window)
+            c, o = now.shape[3], outputs or now.shape[3]
+            inner = (kernel, kernel, c // window.get("groups", 1))
+            own = [g.i8(outputs, *inner) if outputs else g.i8(kernel, kernel, c)]
+            own += [g.i32(o)] * attrs.bias + [np.full(o, 2.0**-9, np.float32)]
+            y = layer.infer(attrs, now, *(typed(v) for v in own))
+            assert isinstance(y, Type)
+            now = y
+            stages.append(stage_of(layer, attrs))
+            operands += own
+        s.add("stream_i8", g.i8(*shape), *operands, stages=tuple(stages))
+
+
+def typed(array: Array) -> Type:
+    return Type(next(d for d in DType if d.numpy == array.dtype), array.shape)

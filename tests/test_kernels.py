@@ -52,7 +52,7 @@ def test_sources_keep_to_the_rules() -> None:
         assert max(map(len, text.splitlines())) <= 100, path
         allowed = {"math.h", "stddef.h", "stdint.h", "string.h"}
         names = ("inline", "kernels", "kernels_i8", "narrow", "random", "lanes", "matmul", "blocks")
-        names += ("columns", "dot", "threads")
+        names += ("columns", "dot", "stream", "threads")
         allowed |= {f"whet_{name}.h" for name in names}
         if path.name == "threads.c":  # alone knows the system
             allowed |= {"pthread.h", "sched.h", "stdatomic.h", "stdlib.h"}

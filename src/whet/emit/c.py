@@ -271,6 +271,7 @@ def model_c(
         "",
         '#include "weights.h"',
         '#include "whet_kernels.h"',
+        *(['#include "whet_kernels_i8.h"'] if has_int8(plans.values()) else []),
         "",
         "/* A place in the arena; model.h says how large the arena is. */",
         "#define AT(type, offset) ((type *)(void *)(net->arena + (offset)))",
@@ -286,6 +287,10 @@ def model_c(
         head = f"int {prefix}_set_threads(int count)"
         lines += ["", f"{head} {{ return (int)whet_set_threads((int32_t)count); }}"]
     return "\n".join(lines) + "\n"
+
+
+def has_int8(plans: Iterable[Plan]) -> bool:
+    return any(v.type.dtype is DType.I8 for p in plans for n in p.graph.nodes for v in n.ins)
 
 
 def init_function(prefix: str, tensors: Tensors) -> list[str]:

@@ -493,6 +493,4 @@ void whet_restore_subnormals(uint32_t before);
 }
 #endif
 
-#include "whet_kernels_i8.h"
-
 #endif

@@ -4,6 +4,7 @@
 #define WHET_NARROW_H
 
 #include "whet_inline.h"
+#include "whet_kernels_i8.h"
 
 /* The nearest whole number, halves to the even one, if |v| <= 2^22: the sum has no fraction left.
  */

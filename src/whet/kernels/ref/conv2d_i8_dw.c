@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_kernels_i8.h"
+
 enum { ROWS = 4 }; /* outputs that are summed at a time */
 
 /* dw of `rows` outputs, one tap and n <= WHET_TILE channels; x and dy are at the first of them. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_kernels_i8.h"
+
 /* dx[l] = pixel (row, col) of an image, n <= WHET_TILE channels of a group; dy is that image's,
  * w the group's first row. */
 static inline void pixel(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_kernels_i8.h"
+
 /* dw of one tap and n <= WHET_TILE channels; x and dy are at the first of them. */
 static inline void slopes(float *dw, const float *dy, const int8_t *x, int32_t zero,
                           const whet_conv2d_t *d, const whet_tap_t *tap, const int32_t n) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_kernels_i8.h"
+
 /* formula    dx[n, p*sh+r*dh-ph, q*sw+s*dw-pw, c] += dy[n,p,q,c] * w[r,s,c], from 0
  * shapes     dx[n,h,w,c], dy[n,p,q,c], w[kh,kw,c]
  * aliasing   none

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "whet_kernels.h"
+#include "whet_kernels_i8.h"
 
 /* formula    y = (x - zero) * scale
  * shapes     y[n], x[n]

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_kernels_i8.h"
 #include "whet_random.h"
 
 /* A move that is no number is none. */

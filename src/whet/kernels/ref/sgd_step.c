@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "whet_kernels.h"
+#include "whet_kernels_i8.h"
 
 /* The whole numbers are in q8, or in q32 if that is NULL, which the compiler knows. */
 static inline void step(float *move, const int8_t *q8, const int32_t *q32, const float *g,

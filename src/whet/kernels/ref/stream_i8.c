@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_stream.h"
 
+#include "whet_kernels_i8.h"
+
 static void layer(const whet_stream_t *s, int32_t k, int32_t row, const whet_conv2d_t *d, void *y,
                   const void *x) {
     const int8_t *w = s->operands[3 * k];

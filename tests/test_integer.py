@@ -1,0 +1,351 @@
+"""Integer programs as a whole: what they mean, what they need, and what they refuse."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import whet
+from whet import models
+from whet.errors import DataError, FrontendError
+from whet.interp import interpret, run_exact
+from whet.ir import DType, Role
+from whet.quant import Quant
+from whet.quantize.check import equal_steps, gradient_errors
+from whet.quantize.recipe import weight_scales
+
+DATA = os.environ.get("WHET_DATA")
+needs_data = pytest.mark.skipif(
+    DATA is None, reason="the pretrained int8 networks are found through WHET_DATA"
+)
+
+
+def convolution(i: int, o: int, k: int = 3, **kwargs: Any) -> nn.Sequential:
+    conv = nn.Conv2d(i, o, k, padding=k // 2, bias=False, **kwargs)
+    return nn.Sequential(conv, nn.BatchNorm2d(o), nn.ReLU6())
+
+
+class Residual(nn.Module):
+    """An inverted bottleneck between a stem and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = convolution(3, 8, stride=2)
+        self.block = nn.Sequential(
+            convolution(8, 16, 1), convolution(16, 16, 5, groups=16), nn.Conv2d(16, 8, 1)
+        )
+        self.last = nn.Conv2d(8, 12, 1)
+        self.head = nn.Linear(12, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        x = self.last(x + self.block(x))
+        return self.head(x.mean((2, 3)))
+
+
+class Branches(nn.Module):
+    """Concatenation, padding, pooling, resampling, a clamp alone, and one float operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(3, 5, 1)
+        self.c, self.d = nn.Conv2d(11, 8, 3, 2), nn.Conv2d(8, 8, 3, padding=1, groups=2)
+        self.dense, self.head = nn.Linear(8 * 9, 16), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.cat([torch.relu(self.a(x)), self.b(x)], 1)
+        y = self.c(nn.functional.pad(y, (1, 0, 1, 0)))
+        z = nn.functional.interpolate(y, scale_factor=2.0)
+        z = nn.functional.interpolate(z, size=y.shape[2:], mode="bilinear")
+        y = nn.functional.max_pool2d(torch.relu(y + self.d(z)), 2)
+        y = torch.sigmoid(self.dense(torch.clamp(y, -1, 1).flatten(1)))
+        return self.head(nn.functional.hardtanh(y, 0.0, 0.75))
+
+
+def trained(model: nn.Module, shape: tuple[int, ...], seed: int = 0) -> nn.Module:
+    """With statistics and affine parameters that are not ones and zeros."""
+    torch.manual_seed(seed)
+    model.train()
+    for _ in range(3):
+        model(torch.randn(8, *shape[1:]))
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.weight.uniform_(0.5, 1.5)
+                module.bias.normal_(0, 0.3)
+    return model.eval()
+
+
+def examples(shape: tuple[int, ...], count: int = 2, seed: int = 1) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(4, *shape[1:], generator=generator) for _ in range(count)]
+
+
+def compiled(
+    model: nn.Module, shape: tuple[int, ...], dtype: str | whet.Int8 = "int8", **kwargs: Any
+) -> whet.Program:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of operators that stay in float32
+        return whet.compile(
+            model, (torch.zeros(shape),), dtype=dtype, calibrate=examples(shape), **kwargs
+        )
+
+
+SMALL = {"residual": (Residual, (2, 3, 16, 16)), "branches": (Branches, (1, 3, 12, 12))}
+
+
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("update", ["full", "bias+last"])
+@pytest.mark.parametrize("portable", [True, False])
+def test_gradients_are_autograds_and_steps_are_the_references(
+    name: str, update: str, portable: bool
+) -> None:
+    make, shape = SMALL[name]
+    report = compiled(trained(make(), shape), shape, update=update, portable=portable).check(20)
+    assert report.worst_gradient[1] < 2e-6
+    assert len(report.losses) == 20 and all(a == b for a, b in report.losses)
+    assert "bit for bit" in str(report)
+
+
+OPTIMIZERS: dict[str, Any] = {
+    "decay": lambda p: torch.optim.SGD(p, lr=0.01, weight_decay=0.01),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, nesterov=True),
+    "adam": lambda p: torch.optim.Adam(p, lr=1e-3, weight_decay=1e-4),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=1e-3),
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("qas", [True, False])
+def test_every_optimizer(optimizer: str, qas: bool) -> None:
+    shape = (2, 3, 16, 16)
+    model = trained(Residual(), shape)
+    opt = OPTIMIZERS[optimizer](model.parameters())
+    compiled(model, shape, whet.Int8(qas=qas), optimizer=opt, clip_norm=10.0).check(10)
+
+
+@pytest.mark.parametrize("rounding", ["stochastic", "truncate", "carry8", "carry16", "master"])
+def test_every_way_to_round(rounding: str) -> None:
+    shape = (2, 3, 16, 16)
+    program = compiled(trained(Residual(), shape), shape, whet.Int8(rounding=rounding, seed=7))
+    program.check(10)
+    extra = {"carry8": 1, "carry16": 2, "master": 4}.get(rounding, 0)
+    trained_integers = sum(
+        t.elements for t in program.storage.params.values() if t.dtype is not DType.F32
+    )
+    seeds = 8 if rounding == "stochastic" else 0
+    assert program.memory["state"] == extra * trained_integers + seeds
+
+
+def test_qas_moves_integers_as_the_floats_they_stand_for() -> None:
+    """One step of SGD: the real weights move by lr times the real gradient, up to rounding."""
+    shape, rate = (4, 3, 16, 16), 0.05
+    model = trained(Residual(), shape)
+    for optimizer in (torch.optim.SGD, torch.optim.Adam):
+        opt = optimizer(model.parameters(), lr=rate)
+        program = compiled(model, shape, whet.Int8(rounding="master"), optimizer=opt,
+                           accumulate=True)  # fmt: skip
+        trainer = program.load()
+        x, y = torch.randn(shape), torch.tensor([0, 1, 2, 3])
+        trainer.gradients(x, y)
+        gradient = trainer.collected()
+        before = {n: trainer.stored(f"{n}.master") for n in program.whole.units}
+        trainer.step(x, y)
+        for name, unit in program.whole.units.items():
+            info = program.tensors[name]
+            size = program.entries["train_step"].data[unit.scale] * unit.unit
+            along = [1] * info.type.rank
+            along[unit.axis] = -1
+            size = np.broadcast_to(size.reshape(along), info.type.shape).ravel()
+            order = info.order
+            raw = np.transpose(gradient[name], order).ravel() if order else gradient[name].ravel()
+            real = raw / size
+            wanted = rate * (real if optimizer is torch.optim.SGD else np.sign(real))
+            moved = (before[name] - trainer.stored(f"{name}.master")) * size
+            free = np.abs(trainer.stored(f"{name}.master")) < 126  # not held by the range
+            large = free & (np.abs(real) > 1e-5)
+            np.testing.assert_allclose(moved[large], wanted[large], rtol=2e-2, atol=1e-6 * rate)
+
+
+def test_int8_head_gives_real_logits() -> None:
+    shape = (2, 3, 16, 16)
+    model = trained(Residual(), shape)
+    program = compiled(model, shape, whet.Int8(head="int8"))
+    program.check(5)
+    assert program.tensors["head.weight"].type.dtype is DType.I8
+    x = torch.randn(shape)
+    with torch.no_grad():
+        right = model(x).numpy()
+    given = program.load().predict(x)
+    assert np.abs(given - right).max() < 0.1 * np.abs(right).max()
+
+
+@pytest.mark.parametrize("method", ["minmax", "percentile", "mse"])
+def test_calibration_keeps_what_the_network_says(method: str) -> None:
+    shape = (1, 3, 16, 16)
+    model = trained(Residual(), shape)
+    program = compiled(model, shape, whet.Int8(method=method))
+    trainer = program.load()
+    errors, sizes = [], []
+    for x in torch.cat(examples(shape, seed=5)):
+        with torch.no_grad():
+            right = model(x[None]).numpy()
+        errors.append(np.square(trainer.predict(x[None]) - right).sum())
+        sizes.append(np.square(right).sum())
+    assert sum(errors) < 2e-3 * sum(sizes)
+
+
+def test_given_scales_are_kept() -> None:
+    quant = Quant.of_range(-1.0, 3.0)
+    assert quant.zero == -64 and quant.number(0.0) == -64
+    assert Quant.of_range(0.0, 6.0) == Quant(6 / 255, -128)
+    assert Quant.of_range(0.0, 0.0) == Quant(1.0, 0)
+    weight = np.array([[1.0, -2.0], [0.0, 0.0]])
+    np.testing.assert_allclose(weight_scales(weight, 0), [2 / 127, 1.0])
+
+
+def test_inputs_are_int8_or_the_floats_they_stand_for() -> None:
+    shape = (1, 3, 16, 16)
+    program = compiled(trained(Residual(), shape), shape)
+    trainer = program.load()
+    x = torch.randn(shape)
+    quant = program.quants["input"]
+    whole = quant.quantize(x.numpy())
+    np.testing.assert_array_equal(trainer.predict(x), trainer.predict(whole))
+    assert program.memory["io"] == 3 * 16 * 16 + 4
+    header = program.files["model.h"].decode()
+    assert f"#define NET_INPUT_ZERO {quant.zero}" in header and "NET_INPUT_SCALE" in header
+    with pytest.raises(DataError, match="int8"):
+        trainer.predict(whole.astype(np.int32))
+    with pytest.raises(DataError, match="not finite"):
+        trainer.predict(np.full(shape, np.nan, np.float32))
+
+
+def test_what_has_no_integer_form_is_named() -> None:
+    shape = (1, 3, 12, 12)
+    with pytest.warns(UserWarning, match=r"stay in float32(.|\n)*sigmoid at .*: 0.1 KiB"):
+        whet.compile(
+            trained(Branches(), shape), (torch.zeros(shape),), dtype="int8",
+            calibrate=examples(shape),
+        )  # fmt: skip
+
+
+def test_a_network_without_ranges_is_refused() -> None:
+    model, shape = trained(Residual(), (1, 3, 16, 16)), (1, 3, 16, 16)
+    with pytest.raises(FrontendError, match="nothing is known about the range(.|\n)*calibrate="):
+        whet.compile(model, (torch.zeros(shape),), dtype="int8")
+    with pytest.raises(DataError, match=r"shape \(4, 3, 8, 8\), the model takes"):
+        whet.compile(model, (torch.zeros(shape),), dtype="int8", calibrate=examples((1, 3, 8, 8)))
+    with pytest.raises(DataError, match="nothing to calibrate with"):
+        whet.compile(model, (torch.zeros(shape),), dtype="int8", calibrate=[])
+    with pytest.raises(DataError, match="overflows"):
+        bad = [torch.full((1, 3, 16, 16), float("inf"))]
+        whet.compile(model, (torch.zeros(shape),), dtype="int8", calibrate=bad)
+    with pytest.raises(FrontendError, match="dtype='int4'"):
+        whet.compile(model, (torch.zeros(shape),), dtype="int4")
+    with pytest.raises(FrontendError, match="no rounding 'up'"):
+        whet.Int8(rounding="up")
+
+
+def test_checkpoints_hold_integers() -> None:
+    shape = (2, 3, 16, 16)
+    program = compiled(trained(Residual(), shape), shape, whet.Int8(rounding="carry8"))
+    trainer, other = program.load(), program.load()
+    x, y = torch.randn(shape), torch.tensor([1, 3])
+    trainer.step(x, y)
+    other.load(trainer.save())
+    assert other.step(x, y) == trainer.step(x, y)
+    assert trainer.arrays()["last.weight"].dtype == np.int8
+
+
+def test_memory_of_the_published_scheme() -> None:
+    """Measured for the published program: an arena of 189,800 bytes, 230,416 of RAM in all."""
+    model = models.mcunet_5fps(num_classes=10, folded=True).eval()
+    shape = (1, 3, 128, 128)
+    program = whet.compile(
+        model, (torch.zeros(shape),), dtype="int8", calibrate=[torch.rand(1, 3, 128, 128)],
+        update="mcunet-5fps-49kb", portable=True,
+    )  # fmt: skip
+    assert program.memory["arena"] < 125_000
+    assert program.memory["ram"] < 210_000
+    kinds = {n.op.name for n in program.entries["train_step"].nodes}
+    assert {"stream_i8", "conv2d_i8_fused", "depthwise_i8_fused"} <= kinds
+    assert not kinds & {"conv2d_i8", "depthwise_i8", "requantize", "conv2d", "depthwise"}
+
+
+SCHEMES = {
+    "mcunet-5fps": ("49kb", "99kb"),
+    "mbv2-w0.35": ("49kb", "99kb"),
+    "proxyless-w0.3": ("49kb", "98kb"),
+}
+
+
+@needs_data
+@pytest.mark.parametrize("name", SCHEMES)
+def test_pretrained_networks_train_to_the_bit(name: str) -> None:
+    """The networks of arXiv:2206.15472 under its schemes."""
+    assert DATA is not None
+    model = models.load_int8_backbone(Path(DATA) / "imagenet-backbones" / f"{name}_int8.npz")
+    torch.manual_seed(0)
+    model.classifier[1] = nn.Linear(model.classifier[1].in_features, 10)
+    for scheme in SCHEMES[name]:
+        program = whet.compile(
+            model, (torch.zeros(1, 3, 128, 128),), dtype="int8", update=f"{name}-{scheme}"
+        )
+        report = program.check(20)
+        assert report.worst_gradient[1] <= 1e-5
+        assert all(a == b for a, b in report.losses)
+
+
+@needs_data
+@pytest.mark.parametrize("name", SCHEMES)
+def test_pretrained_networks_keep_their_numbers(name: str) -> None:
+    """Weights come back as the integers of the file, and features agree with the float network."""
+    assert DATA is not None
+    path = Path(DATA) / "imagenet-backbones" / f"{name}_int8.npz"
+    model = models.load_int8_backbone(path).eval()
+    program = whet.compile(model, (torch.zeros(1, 3, 128, 128),), dtype="int8", update="last")
+    graph = program.source.imported().training.graph
+    with np.load(path) as archive:
+        stem = archive["stem.weight"].transpose(0, 2, 3, 1)
+        np.testing.assert_array_equal(graph.data["features.0.0.weight"], stem)
+        bias = archive["stem.bias"]
+        held = np.abs(bias.astype(np.int64)) < 2**31 - 2**28
+        np.testing.assert_array_equal(graph.data["features.0.0.bias"][held], bias[held])
+    grid = np.linspace(0, 6, 128)
+    wave = np.sin(grid[:, None] * [1, 2, 3]) * np.cos(grid)[:, None, None]
+    image = (wave * 100).astype(np.int8)[None]
+    found: dict[str, Any] = {}
+
+    def watch(node: Any, arrays: Any) -> Any:
+        outs = run_exact(node, arrays)
+        found[node.out.name] = outs[0]
+        return outs
+
+    predict = program.entries["predict"]
+    (leaf,) = predict.leaves_of(Role.INPUT)
+    interpret(predict, {leaf.name: image}, execute=watch)
+    (features,) = (a for n, a in found.items() if n.endswith(".real"))
+    real = program.quants["input"].dequantize(image).transpose(0, 3, 1, 2)
+    with torch.no_grad():
+        right = model.features(torch.from_numpy(real)).mean((2, 3)).numpy()
+    assert np.corrcoef(features.ravel(), right.ravel())[0, 1] > 0.99
+
+
+def test_gradient_and_step_checks_notice_mistakes() -> None:
+    shape = (1, 3, 16, 16)
+    program = compiled(trained(Residual(), shape), shape, accumulate=True)
+    trainer = program.load()
+    batch = ((torch.randn(shape),), torch.tensor([2]))
+    trainer._view("last.weight")[0] += 1
+    errors = gradient_errors(trainer, batch)
+    assert max(errors.values()) > 1e-3
+    with pytest.raises(whet.errors.CheckError, match="differs from its reference after 1 steps"):
+        equal_steps(trainer, [batch])
