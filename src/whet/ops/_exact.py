@@ -47,7 +47,7 @@ def power2(n: Array) -> Array:
 
 def exp(x: Array) -> Array:
     """`whet_exp`"""
-    flat = clip(np.asarray(x, np.float32).reshape(-1), -104.0, 89.0)
+    flat = clip(np.asarray(x, np.float32).reshape(-1), -104.0, 104.0)
     shifter = np.array([12582912.0], np.float32)
     with np.errstate(over="ignore", under="ignore"):
         shifted = flat * F(1.44269504) + shifter
