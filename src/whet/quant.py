@@ -31,7 +31,7 @@ class Quant:
         scale = (high - low) / (HIGH - LOW)
         if scale < 1e-30:  # nothing but zeros was seen
             return cls(1.0)
-        return cls(scale, int(np.clip(np.rint(LOW - low / scale), LOW, HIGH)))
+        return cls(float(scale), int(np.clip(np.rint(LOW - low / scale), LOW, HIGH)))
 
     def number(self, x: float) -> int:
         """The q nearest to a real number."""
