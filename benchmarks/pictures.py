@@ -1,0 +1,104 @@
+"""Picture sets for studies of training: archives of WebP, decoded once, cropped and flipped.
+
+$WHET_DATA names the folder that holds them: `flowers102/flowers102_146.npz` with `train_data` (one
+stream of WebP pictures, 146 pixels square), `train_offsets`, `train_labels`, and the same for
+`test`. What was decoded is kept in whet's cache folder.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whet.cache import cache_folder
+
+Array = np.ndarray[Any, Any]
+STORED, TAKEN = 146, 128  # pixels of a side
+MARGIN = STORED - TAKEN
+CLASSES = {"flowers102": 102, "pets37": 37}
+
+
+@dataclass(frozen=True)
+class Pictures:
+    images: Array  # uint8 [n, 146, 146, 3], on disk until they are looked at
+    labels: Array  # int64 [n]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def thinned(self, step: int) -> Pictures:
+        """Every `step`-th of them."""
+        return Pictures(self.images[::step], self.labels[::step])
+
+
+def data_path(*parts: str) -> Path:
+    root = os.environ.get("WHET_DATA")
+    if not root:
+        raise SystemExit("WHET_DATA is not set: it names the folder with pictures and weights")
+    path = Path(root, *parts)
+    if not path.exists():
+        raise SystemExit(f"{Path(*parts)} is not below $WHET_DATA")
+    return path
+
+
+def load(name: str, part: str) -> Pictures:
+    """The `train` or `test` part of a set."""
+    source = data_path(name, f"{name}_{STORED}.npz")
+    stamp = f"{source.stat().st_size}-{int(source.stat().st_mtime)}"
+    kept = cache_folder() / "pictures" / f"{name}-{part}-{stamp}.npy"
+    with np.load(source, allow_pickle=False) as archive:
+        labels = archive[f"{part}_labels"].astype(np.int64)
+        if not kept.exists():
+            keep(kept, decoded(archive[f"{part}_data"], archive[f"{part}_offsets"]))
+    return Pictures(np.load(kept, mmap_mode="r"), labels)
+
+
+def decoded(stream: Array, offsets: Array) -> Array:
+    from PIL import Image
+
+    images = np.empty((len(offsets) - 1, STORED, STORED, 3), np.uint8)
+    for i, (start, end) in enumerate(itertools.pairwise(offsets)):
+        images[i] = np.asarray(Image.open(io.BytesIO(stream[start:end].tobytes())).convert("RGB"))
+    return images
+
+
+def keep(path: Path, images: Array) -> None:
+    """Under its name only when it is whole, as another process may be about to read it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}")
+    with open(partial, "wb") as file:
+        np.save(file, images)
+    os.replace(partial, path)
+
+
+def centre(images: Array) -> Array:
+    low = MARGIN // 2
+    return integers(images[:, low : low + TAKEN, low : low + TAKEN])
+
+
+def cropped_at_random(images: Array, random: np.random.Generator) -> Array:
+    """A window of each picture, anywhere, and half of them mirrored."""
+    count = len(images)
+    windows = np.empty((count, TAKEN, TAKEN, 3), np.uint8)
+    corners = random.integers(0, MARGIN + 1, (count, 2))
+    mirrored = random.random(count) < 0.5
+    for i, (top, left) in enumerate(corners):
+        window = images[i, top : top + TAKEN, left : left + TAKEN]
+        windows[i] = window[:, ::-1] if mirrored[i] else window
+    return integers(windows)
+
+
+def integers(images: Array) -> Array:
+    """What an int8 network takes: pixel - 128, NCHW."""
+    return np.ascontiguousarray((images ^ 0x80).view(np.int8).transpose(0, 3, 1, 2))
+
+
+def reals(integers: Array) -> Array:
+    """The same for a float network, which takes (pixel / 255 - 0.5) / 0.5."""
+    return (integers.astype(np.float32) + np.float32(0.5)) * np.float32(2 / 255)
