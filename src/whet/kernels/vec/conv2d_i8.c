@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_narrow.h"
+
+#include "whet_dot.h"
+#include "whet_threads.h"
+
+/* A convolution is a matrix product with a row for every output pixel and a column for every output
+ * channel. Four bytes of a row are multiplied at a time: columns of w are copied to panels of such
+ * quads, side by side. Rows of 1x1 convolutions are read where they lie, others copied out. */
+
+#if WHET_WIDE == 64 || defined(__aarch64__)
+enum { ROWS = 8, VECTORS = 3 }; /* of a block that is summed in registers */
+#else
+enum { ROWS = 4, VECTORS = 2 };
+#endif
+enum {
+    WIDTH = VECTORS * WHET_DOTS,
+    DEPTH = 256, /* quads that are summed in a row */
+    PIXELS = 64, /* that share a panel at least; a multiple of 8, so that bytes of bits are whole */
+    PANEL = 1 << 14 /* words of all panels at hand */
+};
+
+/* One of the images that are summed over, and its weights. */
+typedef struct {
+    const int8_t *x, *w;
+    int32_t c, ci, size, quads; /* channels, of a group, and products of a sum */
+    int32_t direct;             /* rows are read where they lie */
+} source_t;
+
+typedef struct {
+    const whet_conv2d_t *d;
+    int32_t *sums; /* the result is either these, */
+    int8_t *y;     /* or what they are narrowed to */
+    uint8_t *bits;
+    const int32_t *b;
+    const float *scale;
+    int32_t zero;
+    whet_range8_t range;
+    source_t source[2];
+    int32_t sources;
+    int32_t vectors, panels; /* of a panel's width, and in a group */
+    int32_t chunks;          /* of PIXELS pixels */
+} layer_t;
+
+/* Some outputs of one group, and what is known of them. */
+typedef struct {
+    const layer_t *l;
+    int32_t group, o, count, width;
+    int32_t bias[WIDTH];
+    float scale[WIDTH];
+} columns_t;
+
+/* ---- Panels. */
+
+/* panel[quads, width] = quads [first, first + quads) of `count` rows of w; zeros fill it up. Takes
+ * from the bias what flipping and the zero point add to every sum. */
+static void pack(uint32_t *panel, columns_t *v, const source_t *s, int32_t first, int32_t quads) {
+    const int32_t whole = whet_min(quads, s->size / 4 - first);
+    for (int32_t j = 0; j < v->width; j++) {
+        if (j >= v->count) {
+            for (int32_t k = 0; k < quads; k++) panel[k * v->width + j] = 0;
+            continue;
+        }
+        const int8_t *w = s->w + (v->o + j) * s->size + 4 * first;
+        uint32_t *to = panel + j;
+        for (int32_t k = 0; k < whole; k++, to += v->width) memcpy(to, w + 4 * k, 4);
+        if (whole < quads) {
+            *to = 0;
+            memcpy(to, w + 4 * whole, (size_t)(s->size % 4));
+        }
+        int32_t sum = 0;
+        for (int32_t k = 0; k < whet_min(4 * quads, s->size - 4 * first); k++) sum += w[k];
+        v->bias[j] =
+            (int32_t)((uint32_t)v->bias[j] - (uint32_t)sum * (uint32_t)(WHET_FLIP + v->l->zero));
+    }
+}
+
+/* ---- Rows. */
+
+/* to[4 * quads] = bytes [first, ...) of the window of pixel i, which the zero point fills up. */
+static void copy_window(int8_t *to, const source_t *s, const columns_t *v, int32_t i, int32_t first,
+                        int32_t quads) {
+    const whet_conv2d_t *d = v->l->d;
+    const int32_t top = i / d->q % d->p * d->sh - d->ph, left = i % d->q * d->sw - d->pw;
+    const int8_t *image = s->x + i / (d->p * d->q) * d->h * d->w * s->c + v->group * s->ci;
+    const int32_t end = whet_min(first + 4 * quads, s->size);
+    int32_t at = first;
+    while (at < end) {
+        const int32_t tap = at / s->ci, skip = at % s->ci;
+        const int32_t row = top + tap / d->kw * d->dh, col = left + tap % d->kw * d->dw;
+        const int32_t n = whet_min(s->ci - skip, end - at);
+        if (row >= 0 && row < d->h && col >= 0 && col < d->w)
+            memcpy(to, image + (row * d->w + col) * s->c + skip, (size_t)n);
+        else
+            memset(to, v->l->zero, (size_t)n);
+        to += n;
+        at += n;
+    }
+    memset(to, 0, (size_t)(first + 4 * quads - end));
+}
+
+/* ---- Blocks. */
+
+/* tile[rows, width] = rows times panel, on top of what is there if `onto`. The last two are
+ * constants after inlining. */
+static inline __attribute__((always_inline)) void block(int32_t *tile, const int8_t *const *at,
+                                                        const uint32_t *panel, int32_t quads,
+                                                        int32_t onto, const int32_t rows,
+                                                        const int32_t vectors) {
+    const int32_t width = vectors * WHET_DOTS;
+    const int8_t *row[ROWS];
+    whet_dots_t sum[ROWS][VECTORS];
+#pragma GCC unroll 8
+    for (int32_t r = 0; r < rows; r++) {
+        row[r] = at[r];
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++) {
+            const whet_dots_t none = {0};
+            sum[r][v] = none;
+            if (onto) sum[r][v] = *(const whet_dots_u *)(tile + r * width + v * WHET_DOTS);
+        }
+    }
+    for (int32_t k = 0; k < quads; k++, panel += width) {
+        whet_dots_t w[VECTORS];
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++)
+            w[v] = *(const whet_dots_u *)(const void *)(panel + v * WHET_DOTS);
+#pragma GCC unroll 8
+        for (int32_t r = 0; r < rows; r++) {
+            int32_t quad;
+            memcpy(&quad, row[r] + 4 * k, 4);
+            const whet_dots_t none = {0};
+            const whet_dots_t x = (none + quad) ^ (WHET_FLIP ? (int32_t)0x80808080u : 0);
+#pragma GCC unroll 3
+            for (int32_t v = 0; v < vectors; v++) sum[r][v] = whet_dot4(sum[r][v], x, w[v]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int32_t r = 0; r < rows; r++)
+#pragma GCC unroll 3
+        for (int32_t v = 0; v < vectors; v++)
+            *(whet_dots_u *)(tile + r * width + v * WHET_DOTS) = sum[r][v];
+}
+
+/* Blocks of ROWS, half as many, 2 or 1. */
+#define BLOCKS(name, vectors)                                                                      \
+    static void name(int32_t *tile, const int8_t *const *at, const uint32_t *panel, int32_t quads, \
+                     int32_t onto, int32_t rows) {                                                 \
+        if (rows > ROWS / 2)                                                                       \
+            block(tile, at, panel, quads, onto, ROWS, vectors);                                    \
+        else if (rows > 2)                                                                         \
+            block(tile, at, panel, quads, onto, ROWS / 2, vectors);                                \
+        else if (rows == 2)                                                                        \
+            block(tile, at, panel, quads, onto, 2, vectors);                                       \
+        else                                                                                       \
+            block(tile, at, panel, quads, onto, 1, vectors);                                       \
+    }
+BLOCKS(blocks_1, 1)
+BLOCKS(blocks_2, 2)
+#if WHET_WIDE == 64 || defined(__aarch64__)
+BLOCKS(blocks_3, 3)
+#else
+#define blocks_3 blocks_2
+#endif
+
+/* tile[count, width] = `count` pixels from i on, times a panel of quads from `first` on. */
+static void multiply(int32_t *tile, const columns_t *v, const source_t *s, const uint32_t *panel,
+                     int32_t i, int32_t count, int32_t first, int32_t quads, int32_t onto) {
+    const whet_conv2d_t *d = v->l->d;
+    int8_t copies[ROWS * DEPTH * 4];
+    for (int32_t r = 0; r < count; r += ROWS) {
+        const int32_t rows = whet_min(count - r, ROWS);
+        const int8_t *at[ROWS];
+        for (int32_t k = 0; k < ROWS; k++) {
+            const int32_t pixel = i + r + whet_min(k, rows - 1);
+            if (s->direct) {
+                const int32_t p = pixel / d->q, q = pixel % d->q;
+                const int32_t row = p / d->p * d->h + p % d->p * d->sh;
+                at[k] = s->x + (row * d->w + q * d->sw) * s->c + v->group * s->ci + 4 * first;
+            } else {
+                at[k] = copies + whet_min(k, rows - 1) * 4 * quads;
+                if (k < rows) copy_window(copies + k * 4 * quads, s, v, pixel, 4 * first, quads);
+            }
+        }
+        if (v->width == WHET_DOTS)
+            blocks_1(tile + r * v->width, at, panel, quads, onto, rows);
+        else if (v->width == 2 * WHET_DOTS)
+            blocks_2(tile + r * v->width, at, panel, quads, onto, rows);
+        else
+            blocks_3(tile + r * v->width, at, panel, quads, onto, rows);
+    }
+}
+
+/* ---- Results. */
+
+static void finish(const columns_t *v, const int32_t *tile, int32_t i, int32_t count) {
+    const layer_t *l = v->l;
+    const whet_range8_t range = l->range;
+    for (int32_t r = 0; r < count; r++)
+        for (int32_t j = 0; j < v->count; j += WHET_DOTS) {
+            const int32_t n = whet_min(v->count - j, WHET_DOTS);
+            const int32_t at = (i + r) * l->d->o + v->o + j;
+            const whet_dots_t total =
+                (whet_dots_t)(*(const whet_sums_u *)(const void *)(tile + r * v->width + j) +
+                              *(const whet_sums_u *)(const void *)(v->bias + j));
+            if (l->sums != NULL) {
+                if (n == WHET_DOTS)
+                    *(whet_dots_u *)(l->sums + at) = total;
+                else
+                    memcpy(l->sums + at, &total, (size_t)n * sizeof *l->sums);
+                continue;
+            }
+            const whet_reals_t real = __builtin_convertvector(total, whet_reals_t) *
+                                      *(const whet_reals_u *)(v->scale + j);
+            whet_store_narrowed(l->y + at, l->bits, at, whet_narrow_lanes(real, &range, 1), n);
+        }
+}
+
+/* ---- Layers. */
+
+/* Chunks [first, end) of some outputs. */
+static void run(const layer_t *l, int32_t columns, int32_t first, int32_t end) {
+    const whet_conv2d_t *d = l->d;
+    const int32_t co = d->o / d->groups, pixels = d->n * d->p * d->q;
+    uint32_t panel[PANEL];
+    int32_t tile[(PIXELS + ROWS) * WIDTH];
+    columns_t v = {.l = l, .group = columns / l->panels, .width = l->vectors * WHET_DOTS};
+    v.o = v.group * co + columns % l->panels * v.width;
+    v.count = whet_min(v.width, (v.group + 1) * co - v.o);
+    for (int32_t j = 0; j < v.count; j++) {
+        v.bias[j] = l->b ? l->b[v.o + j] : 0;
+        v.scale[j] = l->scale ? l->scale[v.o + j] : 0.0f;
+    }
+    int32_t words = 0;
+    for (int32_t k = 0; k < l->sources; k++) words += l->source[k].quads * v.width;
+    const int32_t once = words <= PANEL; /* then panels are packed for all chunks */
+    const columns_t fresh = v;
+    for (int32_t i = first * PIXELS; i < whet_min(end * PIXELS, pixels); i += PIXELS) {
+        const int32_t count = whet_min(pixels - i, PIXELS), new = !once || i == first * PIXELS;
+        uint32_t *at = panel;
+        if (new) v = fresh;
+        for (int32_t k = 0, onto = 0; k < l->sources; k++)
+            for (int32_t q = 0; q < l->source[k].quads; q += DEPTH, onto = 1) {
+                const int32_t quads = whet_min(l->source[k].quads - q, DEPTH);
+                if (new) pack(at, &v, &l->source[k], q, quads);
+                multiply(tile, &v, &l->source[k], at, i, count, q, quads, onto);
+                if (once) at += quads * v.width;
+            }
+        finish(&v, tile, i, count);
+    }
+}
+
+/* Units are chunks of some outputs; those of the same outputs lie together. */
+static void run_units(const void *args, int32_t first, int32_t end) {
+    const layer_t *l = args;
+    while (first < end) {
+        const int32_t columns = first / l->chunks, next = (columns + 1) * l->chunks;
+        run(l, columns, first % l->chunks, whet_min(next, end) - columns * l->chunks);
+        first = whet_min(next, end);
+    }
+}
+
+/* Units are chunks of all outputs: where a byte may hold bits of several panels. */
+static void run_chunks(const void *args, int32_t first, int32_t end) {
+    const layer_t *l = args;
+    for (int32_t k = 0; k < l->d->groups * l->panels; k++) run(l, k, first, end);
+}
+
+static void convolve(layer_t *l) {
+    const whet_conv2d_t *d = l->d;
+    const int32_t co = d->o / d->groups, vectors = (co + WHET_DOTS - 1) / WHET_DOTS;
+    const int32_t pixels = d->n * d->p * d->q;
+    int64_t work = 0;
+    for (int32_t k = 0; k < l->sources; k++) {
+        source_t *s = &l->source[k];
+        s->ci = s->c / d->groups;
+        s->size = d->kh * d->kw * s->ci;
+        s->quads = (s->size + 3) / 4;
+        s->direct = d->kh * d->kw == 1 && s->ci % 4 == 0 && d->ph == 0 && d->pw == 0 &&
+                    (d->p - 1) * d->sh < d->h && (d->q - 1) * d->sw < d->w;
+        work += (int64_t)pixels * d->o * s->size;
+    }
+    l->panels = (vectors + VECTORS - 1) / VECTORS;
+    l->vectors = (vectors + l->panels - 1) / l->panels;
+    l->chunks = (pixels + PIXELS - 1) / PIXELS;
+    if (l->bits != NULL) memset(l->bits, 0, (size_t)(pixels * d->o + 7) / 8);
+    if (l->bits != NULL && (co % 8 != 0 || WHET_DOTS % 8 != 0))
+        whet_share_work(run_chunks, l, l->chunks, work / 4);
+    else
+        whet_share_work(run_units, l, l->chunks * l->panels * d->groups, work / 4);
+}
+
+/* formula    y[n,p,q,o] = b[o] + sum_{r,s,i} (x[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] - zero) *
+ *            w[o,r,s,i], padding adds nothing
+ * shapes     y[n,p,q,o], x[n,h,w,c], w[o,kh,kw,c/groups], b[o] or NULL
+ * aliasing   none
+ * rounding   none; sums wrap around
+ * workspace  100 KB of stack */
+void whet_conv2d_i8(int32_t *y, const int8_t *x, const int8_t *w, const int32_t *b, int32_t zero,
+                    const whet_conv2d_t *d) {
+    layer_t l = {.d = d, .sums = y, .b = b, .zero = zero, .sources = 1};
+    l.source[0] = (source_t){.x = x, .w = w, .c = d->c};
+    convolve(&l);
+}
+
+/* formula    y = round((conv2d_i8(x, w, b) + conv2d_i8(x2, w2)) * scale[o]) + zero, held between
+ *            low and high;  bit = it was inside
+ * shapes     as conv2d_i8; bits[(n*p*q*o + 7) / 8] or NULL, scale[o]; x2[n,h,w,part] and
+ *            w2[o,kh,kw,part/groups], or both NULL
+ * aliasing   none
+ * rounding   sums to float, one product, then to the nearest, halves to even
+ * workspace  100 KB of stack */
+void whet_conv2d_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_t *w,
+                          const int32_t *b, const float *scale, const int8_t *x2, const int8_t *w2,
+                          const whet_narrow_t *to, const whet_conv2d_t *d) {
+    layer_t l = {.d = d, .y = y, .bits = bits, .b = b, .scale = scale, .zero = to->x_zero};
+    l.range = whet_range8(to);
+    l.sources = x2 ? 2 : 1;
+    l.source[0] = (source_t){.x = x, .w = w, .c = d->c};
+    l.source[1] = (source_t){.x = x2, .w = w2, .c = to->part};
+    convolve(&l);
+}
