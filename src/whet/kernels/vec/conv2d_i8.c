@@ -52,51 +52,98 @@ typedef struct {
 
 /* ---- Panels. */
 
+static const int8_t nothing[4 * DEPTH];
+
+/* The quads of four rows, which are the next words of a panel's rows. */
+static void pack_rows(uint32_t *panel, int32_t width, const int8_t *const *w, int32_t quads) {
+    int32_t k = 0;
+    for (; k + 4 <= quads; k += 4) {
+        whet_ints_16 from[4], to[4];
+        for (int32_t r = 0; r < 4; r++) memcpy(&from[r], w[r] + 4 * k, 16);
+        whet_turn(to, from[0], from[1], from[2], from[3]);
+        for (int32_t r = 0; r < 4; r++) memcpy(panel + (k + r) * width, &to[r], 16);
+    }
+    for (; k < quads; k++)
+        for (int32_t r = 0; r < 4; r++) memcpy(panel + k * width + r, w[r] + 4 * k, 4);
+}
+
 /* panel[quads, width] = quads [first, first + quads) of `count` rows of w; zeros fill it up. Takes
  * from the bias what flipping and the zero point add to every sum. */
 static void pack(uint32_t *panel, columns_t *v, const source_t *s, int32_t first, int32_t quads) {
-    const int32_t whole = whet_min(quads, s->size / 4 - first);
-    for (int32_t j = 0; j < v->width; j++) {
-        if (j >= v->count) {
-            for (int32_t k = 0; k < quads; k++) panel[k * v->width + j] = 0;
-            continue;
+    const int32_t whole = whet_min(quads, s->size / 4 - first), rest = s->size % 4;
+    for (int32_t j = 0; j < v->width; j += 4) {
+        const int8_t *w[4];
+        for (int32_t r = 0; r < 4; r++) {
+            const int32_t there = j + r < v->count;
+            w[r] = there ? s->w + (v->o + j + r) * s->size + 4 * first : nothing;
+            if (whole == quads) continue;
+            uint32_t *last = panel + whole * v->width + j + r;
+            *last = 0;
+            memcpy(last, w[r] + 4 * whole, (size_t)rest);
         }
-        const int8_t *w = s->w + (v->o + j) * s->size + 4 * first;
-        uint32_t *to = panel + j;
-        for (int32_t k = 0; k < whole; k++, to += v->width) memcpy(to, w + 4 * k, 4);
-        if (whole < quads) {
-            *to = 0;
-            memcpy(to, w + 4 * whole, (size_t)(s->size % 4));
+        pack_rows(panel + j, v->width, w, whole);
+    }
+    for (int32_t j = 0; j < v->width; j += WHET_DOTS) {
+        const whet_dots_t none = {0}, ones = none + 0x01010101;
+        whet_dots_t sum = none;
+        for (int32_t k = 0; k < quads; k++) {
+            const void *words = panel + k * v->width + j;
+            sum = WHET_OF_DOTS(whet_dot)(sum, ones, *(const whet_dots_u *)words);
         }
-        int32_t sum = 0;
-        for (int32_t k = 0; k < whet_min(4 * quads, s->size - 4 * first); k++) sum += w[k];
-        v->bias[j] =
-            (int32_t)((uint32_t)v->bias[j] - (uint32_t)sum * (uint32_t)(WHET_FLIP + v->l->zero));
+        whet_sums_u *bias = (whet_sums_u *)(void *)(v->bias + j);
+        *bias -= (whet_sums_t)sum * (uint32_t)(WHET_FLIP + v->l->zero);
     }
 }
 
 /* ---- Rows. */
 
-/* to[4 * quads] = bytes [first, ...) of the window of pixel i, which the zero point fills up. */
-static void copy_window(int8_t *to, const source_t *s, const columns_t *v, int32_t i, int32_t first,
+/* Short rows are copied by two moves that may overlap. */
+static inline void copy_bytes(int8_t *to, const int8_t *from, int32_t n) {
+    if (n >= 16) {
+        for (int32_t i = 0; i < n - 16; i += 16) memcpy(to + i, from + i, 16);
+        memcpy(to + n - 16, from + n - 16, 16);
+    } else if (n >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + n - 8, from + n - 8, 8);
+    } else if (n >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + n - 4, from + n - 4, 4);
+    } else {
+        for (int32_t i = 0; i < n; i++) to[i] = from[i];
+    }
+}
+
+/* A pixel, and where its window begins. */
+typedef struct {
+    int32_t image, p, q;
+} place_t;
+
+/* to[4 * quads] = bytes [first, ...) of the window of a pixel; the zero point fills it up. */
+static void copy_window(int8_t *to, const source_t *s, const columns_t *v, place_t i, int32_t first,
                         int32_t quads) {
     const whet_conv2d_t *d = v->l->d;
-    const int32_t top = i / d->q % d->p * d->sh - d->ph, left = i % d->q * d->sw - d->pw;
-    const int8_t *image = s->x + i / (d->p * d->q) * d->h * d->w * s->c + v->group * s->ci;
+    const int32_t top = i.p * d->sh - d->ph, left = i.q * d->sw - d->pw;
+    const int8_t *image = s->x + i.image * d->h * d->w * s->c + v->group * s->ci;
     const int32_t end = whet_min(first + 4 * quads, s->size);
-    int32_t at = first;
-    while (at < end) {
-        const int32_t tap = at / s->ci, skip = at % s->ci;
-        const int32_t row = top + tap / d->kw * d->dh, col = left + tap % d->kw * d->dw;
-        const int32_t n = whet_min(s->ci - skip, end - at);
-        if (row >= 0 && row < d->h && col >= 0 && col < d->w)
-            memcpy(to, image + (row * d->w + col) * s->c + skip, (size_t)n);
-        else
-            memset(to, v->l->zero, (size_t)n);
-        to += n;
-        at += n;
+    const int32_t inside = top >= 0 && top + (d->kh - 1) * d->dh < d->h && left >= 0 &&
+                           left + (d->kw - 1) * d->dw < d->w;
+    if (inside && first == 0 && end == s->size && d->dw == 1 && d->groups == 1) {
+        const int32_t row = d->kw * s->c;
+        const int8_t *from = image + (top * d->w + left) * s->c;
+        for (int32_t r = 0; r < d->kh; r++, to += row)
+            copy_bytes(to, from + r * d->dh * d->w * s->c, row);
+    } else {
+        for (int32_t at = first, n; at < end; at += n, to += n) {
+            const int32_t tap = at / s->ci, skip = at % s->ci;
+            const int32_t row = top + tap / d->kw * d->dh, col = left + tap % d->kw * d->dw;
+            n = whet_min(s->ci - skip, end - at);
+            if (row >= 0 && row < d->h && col >= 0 && col < d->w)
+                copy_bytes(to, image + (row * d->w + col) * s->c + skip, n);
+            else
+                memset(to, v->l->zero, (size_t)n);
+        }
     }
-    memset(to, 0, (size_t)(first + 4 * quads - end));
+    for (int32_t k = first + 4 * quads - end; k > 0; k--) *to++ = 0;
 }
 
 /* ---- Blocks. */
@@ -132,7 +179,8 @@ static inline __attribute__((always_inline)) void block(int32_t *tile, const int
             const whet_dots_t none = {0};
             const whet_dots_t x = (none + quad) ^ (WHET_FLIP ? (int32_t)0x80808080u : 0);
 #pragma GCC unroll 3
-            for (int32_t v = 0; v < vectors; v++) sum[r][v] = whet_dot4(sum[r][v], x, w[v]);
+            for (int32_t v = 0; v < vectors; v++)
+                sum[r][v] = WHET_OF_DOTS(whet_dot)(sum[r][v], x, w[v]);
         }
     }
 #pragma GCC unroll 8
@@ -167,53 +215,97 @@ BLOCKS(blocks_3, 3)
 static void multiply(int32_t *tile, const columns_t *v, const source_t *s, const uint32_t *panel,
                      int32_t i, int32_t count, int32_t first, int32_t quads, int32_t onto) {
     const whet_conv2d_t *d = v->l->d;
+    place_t at = {i / (d->p * d->q), i / d->q % d->p, i % d->q};
     int8_t copies[ROWS * DEPTH * 4];
     for (int32_t r = 0; r < count; r += ROWS) {
         const int32_t rows = whet_min(count - r, ROWS);
-        const int8_t *at[ROWS];
-        for (int32_t k = 0; k < ROWS; k++) {
-            const int32_t pixel = i + r + whet_min(k, rows - 1);
+        const int8_t *row[ROWS];
+        for (int32_t k = 0; k < rows; k++) {
             if (s->direct) {
-                const int32_t p = pixel / d->q, q = pixel % d->q;
-                const int32_t row = p / d->p * d->h + p % d->p * d->sh;
-                at[k] = s->x + (row * d->w + q * d->sw) * s->c + v->group * s->ci + 4 * first;
+                const int32_t line = at.image * d->h + at.p * d->sh;
+                const int8_t *pixel = s->x + (line * d->w + at.q * d->sw) * s->c;
+                row[k] = pixel + v->group * s->ci + 4 * first;
             } else {
-                at[k] = copies + whet_min(k, rows - 1) * 4 * quads;
-                if (k < rows) copy_window(copies + k * 4 * quads, s, v, pixel, 4 * first, quads);
+                copy_window(copies + k * 4 * quads, s, v, at, 4 * first, quads);
+                row[k] = copies + k * 4 * quads;
             }
+            if (++at.q < d->q) continue;
+            at.q = 0;
+            if (++at.p < d->p) continue;
+            at.p = 0;
+            at.image++;
         }
+        for (int32_t k = rows; k < ROWS; k++) row[k] = row[rows - 1];
         if (v->width == WHET_DOTS)
-            blocks_1(tile + r * v->width, at, panel, quads, onto, rows);
+            blocks_1(tile + r * v->width, row, panel, quads, onto, rows);
         else if (v->width == 2 * WHET_DOTS)
-            blocks_2(tile + r * v->width, at, panel, quads, onto, rows);
+            blocks_2(tile + r * v->width, row, panel, quads, onto, rows);
         else
-            blocks_3(tile + r * v->width, at, panel, quads, onto, rows);
+            blocks_3(tile + r * v->width, row, panel, quads, onto, rows);
     }
 }
 
 /* ---- Results. */
 
-static void finish(const columns_t *v, const int32_t *tile, int32_t i, int32_t count) {
+/* Sums as they are. */
+static void keep(const columns_t *v, const int32_t *tile, int32_t i, int32_t count) {
+    const int32_t o = v->l->d->o;
+    for (int32_t r = 0; r < count; r++, tile += v->width)
+        for (int32_t j = 0; j < v->count; j++)
+            v->l->sums[(i + r) * o + v->o + j] =
+                (int32_t)((uint32_t)tile[j] + (uint32_t)v->bias[j]);
+}
+
+/* n <= WHET_DOTS sums, narrowed; `at` is where they lie in the result. */
+static inline __attribute__((always_inline)) void narrow(const layer_t *l, const int32_t *sums,
+                                                         const int32_t *bias, const float *scale,
+                                                         whet_range8_t range, int32_t at, int32_t n,
+                                                         const int32_t with_bits) {
+    typedef WHET_OF_DOTS(whet_reals) reals_t;
+    const whet_dots_t total = (whet_dots_t)(*(const whet_sums_u *)(const void *)sums +
+                                            *(const whet_sums_u *)(const void *)bias);
+    const reals_t real =
+        __builtin_convertvector(total, reals_t) * *(const WHET_OF_DOTS(whet_reals_u) *)scale;
+    if (with_bits) {
+        whet_dots_t inside;
+        whet_store_lanes(l->y + at, WHET_OF_DOTS(whet_judge)(real, &range, &inside), n);
+        whet_set_bits(l->bits, at, whet_lane_signs(inside), n);
+    } else {
+        whet_store_lanes(l->y + at, WHET_OF_DOTS(whet_round)(real, &range), n);
+    }
+}
+
+/* The last two are constants after inlining: whether anybody wants bits, and vectors of a row. */
+static inline __attribute__((always_inline)) void narrow_rows(const columns_t *v,
+                                                              const int32_t *tile, int32_t i,
+                                                              int32_t count,
+                                                              const int32_t with_bits,
+                                                              const int32_t vectors) {
     const layer_t *l = v->l;
     const whet_range8_t range = l->range;
-    for (int32_t r = 0; r < count; r++)
-        for (int32_t j = 0; j < v->count; j += WHET_DOTS) {
-            const int32_t n = whet_min(v->count - j, WHET_DOTS);
-            const int32_t at = (i + r) * l->d->o + v->o + j;
-            const whet_dots_t total =
-                (whet_dots_t)(*(const whet_sums_u *)(const void *)(tile + r * v->width + j) +
-                              *(const whet_sums_u *)(const void *)(v->bias + j));
-            if (l->sums != NULL) {
-                if (n == WHET_DOTS)
-                    *(whet_dots_u *)(l->sums + at) = total;
-                else
-                    memcpy(l->sums + at, &total, (size_t)n * sizeof *l->sums);
-                continue;
-            }
-            const whet_reals_t real = __builtin_convertvector(total, whet_reals_t) *
-                                      *(const whet_reals_u *)(v->scale + j);
-            whet_store_narrowed(l->y + at, l->bits, at, whet_narrow_lanes(real, &range, 1), n);
+    int32_t at = i * l->d->o + v->o;
+    const int32_t rest = v->count - (vectors - 1) * WHET_DOTS;
+    for (int32_t r = 0; r < count; r++, at += l->d->o, tile += v->width)
+#pragma GCC unroll 3
+        for (int32_t k = 0; k < vectors; k++) {
+            const int32_t j = k * WHET_DOTS;
+            narrow(l, tile + j, v->bias + j, v->scale + j, range, at + j,
+                   k + 1 < vectors ? WHET_DOTS : rest, with_bits);
         }
+}
+
+static void finish(const columns_t *v, const int32_t *tile, int32_t i, int32_t count) {
+    const int32_t vectors = (v->count + WHET_DOTS - 1) / WHET_DOTS;
+    if (v->l->sums != NULL)
+        keep(v, tile, i, count);
+    else if (v->l->bits != NULL)
+        narrow_rows(v, tile, i, count, 1, vectors);
+    else if (vectors == 1)
+        narrow_rows(v, tile, i, count, 0, 1);
+    else if (vectors == 2)
+        narrow_rows(v, tile, i, count, 0, 2);
+    else
+        narrow_rows(v, tile, i, count, 0, vectors);
 }
 
 /* ---- Layers. */

@@ -82,81 +82,249 @@ static inline whet_ints_16 whet_dot_16(whet_ints_16 sum, whet_ints_16 x, whet_in
 }
 #endif
 
+/* ---- Transposing bytes: whet_mix_N makes of columns a, b, c, d of N bytes four vectors whose lanes
+ * are a[i], b[i], c[i], d[i]; lane l of vector v is of byte 16 * (l / 4) + 4 * v + l % 4.
+ * whet_join_N undoes that for lanes that fit into a byte. */
+
+#if defined(__SSE2__)
+#define WHET_MIX(N, vec, pre, lower8, upper8, lower16, upper16, pack32, pack16)            \
+    static inline void whet_mix_##N(whet_ints_##N to[4], whet_ints_##N a, whet_ints_##N b, \
+                                    whet_ints_##N c, whet_ints_##N d) {                    \
+        const vec low = lower8((vec)a, (vec)b), high = upper8((vec)a, (vec)b);             \
+        const vec low2 = lower8((vec)c, (vec)d), high2 = upper8((vec)c, (vec)d);           \
+        to[0] = (whet_ints_##N)lower16(low, low2);                                         \
+        to[1] = (whet_ints_##N)upper16(low, low2);                                         \
+        to[2] = (whet_ints_##N)lower16(high, high2);                                       \
+        to[3] = (whet_ints_##N)upper16(high, high2);                                       \
+    }                                                                                      \
+    static inline whet_ints_##N whet_join_##N(const whet_ints_##N from[4]) {               \
+        return (whet_ints_##N)pack16(pack32((vec)from[0], (vec)from[1]),                   \
+                                     pack32((vec)from[2], (vec)from[3]));                  \
+    }
+WHET_MIX(16, __m128i, _mm, _mm_unpacklo_epi8, _mm_unpackhi_epi8, _mm_unpacklo_epi16,
+         _mm_unpackhi_epi16, _mm_packs_epi32, _mm_packs_epi16)
+#if WHET_WIDE >= 32
+WHET_MIX(32, __m256i, _mm256, _mm256_unpacklo_epi8, _mm256_unpackhi_epi8, _mm256_unpacklo_epi16,
+         _mm256_unpackhi_epi16, _mm256_packs_epi32, _mm256_packs_epi16)
+#endif
+#if WHET_WIDE >= 64
+WHET_MIX(64, __m512i, _mm512, _mm512_unpacklo_epi8, _mm512_unpackhi_epi8, _mm512_unpacklo_epi16,
+         _mm512_unpackhi_epi16, _mm512_packs_epi32, _mm512_packs_epi16)
+#endif
+#else
+static inline void whet_mix_16(whet_ints_16 to[4], whet_ints_16 a, whet_ints_16 b, whet_ints_16 c,
+                               whet_ints_16 d) {
+    int8_t from[4][16], mixed[16][4];
+    memcpy(from[0], &a, 16);
+    memcpy(from[1], &b, 16);
+    memcpy(from[2], &c, 16);
+    memcpy(from[3], &d, 16);
+    for (int32_t i = 0; i < 16; i++)
+        for (int32_t k = 0; k < 4; k++) mixed[i][k] = from[k][i];
+    memcpy(to, mixed, sizeof mixed);
+}
+static inline whet_ints_16 whet_join_16(const whet_ints_16 from[4]) {
+    int8_t joined[16];
+    for (int32_t i = 0; i < 16; i++) joined[i] = (int8_t)from[i / 4][i % 4];
+    whet_ints_16 to;
+    memcpy(&to, joined, sizeof to);
+    return to;
+}
+#endif
+
+/* The transpose of four rows of four words. */
+static inline void whet_turn(whet_ints_16 to[4], whet_ints_16 a, whet_ints_16 b, whet_ints_16 c,
+                             whet_ints_16 d) {
+#if defined(__SSE2__)
+    const __m128i low = _mm_unpacklo_epi32((__m128i)a, (__m128i)b);
+    const __m128i high = _mm_unpackhi_epi32((__m128i)a, (__m128i)b);
+    const __m128i low2 = _mm_unpacklo_epi32((__m128i)c, (__m128i)d);
+    const __m128i high2 = _mm_unpackhi_epi32((__m128i)c, (__m128i)d);
+    to[0] = (whet_ints_16)_mm_unpacklo_epi64(low, low2);
+    to[1] = (whet_ints_16)_mm_unpackhi_epi64(low, low2);
+    to[2] = (whet_ints_16)_mm_unpacklo_epi64(high, high2);
+    to[3] = (whet_ints_16)_mm_unpackhi_epi64(high, high2);
+#else
+    for (int32_t k = 0; k < 4; k++) to[k] = (whet_ints_16){a[k], b[k], c[k], d[k]};
+#endif
+}
+
+/* ---- A row of n <= N bytes; those that are not there are 0. */
+
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+static inline whet_ints_64 whet_load_64(const int8_t *x, int32_t n) {
+    return (whet_ints_64)_mm512_maskz_loadu_epi8(~UINT64_C(0) >> (64 - n), x);
+}
+static inline whet_ints_32 whet_load_32(const int8_t *x, int32_t n) {
+    return (whet_ints_32)_mm256_maskz_loadu_epi8(~UINT32_C(0) >> (32 - n), x);
+}
+static inline whet_ints_16 whet_load_16(const int8_t *x, int32_t n) {
+    return (whet_ints_16)_mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1), x);
+}
+static inline void whet_store_64(int8_t *y, whet_ints_64 v, int32_t n) {
+    _mm512_mask_storeu_epi8(y, ~UINT64_C(0) >> (64 - n), (__m512i)v);
+}
+static inline void whet_store_32(int8_t *y, whet_ints_32 v, int32_t n) {
+    _mm256_mask_storeu_epi8(y, ~UINT32_C(0) >> (32 - n), (__m256i)v);
+}
+static inline void whet_store_16(int8_t *y, whet_ints_16 v, int32_t n) {
+    _mm_mask_storeu_epi8(y, (__mmask16)((1u << n) - 1), (__m128i)v);
+}
+#else
+#define WHET_SOME(N)                                                           \
+    static inline whet_ints_##N whet_load_##N(const int8_t *x, int32_t n) {    \
+        whet_ints_##N v = {0};                                                 \
+        if (n == N)                                                            \
+            memcpy(&v, x, N);                                                  \
+        else                                                                   \
+            memcpy(&v, x, (size_t)n);                                          \
+        return v;                                                              \
+    }                                                                          \
+    static inline void whet_store_##N(int8_t *y, whet_ints_##N v, int32_t n) { \
+        if (n == N)                                                            \
+            memcpy(y, &v, N);                                                  \
+        else                                                                   \
+            memcpy(y, &v, (size_t)n);                                          \
+    }
+WHET_SOME(16)
+#if WHET_WIDE >= 32
+WHET_SOME(32)
+#endif
+#endif
+
+/* Bit i = the sign of byte i. */
+#if defined(__SSE2__)
+static inline uint64_t whet_signs_16(whet_ints_16 v) {
+    return (uint32_t)_mm_movemask_epi8((__m128i)v);
+}
+#if WHET_WIDE >= 32
+static inline uint64_t whet_signs_32(whet_ints_32 v) {
+    return (uint32_t)_mm256_movemask_epi8((__m256i)v);
+}
+#endif
+#if WHET_WIDE >= 64
+static inline uint64_t whet_signs_64(whet_ints_64 v) { return _mm512_movepi8_mask((__m512i)v); }
+#endif
+#else
+static inline uint64_t whet_signs_16(whet_ints_16 v) {
+    int8_t byte[16];
+    uint64_t bits = 0;
+    memcpy(byte, &v, sizeof byte);
+    for (int32_t i = 0; i < 16; i++) bits |= (uint64_t)(byte[i] < 0) << i;
+    return bits;
+}
+#endif
+
 /* ---- The widest of them, with a lane for each of WHET_DOTS outputs. */
 
 #define WHET_DOTS (WHET_WIDE / 4)
 #if WHET_WIDE == 64
 typedef whet_ints_64 whet_dots_t;
-#define whet_dot4 whet_dot_64
+#define WHET_OF_DOTS(name) name##_64
 #elif WHET_WIDE == 32
 typedef whet_ints_32 whet_dots_t;
-#define whet_dot4 whet_dot_32
+#define WHET_OF_DOTS(name) name##_32
 #else
 typedef whet_ints_16 whet_dots_t;
-#define whet_dot4 whet_dot_16
+#define WHET_OF_DOTS(name) name##_16
 #endif
 typedef int32_t whet_dots_u __attribute__((vector_size(WHET_WIDE), aligned(4), may_alias));
 /* Sums that wrap around. */
 typedef uint32_t whet_sums_t __attribute__((vector_size(WHET_WIDE)));
 typedef uint32_t whet_sums_u __attribute__((vector_size(WHET_WIDE), aligned(4), may_alias));
-typedef float whet_reals_t __attribute__((vector_size(WHET_WIDE)));
-typedef float whet_reals_u __attribute__((vector_size(WHET_WIDE), aligned(4), may_alias));
+
+/* ---- Narrowing a vector of numbers at a time; see whet_narrow.h. */
+
+/* whet_hold_N: v between low and high; NaN goes to low. */
+#if defined(__SSE2__)
+#define WHET_HOLD(N, vec, max, min) (whet_reals_##N) min(max((vec)v, (vec)low), (vec)high)
+#define WHET_HOLD_16                WHET_HOLD(16, __m128, _mm_max_ps, _mm_min_ps)
+#define WHET_HOLD_32                WHET_HOLD(32, __m256, _mm256_max_ps, _mm256_min_ps)
+#define WHET_HOLD_64                WHET_HOLD(64, __m512, _mm512_max_ps, _mm512_min_ps)
+#else
+#define WHET_HOLD_16 whet_choose_16(v, low, high)
+typedef float whet_four_t __attribute__((vector_size(16)));
+static inline whet_four_t whet_choose_16(whet_four_t v, whet_four_t low, whet_four_t high) {
+    const whet_ints_16 over = v > low;
+    v = (whet_four_t)(((whet_ints_16)v & over) | ((whet_ints_16)low & ~over));
+    const whet_ints_16 under = v < high;
+    return (whet_four_t)(((whet_ints_16)v & under) | ((whet_ints_16)high & ~under));
+}
+#endif
+
+/* whet_round_N: v, rounded and held in range. whet_judge_N: the same, and *inside = -1 in lanes where
+ * it was in range, else 0. The bits of 12582912.0f + v, for a whole v, are those of 12582912.0f
+ * plus v. */
+#define WHET_NARROW(N)                                                                      \
+    typedef float whet_reals_##N __attribute__((vector_size(N)));                           \
+    typedef float whet_reals_u_##N __attribute__((vector_size(N), aligned(4), may_alias));  \
+    static inline whet_reals_##N whet_hold_##N(whet_reals_##N v, whet_reals_##N low,        \
+                                               whet_reals_##N high) {                       \
+        return WHET_HOLD_##N;                                                               \
+    }                                                                                       \
+    static inline whet_ints_##N whet_round_##N(whet_reals_##N v, const whet_range8_t *to) { \
+        const whet_reals_##N none = {0.0f};                                                 \
+        v = whet_hold_##N(v, none + (to->below + 1.0f), none + (to->above - 1.0f));         \
+        return (whet_ints_##N)(v + 12582912.0f) - (0x4B400000 - to->zero);                  \
+    }                                                                                       \
+    static inline whet_ints_##N whet_judge_##N(whet_reals_##N v, const whet_range8_t *to,   \
+                                               whet_ints_##N *inside) {                     \
+        const whet_reals_##N none = {0.0f};                                                 \
+        v = whet_hold_##N(v, none + to->below, none + to->above);                           \
+        const whet_ints_##N whole = (whet_ints_##N)(v + 12582912.0f) - 0x4B400000;          \
+        const int32_t low = (int32_t)to->below + 1, high = (int32_t)to->above - 1;          \
+        const whet_ints_##N too_low = whole<low, too_high = whole> high;                    \
+        *inside = ~(too_low | too_high);                                                    \
+        return whole - too_low + too_high + to->zero; /* it is one off at most */           \
+    }
+WHET_NARROW(16)
+#if WHET_WIDE >= 32
+WHET_NARROW(32)
+#endif
+#if WHET_WIDE >= 64
+WHET_NARROW(64)
+#endif
+
+/* Of the widest vectors: their lanes as bytes, and bit i = the sign of lane i. */
 typedef int8_t whet_eights_t __attribute__((vector_size(WHET_DOTS)));
 typedef int8_t whet_eights_u __attribute__((vector_size(WHET_DOTS), aligned(1), may_alias));
 
-/* ---- Narrowing WHET_DOTS numbers at a time; see whet_narrow.h. */
-
-/* Bit i = the lowest bit of lane i of a comparison's result. */
-static inline uint32_t whet_lane_bits(whet_dots_t side) {
+static inline uint32_t whet_lane_signs(whet_dots_t v) {
 #if WHET_WIDE == 64
-    return _mm512_movepi32_mask((__m512i)side);
+    return _mm512_movepi32_mask((__m512i)v);
 #elif WHET_WIDE == 32
-    return (uint32_t)_mm256_movemask_ps((__m256)side);
+    return (uint32_t)_mm256_movemask_ps((__m256)v);
 #elif defined(__SSE2__)
-    return (uint32_t)_mm_movemask_ps((__m128)side);
+    return (uint32_t)_mm_movemask_ps((__m128)v);
 #else
-    return (uint32_t)((side[0] & 1) | (side[1] & 2) | (side[2] & 4) | (side[3] & 8));
+    return (uint32_t)((v[0] & 1) | (v[1] & 2) | (v[2] & 4) | (v[3] & 8));
 #endif
 }
 
-typedef struct {
-    whet_eights_t y;
-    uint32_t inside; /* a bit for every lane */
-} whet_narrowed_t;
-
-/* The bits of 12582912.0f + v, for a whole v, are those of 12582912.0f plus v. */
-static inline __attribute__((always_inline)) whet_narrowed_t
-whet_narrow_lanes(whet_reals_t v, const whet_range8_t *to, const int32_t with_bits) {
-    const whet_reals_t none = {0.0f};
-    const whet_reals_t below = none + to->below, above = none + to->above;
-    const whet_dots_t high_enough = v > below;
-    v = (whet_reals_t)(((whet_dots_t)v & high_enough) | ((whet_dots_t)below & ~high_enough));
-    const whet_dots_t low_enough = v < above;
-    v = (whet_reals_t)(((whet_dots_t)v & low_enough) | ((whet_dots_t)above & ~low_enough));
-    whet_dots_t whole = (whet_dots_t)(v + 12582912.0f) - 0x4B400000;
-    const int32_t low = (int32_t)to->below + 1, high = (int32_t)to->above - 1;
-    const whet_dots_t too_low = whole<low, too_high = whole> high;
-    whet_narrowed_t result;
-    result.inside = with_bits ? whet_lane_bits(~(too_low | too_high)) : 0u;
-    whole += (too_low & 1) - (too_high & 1); /* it is one off at most */
-    result.y = __builtin_convertvector(whole + to->zero, whet_eights_t);
-    return result;
+/* y[n] = the first n lanes, which fit into bytes. */
+static inline void whet_store_lanes(int8_t *y, whet_dots_t v, int32_t n) {
+    const whet_eights_t narrow = __builtin_convertvector(v, whet_eights_t);
+    if (n == WHET_DOTS) {
+        *(whet_eights_u *)y = narrow;
+        return;
+    }
+#if WHET_WIDE == 64
+    whet_store_16(y, (whet_ints_16)narrow, n);
+#else
+    memcpy(y, &narrow, (size_t)n);
+#endif
 }
 
-/* Sets bits [at, at + n) of a row of them, n <= 16, that were 0. */
-static inline void whet_set_bits(uint8_t *bits, int32_t at, uint32_t value, int32_t n) {
-    value = (value & ((1u << n) - 1)) << (at & 7);
-    for (uint8_t *to = bits + at / 8; value != 0; value >>= 8) *to++ |= (uint8_t)value;
-}
-
-/* y[n] = the first numbers of the result, and their bits from `at` on unless bits is NULL. */
-static inline void whet_store_narrowed(int8_t *y, uint8_t *bits, int32_t at, whet_narrowed_t result,
-                                       int32_t n) {
-    if (n == WHET_DOTS)
-        *(whet_eights_u *)y = result.y;
-    else
-        memcpy(y, &result.y, (size_t)n);
-    if (bits != NULL) whet_set_bits(bits, at, result.inside, n);
+/* Sets bits [at, at + n) of a row of them, n <= 64, that were 0. */
+static inline void whet_set_bits(uint8_t *bits, int32_t at, uint64_t value, int32_t n) {
+    bits += at / 8;
+    value &= ~UINT64_C(0) >> (64 - n);
+    if (at % 8 == 0 && n % 8 == 0) {
+        for (int32_t i = 0; i < n / 8; i++) bits[i] = (uint8_t)(value >> 8 * i);
+        return;
+    }
+    *bits = (uint8_t)(*bits | value << at % 8);
+    for (value >>= 8 - at % 8; value != 0; value >>= 8) *++bits |= (uint8_t)value;
 }
 
 #endif
