@@ -21,6 +21,7 @@ from whet.cache import cache_folder
 Array = np.ndarray[Any, Any]
 STORED, TAKEN = 146, 128  # pixels of a side
 MARGIN = STORED - TAKEN
+LEAST = 0.25  # of a picture's area that a random part covers
 CLASSES = {"flowers102": 102, "pets37": 37}
 
 
@@ -91,6 +92,27 @@ def cropped_at_random(images: Array, random: np.random.Generator) -> Array:
     for i, (top, left) in enumerate(corners):
         window = images[i, top : top + TAKEN, left : left + TAKEN]
         windows[i] = window[:, ::-1] if mirrored[i] else window
+    return integers(windows)
+
+
+def resized_at_random(images: Array, random: np.random.Generator) -> Array:
+    """A part of each picture, of any size and place, made as large as the network wants it.
+
+    It covers LEAST to all of the picture's area and is up to a third longer than wide, or the
+    other way around; half of them are mirrored.
+    """
+    from PIL import Image
+
+    windows = np.empty((len(images), TAKEN, TAKEN, 3), np.uint8)
+    for i, image in enumerate(images):
+        side = STORED * np.sqrt(random.uniform(LEAST, 1.0))
+        stretch = np.exp(random.uniform(-1, 1) * np.log(4 / 3) / 2)
+        w, h = min(side * stretch, STORED), min(side / stretch, STORED)
+        left, top = random.uniform(0, STORED - w), random.uniform(0, STORED - h)
+        picture = Image.fromarray(image)
+        box = (left, top, left + w, top + h)
+        window = np.asarray(picture.resize((TAKEN, TAKEN), Image.Resampling.BILINEAR, box))
+        windows[i] = window[:, ::-1] if random.random() < 0.5 else window
     return integers(windows)
 
 

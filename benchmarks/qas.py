@@ -213,7 +213,7 @@ def epochs(trainer: whet.Trainer, cell: Cell, train: Pictures) -> Iterator[float
         total = 0.0
         for step in range(steps):
             batch = np.sort(order[step * recipe.batch : (step + 1) * recipe.batch])
-            x = as_input(variant, pictures.cropped_at_random(train.images[batch], random))
+            x = as_input(variant, pictures.resized_at_random(train.images[batch], random))
             rate = recipe.rate(variant.adam, epoch + (step + 0.5) / steps)
             try:
                 total += trainer.step(x, train.labels[batch], lr=rate)
