@@ -4,6 +4,7 @@
     python benchmarks/step.py mcunet resnet18     some workloads; prints, and writes nothing
     python benchmarks/step.py --only torch,whet   some peers; the same
     python benchmarks/step.py --threads 2         two threads; writes benchmarks/step-2.md and .svg
+    python benchmarks/step.py --dtype int8        int8 against float32; writes step-int8.md
 
 Each peer runs in a process of its own and they take turns of half a second, so that a busy machine
 slows all of them. Figures are medians, and ratios to PyTorch eager with channels last. With one
@@ -75,6 +76,20 @@ WORKLOADS = {
     "mbv2-0.35, bias+last": Workload(SMALL_FOLDED, 128, 1, "bias+last"),
     "mbv2-0.35, last-6": Workload(SMALL_FOLDED, 128, 1, "last-6"),
     "mbv2-0.35, 99 KB": Workload(SMALL_FOLDED, 128, 1, "mbv2-w0.35-99kb"),
+}
+
+PROXYLESS_FOLDED = "proxyless_nas_mobile(10, 0.3, feature_mix=False, folded=True)"
+WORKLOADS_INT8 = {
+    "mcunet, 49 KB": Workload(MCUNET_FOLDED, 128, 1, "mcunet-5fps-49kb"),
+    "mcunet, 99 KB": WORKLOADS["mcunet, 99 KB"],
+    "mbv2-0.35, 49 KB": Workload(SMALL_FOLDED, 128, 1, "mbv2-w0.35-49kb"),
+    "mbv2-0.35, 99 KB": WORKLOADS["mbv2-0.35, 99 KB"],
+    "proxyless-0.3, 49 KB": Workload(PROXYLESS_FOLDED, 128, 1, "proxyless-w0.3-49kb"),
+    "proxyless-0.3, 98 KB": Workload(PROXYLESS_FOLDED, 128, 1, "proxyless-w0.3-98kb"),
+}
+SETS = {
+    "float32": (WORKLOADS, [peer for peer in PEERS if peer != "int8"]),
+    "int8": (WORKLOADS_INT8, ["torch", "whet", "int8"]),
 }
 
 # Peers that run some workloads only, and why.
@@ -194,6 +209,7 @@ class Worker:
         known = PEERS[peer]
         self.case, self.result = case, Result()
         self.same = not (case.partial and known.module == "whet_peer")  # trains what others do
+        self.tolerance = 0.2 if known.variant == "int8" else 1e-3
         path = [str(HERE), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(p for p in path if p),
@@ -230,7 +246,7 @@ class Worker:
 
     def begin(self) -> None:
         said = self.hear()
-        check_losses(said["losses"], self.case.losses, self.same)
+        check_losses(said["losses"], self.case.losses, self.same, self.tolerance)
         self.result.start, self.result.prepare = said["start"], said["prepare"]
 
     def turn(self) -> None:
@@ -246,7 +262,7 @@ class Worker:
         self.process.stdin.close()
         self.result.facts = facts = self.hear()
         if "bare_loss" in facts:
-            check_losses([facts["bare_loss"]], self.case.losses, same=False)
+            check_losses([facts["bare_loss"]], self.case.losses, False, self.tolerance)
         self.process.wait()
 
     def end(self) -> None:
@@ -256,9 +272,11 @@ class Worker:
         self.log.close()
 
 
-def check_losses(said: Sequence[float], wanted: Sequence[float], same: bool) -> None:
+def check_losses(
+    said: Sequence[float], wanted: Sequence[float], same: bool, tolerance: float
+) -> None:
     """The first loss must be PyTorch's, and if the same trains, what one update changes in it."""
-    if not math.isclose(said[0], wanted[0], rel_tol=1e-3):
+    if not math.isclose(said[0], wanted[0], rel_tol=tolerance):
         raise Failed(f"refused: its first loss is {said[0]:.5f}, PyTorch's {wanted[0]:.5f}")
     if same:
         ours, theirs = said[1] - said[0], wanted[1] - wanted[0]
@@ -269,7 +287,7 @@ def check_losses(said: Sequence[float], wanted: Sequence[float], same: bool) -> 
 
 def measure(name: str, asked: argparse.Namespace, folder: Path) -> dict[str, Result]:
     """Get one peer after the other ready, so that start-up is its own, then take turns."""
-    case = make_case(WORKLOADS[name])
+    case = make_case(SETS[asked.dtype][0][name])
     folder.mkdir()
     case.write(folder)
     results: dict[str, Result] = {}
@@ -458,8 +476,35 @@ def page(results: Results, peers: Sequence[str], threads: int) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def stem(threads: int) -> str:
-    return "step" if threads == 1 else f"step-{threads}"
+def int8_page(results: Results, threads: int) -> str:
+    """int8 programs beside float ones of the same network and scheme."""
+    head = ["one step", "PyTorch, ms", "whet float32, ms", "whet int8, ms", "int8 / float32",
+            "RAM float32, KiB", "RAM int8, KiB", "flash float32", "flash int8"]  # fmt: skip
+    rows = []
+    for name, found in results.items():
+        one, other = found["whet"], found["int8"]
+        if one.why or other.why:
+            continue
+        torch_ms = "-" if found["torch"].why else f"{found['torch'].ms:.2f}"
+        kib = [r.facts[kind] / 1024 for kind in ("ram", "flash") for r in (one, other)]
+        times = [torch_ms, f"{one.ms:.2f}", f"{other.ms:.2f}", f"{other.ms / one.ms:.2f}"]
+        rows.append([name, *times, *(f"{k:,.0f}" for k in kib)])
+    count = "one thread" if threads == 1 else f"{threads} threads"
+    return "\n".join(
+        [
+            "# An int8 training step, measured\n",
+            f"Made by `python benchmarks/step.py --dtype int8` in one run, on {processor()}, "
+            f"{count}, medians.",
+            "PyTorch trains in float32, and whole weights where the scheme has some channels.\n",
+            table(head, rows),
+            reasons(results, ["torch", "whet", "int8"]),
+        ]
+    )
+
+
+def stem(threads: int, dtype: str = "float32") -> str:
+    name = "step" if dtype == "float32" else f"step-{dtype}"
+    return name if threads == 1 else f"{name}-{threads}"
 
 
 def processor() -> str:
@@ -471,13 +516,15 @@ def processor() -> str:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("workloads", nargs="*", help="; ".join(WORKLOADS))
-    parser.add_argument("--only", default=",".join(PEERS), help="peers: " + ",".join(PEERS))
+    parser.add_argument("--only", default="", help="peers: " + ",".join(PEERS))
+    parser.add_argument("--dtype", default="float32", choices=list(SETS), help="what whet trains")
     parser.add_argument("--threads", type=int, default=1, choices=(1, 2))
     parser.add_argument("--turns", type=int, default=TURNS, help="half seconds for each peer")
     parser.add_argument("--cpu", type=int, default=0, help="where one thread runs")
     found = parser.parse_args()
-    found.only = found.only.split(",")
-    for given, known in ((found.workloads, WORKLOADS), (found.only, PEERS)):
+    workloads, peers = SETS[found.dtype]
+    found.only = found.only.split(",") if found.only else peers
+    for given, known in ((found.workloads, workloads), (found.only, PEERS)):
         for name in given:
             if name not in known:
                 parser.error(f"there is no {name!r}; there are: {'; '.join(known)}")
@@ -489,15 +536,21 @@ def main() -> None:
     results: Results = {}
     began = time.time()
     with tempfile.TemporaryDirectory(prefix="whet-step-") as root:
-        for i, name in enumerate(asked.workloads or WORKLOADS):
+        for i, name in enumerate(asked.workloads or SETS[asked.dtype][0]):
             print(f"{name} ({time.time() - began:.0f} s)", file=sys.stderr, flush=True)
             folder = Path(root) / f"{i}"
             results[name] = measure(name, asked, folder)
-    text = page(results, asked.only, asked.threads)
+    int8 = asked.dtype == "int8"
+    if int8:
+        text = int8_page(results, asked.threads)
+    else:
+        text = page(results, asked.only, asked.threads)
     print(text)
-    if not asked.workloads and asked.only == list(PEERS) and asked.turns >= TURNS:
-        name = stem(asked.threads)
-        (HERE / f"{name}.md").write_text(text)
+    if asked.workloads or asked.only != SETS[asked.dtype][1] or asked.turns < TURNS:
+        return
+    name = stem(asked.threads, asked.dtype)
+    (HERE / f"{name}.md").write_text(text)
+    if not int8:
         (HERE / f"{name}.svg").write_text(picture(results, asked.only, asked.threads))
 
 

@@ -43,4 +43,5 @@ PEERS = {
     "tinygrad": Peer("tinygrad", "tinygrad_peer", environment="jax"),
     "portable": Peer("whet portable", "whet_peer", "portable"),
     "whet": Peer("whet", "whet_peer"),
+    "int8": Peer("whet int8", "whet_peer", "int8"),
 }

@@ -23,20 +23,23 @@ from .worker import high_water
 class Step:
     """The compiled program, loaded into this process."""
 
-    def __init__(self, case: Case, threads: int, portable: bool) -> None:
+    def __init__(self, case: Case, threads: int, variant: str) -> None:
         model = build(case).requires_grad_()
         sgd = torch.optim.SGD(model.parameters(), lr=RATE)
         x = torch.from_numpy(case.x)
         start = time.perf_counter()
+        numbers: dict[str, Any] = {"dtype": "int8", "calibrate": [x]} if variant == "int8" else {}
+        self.portable = variant == "portable"
         self.program = whet.compile(
-            model, (x,), optimizer=sgd, update=case.scheme, portable=portable
+            model, (x,), optimizer=sgd, update=case.scheme, portable=self.portable, **numbers
         )
-        self.portable, self.compile = portable, time.perf_counter() - start
+        self.compile = time.perf_counter() - start
         can = inspect.signature(self.program.load).parameters
         options: dict[str, Any] = {"threads": threads} if "threads" in can else {}
         self.trainer = self.program.load(**options)
         tensors = self.program.tensors
-        self.feed = {"input": accept(case.x, tensors["input"], "input")}
+        quant = self.program.quants.get("input")
+        self.feed = {"input": accept(case.x, tensors["input"], "input", quant)}
         self.feed["label"] = accept(case.y, tensors["label"], "label")
 
     def __call__(self) -> float:
@@ -82,4 +85,4 @@ class Step:
 
 def prepare(case: Case, threads: int, variant: str) -> Step:
     torch.set_num_threads(threads)
-    return Step(case, threads, variant == "portable")
+    return Step(case, threads, variant)
