@@ -266,6 +266,23 @@ def test_checkpoints_hold_integers() -> None:
     assert trainer.arrays()["last.weight"].dtype == np.int8
 
 
+def test_real_weights_come_and_go() -> None:
+    model = trained(Branches(), (2, 3, 12, 12))  # without batch norm: the same network in PyTorch
+    program = compiled(model, (2, 3, 12, 12), update="full")
+    trainer, other = program.load(), program.load()
+    start = trainer.state_dict()
+    for name, tensor in model.state_dict().items():
+        step = tensor.abs().max() / 100
+        assert (start[name] - tensor).abs().max() <= step, name
+    x, y = torch.randn(2, 3, 12, 12), torch.tensor([1, 3])
+    for _ in range(3):
+        trainer.step(x, y)
+    other.load_state_dict(trainer.state_dict())
+    np.testing.assert_array_equal(other.predict(x), trainer.predict(x))
+    with pytest.raises(DataError, match="not finite"):
+        other.load_state_dict({"a.weight": torch.full((6, 3, 3, 3), float("nan"))})
+
+
 def test_memory_of_the_published_scheme() -> None:
     """Measured for the published program: an arena of 189,800 bytes, 230,416 of RAM in all."""
     model = models.mcunet_5fps(num_classes=10, folded=True).eval()

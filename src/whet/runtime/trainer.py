@@ -14,6 +14,7 @@ from ..emit.c import STATUSES, Signature
 from ..emit.program import Program, TensorInfo
 from ..errors import CheckpointError, DataError, InternalError, NotFinite
 from ..ir import Array, DType, Graph, Role, Type, f32
+from ..ops.settle import LIMITS
 from ..quant import Quant
 from .build import library
 
@@ -75,10 +76,17 @@ class Trainer:
         return dict(self._whole(n) for n in wanted)
 
     def state_dict(self) -> dict[str, Any]:
-        """What `model.load_state_dict(..., strict=False)` takes."""
+        """What `model.load_state_dict(..., strict=False)` takes.
+
+        Integers are given as the floats that they stand for, in a model whose batch norms are part
+        of its layers.
+        """
         import torch
 
-        return {n: torch.from_numpy(a.copy()) for n, a in self.arrays().items()}
+        found = self.arrays()
+        for name in found.keys() & self.program.whole.units.keys():
+            found[name] = (found[name] * self._step_sizes(name)).astype(np.float32)
+        return {n: torch.from_numpy(a.copy()) for n, a in found.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Set trained parameters and running statistics by name; other names are passed over.
@@ -89,6 +97,8 @@ class Trainer:
         for name, array in given.items():
             if tuple(array.shape) != (shape := self.program.tensors[name].shape):
                 raise DataError(f"{name} has shape {tuple(array.shape)}, not {shape}")
+            if name in self.program.whole.units and array.dtype.kind == "f":
+                given[name] = self._rounded(name, array)
         parts = {part.whole: (name, part) for name, part in self.program.parts.items()}
         for name, array in given.items():
             stored = to_stored(array, self.program.tensors[name])
@@ -204,6 +214,22 @@ class Trainer:
         stored = self.program.wholes[part.whole].astype(whole.type.dtype.numpy)
         stored[part.place] = self._view(name).reshape(self.program.tensors[name].type.shape)
         return part.whole, from_stored(stored, whole)
+
+    def _step_sizes(self, name: str) -> Array:
+        """What a step of 1 of an integer parameter stands for, along its channels in PyTorch."""
+        unit, info = self.program.whole.units[name], self.program.tensors[name]
+        scale = self.program.entries["train_step"].data[unit.scale] * unit.unit
+        along = [1] * info.type.rank
+        along[info.order[unit.axis]] = -1
+        return np.asarray(scale, np.float64).reshape(along)
+
+    def _rounded(self, name: str, array: Array) -> Array:
+        """The integers that stand for an array."""
+        if not np.isfinite(array).all():
+            raise DataError(f"{name} holds numbers that are not finite")
+        dtype = self.program.tensors[name].type.dtype.numpy
+        low, high = LIMITS[np.dtype(dtype).itemsize]
+        return np.clip(np.rint(array / self._step_sizes(name)), low, high).astype(dtype)
 
     def _entry(self, name: str) -> Graph:
         if name not in self.program.entries:
