@@ -84,6 +84,8 @@ def compare(
     optimizer: torch.optim.Optimizer | None = None,
     target: torch.Tensor | None = None,
     clip_norm: float | None = None,
+    dtype: str | Int8 | None = None,
+    calibrate: Iterable[Any] | None = None,
     without: Collection[str] = (),
 ) -> list[Comparison]:
     """The memory of a model under each scheme, and what every pass in `without` is good for.
@@ -93,7 +95,8 @@ def compare(
     check_switches(without)
     if not schemes:
         raise SchemeError("there is no scheme to compare", try_='["full", "last"]')
-    imported = Source(model, loss, optimizer, inputs, target, clip_norm).imported()
+    source = Source(model, loss, optimizer, inputs, target, clip_norm, int8_of(dtype), calibrate)
+    imported = source.imported()
     rows = []
     for i, update in enumerate(schemes):
         scheme = choose_scheme(update, imported)

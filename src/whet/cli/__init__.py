@@ -12,10 +12,13 @@ import typer
 from rich.console import Console
 
 from ..errors import BuildError, WhetError
-from .models import Recipe
+from .models import Recipe, numbers
 from .options import (
+    CalibrateOpt,
     ClipOpt,
     DecayOpt,
+    DTypeName,
+    DTypeOpt,
     InputOpt,
     JsonOpt,
     LossName,
@@ -29,6 +32,8 @@ from .options import (
     OutOpt,
     RamOpt,
     RematOpt,
+    RoundingName,
+    RoundingOpt,
     StepsOpt,
     TrainOpt,
     UpdateOpt,
@@ -68,6 +73,9 @@ def compile_command(
     ram: RamOpt = None,
     rematerialize: RematOpt = False,
     without: WithoutOpt = None,
+    dtype: DTypeOpt = DTypeName.float32,
+    calibrate: CalibrateOpt = None,
+    rounding: RoundingOpt = RoundingName.nearest,
     portable: Annotated[bool, typer.Option("--portable", help="kernels in plain C11 only")] = False,
     accumulate: Annotated[bool, typer.Option(help="add `gradients` and `apply`")] = False,
     name: NameOpt = "net",
@@ -76,6 +84,7 @@ def compile_command(
     start = time.perf_counter()
     recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
     program = recipe.compile(
+        **numbers(dtype, calibrate, rounding, input),
         update=update,
         ram=ram,
         rematerialize=rematerialize,
@@ -107,12 +116,16 @@ def check_command(
     ram: RamOpt = None,
     rematerialize: RematOpt = False,
     without: WithoutOpt = None,
+    dtype: DTypeOpt = DTypeName.float32,
+    calibrate: CalibrateOpt = None,
+    rounding: RoundingOpt = RoundingName.nearest,
     steps: StepsOpt = 10,
 ) -> None:
     """Build the program and compare every gradient and some steps with PyTorch."""
     recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
+    kind = numbers(dtype, calibrate, rounding, input)
     program = recipe.compile(
-        update=update, ram=ram, rematerialize=rematerialize, without=without or ()
+        update=update, ram=ram, rematerialize=rematerialize, without=without or (), **kind
     )
     say(str(program.check(steps)))
 
@@ -129,6 +142,9 @@ def plan_command(
     ram: RamOpt = None,
     rematerialize: RematOpt = False,
     without: WithoutOpt = None,
+    dtype: DTypeOpt = DTypeName.float32,
+    calibrate: CalibrateOpt = None,
+    rounding: RoundingOpt = RoundingName.nearest,
     as_json: JsonOpt = False,
     picture: Annotated[Path | None, typer.Option(help="draw the arena over time, as .svg")] = None,
     layers: Annotated[
@@ -139,8 +155,9 @@ def plan_command(
     from ..report import arena_svg, layer_table, layers_svg, to_json
 
     recipe = Recipe(model, input, loss, optimizer, momentum=momentum, train=train)
+    kind = numbers(dtype, calibrate, rounding, input)
     program = recipe.compile(
-        update=update, ram=ram, rematerialize=rematerialize, without=without or ()
+        update=update, ram=ram, rematerialize=rematerialize, without=without or (), **kind
     )
     if as_json:
         out.print_json(json.dumps(to_json(program)))
@@ -183,6 +200,8 @@ def compare_command(
     momentum: MomentumOpt = 0.0,
     train: TrainOpt = False,
     without: WithoutOpt = None,
+    dtype: DTypeOpt = DTypeName.float32,
+    calibrate: CalibrateOpt = None,
     as_json: JsonOpt = False,
 ) -> None:
     """Print the memory of one model under several update schemes.
@@ -195,7 +214,8 @@ def compare_command(
 
     recipe = Recipe(model, input, loss, optimizer, momentum=momentum, train=train)
     names = [name.strip() for name in schemes.split(",") if name.strip()]
-    rows = whet.compare(**recipe.arguments(), schemes=names, without=without or ())
+    kind = numbers(dtype, calibrate, RoundingName.nearest, input)
+    rows = whet.compare(**recipe.arguments(), schemes=names, without=without or (), **kind)
     if as_json:
         out.print_json(json.dumps([row.as_dict() for row in rows]))
     else:
@@ -212,9 +232,13 @@ def ir_command(
     train: TrainOpt = False,
     update: UpdateOpt = None,
     without: WithoutOpt = None,
+    dtype: DTypeOpt = DTypeName.float32,
+    calibrate: CalibrateOpt = None,
 ) -> None:
     """Print the graph of an entry point."""
-    program = Recipe(model, input, train=train).compile(update=update, without=without or ())
+    kind = numbers(dtype, calibrate, RoundingName.nearest, input)
+    recipe = Recipe(model, input, train=train)
+    program = recipe.compile(update=update, without=without or (), **kind)
     if entry not in program.entries:
         raise WhetError(f"no entry point {entry!r}", try_=", ".join(program.entries))
     say(str(program.entries[entry]))

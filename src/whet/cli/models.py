@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..errors import FrontendError
-from .options import LossName, OptimizerName
+from .options import DTypeName, LossName, OptimizerName, RoundingName
 
 waiting = Console(stderr=True)
 
@@ -81,6 +81,36 @@ class Recipe:
         compile = whet.compile  # says so if there is no PyTorch
         with waiting.status("compiling"):
             return compile(**self.arguments(), **options)
+
+
+def numbers(
+    dtype: DTypeName, calibrate: str | None, rounding: RoundingName, inputs: list[str]
+) -> dict[str, Any]:
+    """What `whet.compile` is told about the network's numbers."""
+    import whet
+
+    if dtype is DTypeName.float32:
+        if calibrate is not None:
+            raise FrontendError("a float32 program needs no calibration", try_="--dtype int8")
+        return {}
+    found: dict[str, Any] = {"dtype": whet.Int8(rounding=rounding.value)}
+    if calibrate == "random":
+        found["calibrate"] = [example(inputs[0])]
+    elif calibrate is not None:
+        found["calibrate"] = [read_array(Path(calibrate))]
+    return found
+
+
+def read_array(path: Path) -> Any:
+    import numpy as np
+
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise FrontendError(f"cannot read {path}", why=reason(error), try_="a .npy file") from error
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f" or array.ndim < 2:
+        raise FrontendError(f"{path} is no array of float inputs", try_="numpy.save(path, images)")
+    return array
 
 
 def example(text: str) -> torch.Tensor:

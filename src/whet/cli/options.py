@@ -25,6 +25,20 @@ class OptimizerName(StrEnum):
     adamw = "adamw"
 
 
+class DTypeName(StrEnum):
+    float32 = "float32"
+    int8 = "int8"
+
+
+class RoundingName(StrEnum):
+    nearest = "nearest"
+    stochastic = "stochastic"
+    carry8 = "carry8"
+    carry16 = "carry16"
+    master = "master"
+    truncate = "truncate"
+
+
 ModelArg = Annotated[
     str, typer.Argument(help="pkg.module:make_model or file.py:make_model", metavar="MODEL")
 ]
@@ -61,3 +75,14 @@ WithoutOpt = Annotated[
     list[str] | None, typer.Option(help="leave out a pass, such as reorder; may be repeated")
 ]
 JsonOpt = Annotated[bool, typer.Option("--json", help="print JSON")]
+DTypeOpt = Annotated[DTypeName, typer.Option(help="numbers of the network")]
+CalibrateOpt = Annotated[
+    str | None,
+    typer.Option(
+        help="for int8: a .npy file of inputs like those it will see, [n, ...]; or `random`, "
+        "which is enough to look at memory"
+    ),
+]
+RoundingOpt = Annotated[
+    RoundingName, typer.Option(help="how int8 weights move by less than one; see docs/int8.md")
+]
