@@ -426,6 +426,7 @@ def shape(s: Collector) -> None:
         s.add("take", g.normal(*size), g.ids(size[axis], *index), axis=axis, skip=1)
     # gradients that a model may contain as operators of their own, with gradients in turn
     s.add("take_dx", g.normal(2, 3, 4, 7), g.ids(5, 3, 4), axis=1, size=5)
+    s.add("take_dx", g.i32(2, 3, 4), g.ids(5, 3), axis=1, size=5, skip=1)
     s.add("slice_dx", g.normal(2, 3, 7), axis=1, start=1, step=2, size=7)
 
 

@@ -382,6 +382,8 @@ void whet_take_i32(int32_t *y, const int32_t *x, const int32_t *index, int32_t o
 /* dx[outer,n,inner] = 0, then dx[:, index[j]] += dy[:, j] unless index[j] = skip */
 void whet_take_dx_f32(float *dx, const float *dy, const int32_t *index, int32_t outer, int32_t n,
                       int32_t inner, int32_t count, int32_t skip);
+void whet_take_dx_i32(int32_t *dx, const int32_t *dy, const int32_t *index, int32_t outer,
+                      int32_t n, int32_t inner, int32_t count, int32_t skip);
 /* y[outer,count,inner] = x[outer,n,inner] at index[outer,count,inner], all in [0, n) */
 void whet_take_along_f32(float *y, const float *x, const int32_t *index, int32_t outer, int32_t n,
                          int32_t inner, int32_t count);

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
-from ._common import around, collapse, d, padded, require, require_f32, strides
+from ._common import around, collapse, d, padded, require, strides
 
 MOVED = (DType.F32, DType.I32, DType.I8)  # by the operators that need to know what 0 is
 
@@ -327,7 +327,7 @@ class TakeDx(Op):
 
     @staticmethod
     def infer(a: Attrs, dy: Type, index: Type) -> Type:
-        require_f32(dy)
+        require(dy.dtype in (DType.F32, DType.I32), f"needs f32 or i32, got {dy}")
         fits = dy.shape[a.axis : a.axis + index.rank] == index.shape
         require(fits and index.dtype is DType.I32, f"{index} is no index of {dy} at axis {a.axis}")
         rest = dy.shape[a.axis + index.rank :]
@@ -357,7 +357,7 @@ class TakeDx(Op):
         dy, index = node.ins
         outer, n, inner = around(node.out.shape, node.attrs.axis)
         args = (node.out, dy, index, outer, n, inner, index.type.elements, node.attrs.skip)
-        return Call("whet_take_dx_f32", args, "take")
+        return Call(f"whet_take_dx_{dy.type.dtype.label}", args, "take")
 
 
 class TakeAlong(Op):

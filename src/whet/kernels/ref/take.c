@@ -46,3 +46,16 @@ void whet_take_dx_f32(float *dx, const float *dy, const int32_t *index, int32_t 
             for (int32_t i = 0; i < inner; i++) to[i] += dy[(o * count + j) * inner + i];
         }
 }
+
+/* The same for whole numbers of 32 bits, which wrap around. */
+void whet_take_dx_i32(int32_t *dx, const int32_t *dy, const int32_t *index, int32_t outer,
+                      int32_t n, int32_t inner, int32_t count, int32_t skip) {
+    memset(dx, 0, (size_t)(outer * n * inner) * sizeof *dx);
+    for (int32_t o = 0; o < outer; o++)
+        for (int32_t j = 0; j < count; j++) {
+            if (index[j] == skip) continue;
+            int32_t *to = dx + (o * n + index[j]) * inner;
+            for (int32_t i = 0; i < inner; i++)
+                to[i] = (int32_t)((uint32_t)to[i] + (uint32_t)dy[(o * count + j) * inner + i]);
+        }
+}
