@@ -83,18 +83,6 @@ def centre(images: Array) -> Array:
     return integers(images[:, low : low + TAKEN, low : low + TAKEN])
 
 
-def cropped_at_random(images: Array, random: np.random.Generator) -> Array:
-    """A window of each picture, anywhere, and half of them mirrored."""
-    count = len(images)
-    windows = np.empty((count, TAKEN, TAKEN, 3), np.uint8)
-    corners = random.integers(0, MARGIN + 1, (count, 2))
-    mirrored = random.random(count) < 0.5
-    for i, (top, left) in enumerate(corners):
-        window = images[i, top : top + TAKEN, left : left + TAKEN]
-        windows[i] = window[:, ::-1] if mirrored[i] else window
-    return integers(windows)
-
-
 def resized_at_random(images: Array, random: np.random.Generator) -> Array:
     """A part of each picture, of any size and place, made as large as the network wants it.
 

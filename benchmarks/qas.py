@@ -77,6 +77,7 @@ VARIANTS = {
     "carry16": Variant("int8, SGD + QAS, carry of 16 bits", {"rounding": "carry16"},
                        color="#a06fb0"),
     "master": Variant("int8, SGD + QAS, fp32 copy", {"rounding": "master"}, color="#5f6fb3"),
+    "fp32-adam": Variant("fp32, Adam", None, adam=True, color="#777777"),
     # stochastic in both: to the nearest, Adam without QAS would move no integer at these rates
     "adam": Variant("int8, Adam, stochastic", {"rounding": "stochastic", "qas": False}, adam=True,
                     color="#a9d3b5"),
@@ -89,7 +90,7 @@ VARIANTS = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How every cell trains: warm-up, then a cosine to 0; random crops, half of them mirrored.
+    """How every cell trains: warm-up, then a cosine to 0; parts of pictures, half of them mirrored.
 
     The rates are those that suit fp32 and int8 with QAS on held-out pictures, not those that suit
     each cell: int8 without QAS, which trains little but its classifier, likes a higher one.
@@ -98,8 +99,9 @@ class Recipe:
     epochs: int = 30
     warm_up: int = 3  # epochs
     batch: int = 8
-    sgd: float = 0.02
+    sgd: float = 0.03
     adam: float = 0.001
+    smoothing: float = 0.3  # of labels
     thin: int = 1  # every n-th picture only, for a quick look
 
     def rate(self, adam: bool, done: float) -> float:
@@ -171,11 +173,13 @@ def compiled(
     variant: Variant,
     seed: int = 0,
     accumulate: bool = False,
+    smoothing: float = 0.0,
 ) -> whet.Program:
     make: Any = torch.optim.Adam if variant.adam else torch.optim.SGD
     return whet.compile(
         model,
         (torch.zeros(batch, 3, SIZE, SIZE),),
+        loss=nn.CrossEntropyLoss(label_smoothing=smoothing),
         optimizer=make(model.parameters(), lr=0.01),
         update=scheme,
         accumulate=accumulate,
@@ -192,7 +196,8 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     began = time.perf_counter()
     variant, recipe = VARIANTS[cell.variant], cell.recipe
     model = make_model(cell.backbone, CLASSES[cell.data], cell.seed)
-    program = compiled(model, recipe.batch, cell.scheme, variant, cell.seed)
+    given = (model, recipe.batch, cell.scheme, variant, cell.seed)
+    program = compiled(*given, smoothing=recipe.smoothing)
     trainer = program.load(threads=1)
     train, test = (pictures.load(cell.data, p).thinned(recipe.thin) for p in ("train", "test"))
     losses = list(epochs(trainer, cell, train))
@@ -510,8 +515,9 @@ def page(asked: argparse.Namespace, scores: Scores, found: Ratios) -> str:
             f"## Accuracy\n\nPercent of the test pictures, mean of {seeds} seeds ± standard "
             f"deviation. What trains is {scheme}.\nOne recipe for every cell: {r.epochs} epochs "
             f"in batches of {r.batch}, {r.warm_up} of them to warm up, then a cosine to 0;\n"
-            f"SGD without momentum at a rate of {r.sgd:g}, Adam at {r.adam:g}; random crops of "
-            f"{SIZE} from {pictures.STORED} pixels, half of them mirrored.\nInt8 programs have an "
+            f"SGD without momentum at a rate of {r.sgd:g}, Adam at {r.adam:g}, labels smoothed by "
+            f"{r.smoothing:g}; parts of pictures\nfrom {pictures.LEAST:.0%} of their area on, half "
+            f"of them mirrored, {SIZE} x {SIZE}.\nInt8 programs have an "
             "fp32 classifier unless the table says otherwise; ways without a word about rounding "
             "round to the nearest.\nThe rates were chosen for fp32 and int8 with QAS, not for "
             "int8 without it.\n"
