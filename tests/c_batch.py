@@ -16,6 +16,7 @@ import numpy as np
 import c_kernels
 from c_kernels import Buffer, Prepared
 from kernel_checks import SAMPLES, check, runs
+from kernel_samples import Sample
 
 MAIN = Path(__file__).with_name("batch.c")
 BYTES, POINTERS = 0, 1
@@ -23,11 +24,17 @@ NUMBER, POINTER = 0, 1
 
 
 def check_samples(
-    folder: Path, compiler: str, isa: str, *flags: str, emulator: str = "", guard: int = 0
+    folder: Path,
+    compiler: str,
+    isa: str,
+    *flags: str,
+    emulator: str = "",
+    guard: int = 0,
+    samples: Sequence[Sample] = SAMPLES,
 ) -> None:
     """Every sample of every kernel, in one program that is built in `folder`."""
-    wanted = {sample.name: runs(sample, isa) for sample in SAMPLES}
-    assert len(wanted) == len(SAMPLES), "two samples have the same name"
+    wanted = {sample.name: runs(sample, isa) for sample in samples}
+    assert len(wanted) == len(samples), "two samples have the same name"
     calls = {n: [c_kernels.prepare(*run, guard) for run in of] for n, of in wanted.items()}
     kernels = sorted({call.kernel for of in calls.values() for call in of})
     program = build(folder, kernels, compiler, isa, *flags, f"-DGUARD={guard}")

@@ -13,8 +13,9 @@ from kernel_samples_fused import fused_samples
 from kernel_samples_i8 import i8_samples
 from whet.ir import Array, Node
 
-INTEGER = i8_samples()  # with what is not to be contracted
-SAMPLES = all_samples() + fused_samples() + INTEGER
+FLOATS = all_samples() + fused_samples()
+INTEGER = i8_samples()
+SAMPLES = FLOATS + INTEGER
 EXACT = {"dropout", "reshape", "transpose", "slice", "slice_dx", "concat", "pad", "take", "fill"}
 EXACT |= {"cast", "floor", "take_along", "uniform", "within_bits"}
 # Floats too, to the bit: the order of every sum is part of what these mean.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ import tiny
 import whet
 from built import losses, make, run
 from c_kernels import GUARD
+from kernel_checks import FLOATS, INTEGER
+from kernel_samples import Sample
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 
@@ -25,21 +28,39 @@ def tools() -> None:
     assert not missing, f"{missing} not found: `make system-test` installs them"
 
 
-def test_vector_kernels_compute_their_operators(tmp_path: Path) -> None:
+# Products and sums are contracted in the floats, and not where the bits of a sum are its meaning.
+CONTRACTED: dict[str, Sequence[Sample]] = {"fast": FLOATS, "off": INTEGER}
+
+
+@pytest.mark.parametrize(
+    ("contract", "machine"),
+    [("fast", ""), ("off", ""), ("off", "-march=armv8.2-a+dotprod")],
+    ids=["floats", "integers", "dotprod"],
+)
+def test_vector_kernels_compute_their_operators(
+    contract: str, machine: str, tmp_path: Path
+) -> None:
     """With -O2, which compiles far faster than -O3; the program below is built with that."""
-    flags = ("-O2", "-ffp-contract=fast", "-static")
-    c_batch.check_samples(tmp_path, COMPILER, "vec", *flags, emulator=EMULATOR, guard=GUARD)
+    flags = ("-O2", f"-ffp-contract={contract}", *machine.split(), "-static")
+    samples = CONTRACTED[contract]
+    c_batch.check_samples(
+        tmp_path, COMPILER, "vec", *flags, emulator=EMULATOR, guard=GUARD, samples=samples
+    )
 
 
 @pytest.mark.skipif(
     platform.machine() != "x86_64",
     reason="gcc has these flags on x86 only; other vectors are tested as aarch64's",
 )
+@pytest.mark.parametrize("contract", CONTRACTED)
 @pytest.mark.parametrize("vectors", ["", "-mavx2 -mfma"], ids=["sse", "avx2"])
-def test_narrower_vectors_compute_their_operators(vectors: str, tmp_path: Path) -> None:
+def test_narrower_vectors_compute_their_operators(
+    vectors: str, contract: str, tmp_path: Path
+) -> None:
     """Blocks of 6 rows and vectors of 4 and 8, which a machine with AVX-512 does not use."""
-    flags = ("-O2", "-ffp-contract=fast", *vectors.split())
-    c_batch.check_samples(tmp_path, "gcc", "vec", *flags, guard=GUARD)
+    flags = ("-O2", f"-ffp-contract={contract}", *vectors.split())
+    samples = CONTRACTED[contract]
+    c_batch.check_samples(tmp_path, "gcc", "vec", *flags, guard=GUARD, samples=samples)
 
 
 @pytest.mark.parametrize("portable", [False, True], ids=["vectors", "portable"])

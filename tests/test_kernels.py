@@ -52,7 +52,7 @@ def test_sources_keep_to_the_rules() -> None:
         assert max(map(len, text.splitlines())) <= 100, path
         allowed = {"math.h", "stddef.h", "stdint.h", "string.h"}
         names = ("inline", "kernels", "kernels_i8", "narrow", "random", "lanes", "matmul", "blocks")
-        names += ("columns", "dot", "stream", "threads")
+        names += ("columns", "bytes", "dot", "stream", "threads")
         allowed |= {f"whet_{name}.h" for name in names}
         if path.name == "whet_dot.h":  # alone knows the processor
             allowed |= {"immintrin.h", "arm_neon.h"}

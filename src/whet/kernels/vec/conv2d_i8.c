@@ -6,7 +6,9 @@
 
 /* A convolution is a matrix product with a row for every output pixel and a column for every output
  * channel. Four bytes of a row are multiplied at a time: columns of w are copied to panels of such
- * quads, side by side. Rows of 1x1 convolutions are read where they lie, others copied out. */
+ * quads, side by side. A row has a stretch for every row of the window, of whole quads: what is
+ * behind the window's last byte is multiplied by 0. Stretches are read where they lie, or copied
+ * out where the window reaches over an edge. */
 
 #if WHET_WIDE == 64 || defined(__aarch64__)
 enum { ROWS = 8, VECTORS = 3 }; /* of a block that is summed in registers */
@@ -23,9 +25,16 @@ enum {
 /* One of the images that are summed over, and its weights. */
 typedef struct {
     const int8_t *x, *w;
-    int32_t c, ci, size, quads; /* channels, of a group, and products of a sum */
-    int32_t direct;             /* rows are read where they lie */
+    int32_t c, ci;          /* channels, and those of a group */
+    int32_t stretch, quads; /* bytes of a row of the window, and quads that hold them */
+    int32_t direct, dense;  /* its bytes lie together; windows are pixels, in order */
 } source_t;
+
+/* What is summed at a time: quads [first, first + quads) of stretches [row, row + rows). */
+typedef struct {
+    const source_t *source;
+    int32_t row, rows, first, quads;
+} step_t;
 
 typedef struct {
     const whet_conv2d_t *d;
@@ -67,22 +76,27 @@ static void pack_rows(uint32_t *panel, int32_t width, const int8_t *const *w, in
         for (int32_t r = 0; r < 4; r++) memcpy(panel + k * width + r, w[r] + 4 * k, 4);
 }
 
-/* panel[quads, width] = quads [first, first + quads) of `count` rows of w; zeros fill it up. Takes
- * from the bias what flipping and the zero point add to every sum. */
-static void pack(uint32_t *panel, columns_t *v, const source_t *s, int32_t first, int32_t quads) {
-    const int32_t whole = whet_min(quads, s->size / 4 - first), rest = s->size % 4;
-    for (int32_t j = 0; j < v->width; j += 4) {
-        const int8_t *w[4];
-        for (int32_t r = 0; r < 4; r++) {
-            const int32_t there = j + r < v->count;
-            w[r] = there ? s->w + (v->o + j + r) * s->size + 4 * first : nothing;
-            if (whole == quads) continue;
-            uint32_t *last = panel + whole * v->width + j + r;
-            *last = 0;
-            memcpy(last, w[r] + 4 * whole, (size_t)rest);
+/* panel[rows * quads, width] = what a step needs of `count` rows of w; zeros fill it up. Takes from
+ * the bias what flipping and the zero point add to every sum. */
+static void pack(uint32_t *panel, columns_t *v, const step_t *t) {
+    const source_t *s = t->source;
+    const int32_t size = v->l->d->kh * s->stretch, quads = t->rows * t->quads;
+    const int32_t whole = whet_min(t->quads, s->stretch / 4 - t->first);
+    const int32_t rest = s->stretch - 4 * (t->first + whole);
+    for (int32_t k = 0; k < t->rows; k++)
+        for (int32_t j = 0; j < v->width; j += 4) {
+            const int32_t at = (t->row + k) * s->stretch + 4 * t->first;
+            uint32_t *to = panel + k * t->quads * v->width + j;
+            const int8_t *w[4];
+            for (int32_t r = 0; r < 4; r++) {
+                w[r] = j + r < v->count ? s->w + (v->o + j + r) * size + at : nothing;
+                if (whole == t->quads) continue;
+                uint32_t *last = to + whole * v->width + r;
+                *last = 0;
+                memcpy(last, w[r] + 4 * whole, (size_t)rest);
+            }
+            pack_rows(to, v->width, w, whole);
         }
-        pack_rows(panel + j, v->width, w, whole);
-    }
     for (int32_t j = 0; j < v->width; j += WHET_DOTS) {
         const whet_dots_t none = {0}, ones = none + 0x01010101;
         whet_dots_t sum = none;
@@ -113,48 +127,64 @@ static inline void copy_bytes(int8_t *to, const int8_t *from, int32_t n) {
     }
 }
 
-/* A pixel, and where its window begins. */
 typedef struct {
     int32_t image, p, q;
-} place_t;
+} pixel_t;
 
-/* to[4 * quads] = bytes [first, ...) of the window of a pixel; the zero point fills it up. */
-static void copy_window(int8_t *to, const source_t *s, const columns_t *v, place_t i, int32_t first,
-                        int32_t quads) {
+static inline pixel_t next_pixel(const whet_conv2d_t *d, pixel_t i) {
+    if (++i.q < d->q) return i;
+    i.q = 0;
+    if (++i.p < d->p) return i;
+    i.p = 0;
+    i.image++;
+    return i;
+}
+
+/* Where the window of a pixel begins, or NULL if a step reads what is not in the image. */
+static inline const int8_t *find_window(const columns_t *v, const step_t *t, pixel_t i) {
+    const source_t *s = t->source;
+    const whet_conv2d_t *d = v->l->d;
+    const int32_t top = i.p * d->sh - d->ph, left = i.q * d->sw - d->pw;
+    const int32_t last = top + (t->row + t->rows - 1) * d->dh;
+    if (top + t->row * d->dh < 0 || last >= d->h || left < 0 || left + (d->kw - 1) * d->dw >= d->w)
+        return NULL;
+    const int32_t line = i.image * d->h * d->w;
+    const int32_t at = v->group * s->ci + 4 * t->first;
+    const int32_t end = (line + last * d->w + left) * s->c + at + 4 * t->quads;
+    if (end > d->n * d->h * d->w * s->c) return NULL; /* the last quad is not all there */
+    return s->x + (line + (top + t->row * d->dh) * d->w + left) * s->c + at;
+}
+
+/* to[rows, 4 * quads] = what a step reads of the window of a pixel; outside is the zero point. */
+static void copy_window(int8_t *to, const columns_t *v, const step_t *t, pixel_t i) {
+    const source_t *s = t->source;
     const whet_conv2d_t *d = v->l->d;
     const int32_t top = i.p * d->sh - d->ph, left = i.q * d->sw - d->pw;
     const int8_t *image = s->x + i.image * d->h * d->w * s->c + v->group * s->ci;
-    const int32_t end = whet_min(first + 4 * quads, s->size);
-    const int32_t inside = top >= 0 && top + (d->kh - 1) * d->dh < d->h && left >= 0 &&
-                           left + (d->kw - 1) * d->dw < d->w;
-    if (inside && first == 0 && end == s->size && d->dw == 1 && d->groups == 1) {
-        const int32_t row = d->kw * s->c;
-        const int8_t *from = image + (top * d->w + left) * s->c;
-        for (int32_t r = 0; r < d->kh; r++, to += row)
-            copy_bytes(to, from + r * d->dh * d->w * s->c, row);
-    } else {
-        for (int32_t at = first, n; at < end; at += n, to += n) {
-            const int32_t tap = at / s->ci, skip = at % s->ci;
-            const int32_t row = top + tap / d->kw * d->dh, col = left + tap % d->kw * d->dw;
+    const int32_t end = whet_min(4 * (t->first + t->quads), s->stretch);
+    for (int32_t r = t->row; r < t->row + t->rows; r++) {
+        const int32_t row = top + r * d->dh, there = row >= 0 && row < d->h;
+        for (int32_t at = 4 * t->first, n; at < end; at += n, to += n) {
+            const int32_t col = left + at / s->ci * d->dw, skip = at % s->ci;
             n = whet_min(s->ci - skip, end - at);
-            if (row >= 0 && row < d->h && col >= 0 && col < d->w)
+            if (there && col >= 0 && col < d->w)
                 copy_bytes(to, image + (row * d->w + col) * s->c + skip, n);
             else
                 memset(to, v->l->zero, (size_t)n);
         }
+        for (int32_t k = 4 * (t->first + t->quads) - end; k > 0; k--) *to++ = 0;
     }
-    for (int32_t k = first + 4 * quads - end; k > 0; k--) *to++ = 0;
 }
 
 /* ---- Blocks. */
 
-/* tile[rows, width] = rows times panel, on top of what is there if `onto`. The last two are
- * constants after inlining. */
+/* tile[rows, width] = rows times panel, on top of what is there if `onto`; stretches of a row are
+ * `step` apart. The last two are constants after inlining. */
 static inline __attribute__((always_inline)) void block(int32_t *tile, const int8_t *const *at,
-                                                        const uint32_t *panel, int32_t quads,
-                                                        int32_t onto, const int32_t rows,
-                                                        const int32_t vectors) {
-    const int32_t width = vectors * WHET_DOTS;
+                                                        int32_t step, const uint32_t *panel,
+                                                        const step_t *t, int32_t onto,
+                                                        const int32_t rows, const int32_t vectors) {
+    const int32_t width = vectors * WHET_DOTS, quads = t->quads, stretches = t->rows;
     const int8_t *row[ROWS];
     whet_dots_t sum[ROWS][VECTORS];
 #pragma GCC unroll 8
@@ -167,21 +197,25 @@ static inline __attribute__((always_inline)) void block(int32_t *tile, const int
             if (onto) sum[r][v] = *(const whet_dots_u *)(tile + r * width + v * WHET_DOTS);
         }
     }
-    for (int32_t k = 0; k < quads; k++, panel += width) {
-        whet_dots_t w[VECTORS];
-#pragma GCC unroll 3
-        for (int32_t v = 0; v < vectors; v++)
-            w[v] = *(const whet_dots_u *)(const void *)(panel + v * WHET_DOTS);
-#pragma GCC unroll 8
-        for (int32_t r = 0; r < rows; r++) {
-            int32_t quad;
-            memcpy(&quad, row[r] + 4 * k, 4);
-            const whet_dots_t none = {0};
-            const whet_dots_t x = (none + quad) ^ (WHET_FLIP ? (int32_t)0x80808080u : 0);
+    for (int32_t i = 0; i < stretches; i++) {
+        for (int32_t k = 0; k < quads; k++, panel += width) {
+            whet_dots_t w[VECTORS];
 #pragma GCC unroll 3
             for (int32_t v = 0; v < vectors; v++)
-                sum[r][v] = WHET_OF_DOTS(whet_dot)(sum[r][v], x, w[v]);
+                w[v] = *(const whet_dots_u *)(const void *)(panel + v * WHET_DOTS);
+#pragma GCC unroll 8
+            for (int32_t r = 0; r < rows; r++) {
+                int32_t quad;
+                memcpy(&quad, row[r] + 4 * k, 4);
+                const whet_dots_t none = {0};
+                const whet_dots_t x = (none + quad) ^ (WHET_FLIP ? (int32_t)0x80808080u : 0);
+#pragma GCC unroll 3
+                for (int32_t v = 0; v < vectors; v++)
+                    sum[r][v] = WHET_OF_DOTS(whet_dot)(sum[r][v], x, w[v]);
+            }
         }
+#pragma GCC unroll 8
+        for (int32_t r = 0; r < rows; r++) row[r] += step;
     }
 #pragma GCC unroll 8
     for (int32_t r = 0; r < rows; r++)
@@ -191,17 +225,17 @@ static inline __attribute__((always_inline)) void block(int32_t *tile, const int
 }
 
 /* Blocks of ROWS, half as many, 2 or 1. */
-#define BLOCKS(name, vectors)                                                                      \
-    static void name(int32_t *tile, const int8_t *const *at, const uint32_t *panel, int32_t quads, \
-                     int32_t onto, int32_t rows) {                                                 \
-        if (rows > ROWS / 2)                                                                       \
-            block(tile, at, panel, quads, onto, ROWS, vectors);                                    \
-        else if (rows > 2)                                                                         \
-            block(tile, at, panel, quads, onto, ROWS / 2, vectors);                                \
-        else if (rows == 2)                                                                        \
-            block(tile, at, panel, quads, onto, 2, vectors);                                       \
-        else                                                                                       \
-            block(tile, at, panel, quads, onto, 1, vectors);                                       \
+#define BLOCKS(name, vectors)                                                                     \
+    static void name(int32_t *tile, const int8_t *const *at, int32_t step, const uint32_t *panel, \
+                     const step_t *t, int32_t onto, int32_t rows) {                               \
+        if (rows > ROWS / 2)                                                                      \
+            block(tile, at, step, panel, t, onto, ROWS, vectors);                                 \
+        else if (rows > 2)                                                                        \
+            block(tile, at, step, panel, t, onto, ROWS / 2, vectors);                             \
+        else if (rows == 2)                                                                       \
+            block(tile, at, step, panel, t, onto, 2, vectors);                                    \
+        else                                                                                      \
+            block(tile, at, step, panel, t, onto, 1, vectors);                                    \
     }
 BLOCKS(blocks_1, 1)
 BLOCKS(blocks_2, 2)
@@ -211,37 +245,57 @@ BLOCKS(blocks_3, 3)
 #define blocks_3 blocks_2
 #endif
 
-/* tile[count, width] = `count` pixels from i on, times a panel of quads from `first` on. */
-static void multiply(int32_t *tile, const columns_t *v, const source_t *s, const uint32_t *panel,
-                     int32_t i, int32_t count, int32_t first, int32_t quads, int32_t onto) {
+/* row[rows] = where the windows of pixels from i on begin, if all lie in the image. */
+static int32_t find_rows(const int8_t **row, const columns_t *v, const step_t *t, int32_t i,
+                         pixel_t at, int32_t rows) {
+    const source_t *s = t->source;
     const whet_conv2d_t *d = v->l->d;
-    place_t at = {i / (d->p * d->q), i / d->q % d->p, i % d->q};
+    if (!s->direct) return 0;
+    if (s->dense) {
+        const int8_t *x = s->x + i * s->c + v->group * s->ci + 4 * t->first;
+        for (int32_t k = 0; k < rows; k++) row[k] = x + k * s->c;
+        return 1;
+    }
+    if (at.q + rows > d->q) { /* of more than one row of pixels */
+        for (int32_t k = 0; k < rows; k++, at = next_pixel(d, at)) {
+            row[k] = find_window(v, t, at);
+            if (row[k] == NULL) return 0;
+        }
+        return 1;
+    }
+    const pixel_t last = {at.image, at.p, at.q + rows - 1};
+    row[0] = find_window(v, t, at);
+    if (row[0] == NULL || find_window(v, t, last) == NULL) return 0;
+    for (int32_t k = 1; k < rows; k++) row[k] = row[0] + k * d->sw * s->c;
+    return 1;
+}
+
+/* tile[count, width] = `count` pixels from i on, times the panel of a step. */
+static void multiply(int32_t *tile, const columns_t *v, const step_t *t, const uint32_t *panel,
+                     int32_t i, int32_t count, int32_t onto) {
+    const whet_conv2d_t *d = v->l->d;
+    pixel_t at = {i / (d->p * d->q), i / d->q % d->p, i % d->q};
     int8_t copies[ROWS * DEPTH * 4];
     for (int32_t r = 0; r < count; r += ROWS) {
         const int32_t rows = whet_min(count - r, ROWS);
+        int32_t step = d->dh * d->w * t->source->c;
         const int8_t *row[ROWS];
-        for (int32_t k = 0; k < rows; k++) {
-            if (s->direct) {
-                const int32_t line = at.image * d->h + at.p * d->sh;
-                const int8_t *pixel = s->x + (line * d->w + at.q * d->sw) * s->c;
-                row[k] = pixel + v->group * s->ci + 4 * first;
-            } else {
-                copy_window(copies + k * 4 * quads, s, v, at, 4 * first, quads);
-                row[k] = copies + k * 4 * quads;
+        if (find_rows(row, v, t, i + r, at, rows)) {
+            for (int32_t k = 0; k < rows && !t->source->dense; k++) at = next_pixel(d, at);
+        } else {
+            step = 4 * t->quads;
+            for (int32_t k = 0; k < rows; k++, at = next_pixel(d, at)) {
+                row[k] = copies + k * t->rows * step;
+                copy_window(copies + k * t->rows * step, v, t, at);
             }
-            if (++at.q < d->q) continue;
-            at.q = 0;
-            if (++at.p < d->p) continue;
-            at.p = 0;
-            at.image++;
         }
         for (int32_t k = rows; k < ROWS; k++) row[k] = row[rows - 1];
         if (v->width == WHET_DOTS)
-            blocks_1(tile + r * v->width, row, panel, quads, onto, rows);
+            blocks_1(tile + r * v->width, row, step, panel, t, onto, rows);
         else if (v->width == 2 * WHET_DOTS)
-            blocks_2(tile + r * v->width, row, panel, quads, onto, rows);
+            blocks_2(tile + r * v->width, row, step, panel, t, onto, rows);
         else
-            blocks_3(tile + r * v->width, row, panel, quads, onto, rows);
+            blocks_3(tile + r * v->width, row, step, panel, t, onto, rows);
     }
 }
 
@@ -310,6 +364,25 @@ static void finish(const columns_t *v, const int32_t *tile, int32_t i, int32_t c
 
 /* ---- Layers. */
 
+/* As many quads of a source as are summed at a time, from those on: all stretches, or a part of
+ * one. */
+static step_t step_from(const layer_t *l, const source_t *s, int32_t row, int32_t first) {
+    step_t t = {s, row, 1, first, whet_min(s->quads - first, DEPTH)};
+    if (l->d->kh * s->quads <= DEPTH) t.rows = l->d->kh;
+    return t;
+}
+
+static step_t first_step(const layer_t *l) { return step_from(l, l->source, 0, 0); }
+
+static step_t next_step(const layer_t *l, step_t t) {
+    const source_t *s = t.source;
+    if (t.first + t.quads < s->quads) return step_from(l, s, t.row, t.first + t.quads);
+    if (t.row + t.rows < l->d->kh) return step_from(l, s, t.row + t.rows, 0);
+    if (s + 1 < l->source + l->sources) return step_from(l, s + 1, 0, 0);
+    t.source = NULL;
+    return t;
+}
+
 /* Chunks [first, end) of some outputs. */
 static void run(const layer_t *l, int32_t columns, int32_t first, int32_t end) {
     const whet_conv2d_t *d = l->d;
@@ -324,20 +397,19 @@ static void run(const layer_t *l, int32_t columns, int32_t first, int32_t end) {
         v.scale[j] = l->scale ? l->scale[v.o + j] : 0.0f;
     }
     int32_t words = 0;
-    for (int32_t k = 0; k < l->sources; k++) words += l->source[k].quads * v.width;
+    for (int32_t k = 0; k < l->sources; k++) words += d->kh * l->source[k].quads * v.width;
     const int32_t once = words <= PANEL; /* then panels are packed for all chunks */
     const columns_t fresh = v;
     for (int32_t i = first * PIXELS; i < whet_min(end * PIXELS, pixels); i += PIXELS) {
         const int32_t count = whet_min(pixels - i, PIXELS), new = !once || i == first * PIXELS;
         uint32_t *at = panel;
         if (new) v = fresh;
-        for (int32_t k = 0, onto = 0; k < l->sources; k++)
-            for (int32_t q = 0; q < l->source[k].quads; q += DEPTH, onto = 1) {
-                const int32_t quads = whet_min(l->source[k].quads - q, DEPTH);
-                if (new) pack(at, &v, &l->source[k], q, quads);
-                multiply(tile, &v, &l->source[k], at, i, count, q, quads, onto);
-                if (once) at += quads * v.width;
-            }
+        step_t t = first_step(l);
+        for (int32_t onto = 0; t.source != NULL; onto = 1, t = next_step(l, t)) {
+            if (new) pack(at, &v, &t);
+            multiply(tile, &v, &t, at, i, count, onto);
+            if (once) at += t.rows * t.quads * v.width;
+        }
         finish(&v, tile, i, count);
     }
 }
@@ -366,11 +438,12 @@ static void convolve(layer_t *l) {
     for (int32_t k = 0; k < l->sources; k++) {
         source_t *s = &l->source[k];
         s->ci = s->c / d->groups;
-        s->size = d->kh * d->kw * s->ci;
-        s->quads = (s->size + 3) / 4;
-        s->direct = d->kh * d->kw == 1 && s->ci % 4 == 0 && d->ph == 0 && d->pw == 0 &&
-                    (d->p - 1) * d->sh < d->h && (d->q - 1) * d->sw < d->w;
-        work += (int64_t)pixels * d->o * s->size;
+        s->stretch = d->kw * s->ci;
+        s->quads = (s->stretch + 3) / 4;
+        s->direct = d->kw == 1 || (d->dw == 1 && d->groups == 1);
+        s->dense = d->kh * d->kw * d->sh * d->sw == 1 && s->ci % 4 == 0 && d->ph == 0 &&
+                   d->pw == 0 && d->p == d->h && d->q == d->w;
+        work += (int64_t)pixels * d->o * d->kh * s->stretch;
     }
     l->panels = (vectors + VECTORS - 1) / VECTORS;
     l->vectors = (vectors + l->panels - 1) / l->panels;

@@ -82,8 +82,8 @@ static inline whet_ints_16 whet_dot_16(whet_ints_16 sum, whet_ints_16 x, whet_in
 }
 #endif
 
-/* ---- Transposing bytes: whet_mix_N makes of columns a, b, c, d of N bytes four vectors whose lanes
- * are a[i], b[i], c[i], d[i]; lane l of vector v is of byte 16 * (l / 4) + 4 * v + l % 4.
+/* ---- Transposing bytes: whet_mix_N makes of columns a, b, c, d of N bytes four vectors whose
+ * lanes are a[i], b[i], c[i], d[i]; lane l of vector v is of byte 16 * (l / 4) + 4 * v + l % 4.
  * whet_join_N undoes that for lanes that fit into a byte. */
 
 #if defined(__SSE2__)
@@ -252,8 +252,8 @@ static inline whet_four_t whet_choose_16(whet_four_t v, whet_four_t low, whet_fo
 }
 #endif
 
-/* whet_round_N: v, rounded and held in range. whet_judge_N: the same, and *inside = -1 in lanes where
- * it was in range, else 0. The bits of 12582912.0f + v, for a whole v, are those of 12582912.0f
+/* whet_round_N: v, rounded and held in range. whet_judge_N: the same, and *inside = -1 in lanes
+ * where it was in range, else 0. The bits of 12582912.0f + v, for a whole v, are those of 12582912.0f
  * plus v. */
 #define WHET_NARROW(N)                                                                      \
     typedef float whet_reals_##N __attribute__((vector_size(N)));                           \
