@@ -585,7 +585,7 @@ def main_for_many(prefix: str, signature: Signature) -> str:
 def makefile(
     prefix: str, template: str, kernels: Sequence[str], flags: Sequence[str], libraries: str
 ) -> str:
-    listed = " ".join(f"kernels/{name}.c" for name in kernels)
+    listed = " ".join(kernels)
     wrapped = " \\\n    ".join(textwrap.wrap(listed, WIDTH - 12))
     words = {"@name@": prefix, "@kernels@": wrapped, "@flags@": " ".join(flags)}
     words["@libraries@"] = libraries

@@ -75,6 +75,10 @@ def kernel_file(isa: Sequence[str], name: str) -> str:
     raise InternalError(f"there is no kernel file {name} for {', '.join(isa)}")
 
 
+def has_kernel(folder: str, source: str) -> bool:
+    return (resources.files("whet") / "kernels" / folder / f"{source}.c").is_file()
+
+
 def headers_of(isa: Sequence[str], texts: Iterable[str]) -> dict[str, str]:
     """Every header that these texts include, and those that the headers do, by name."""
     found: dict[str, str] = {}
@@ -158,11 +162,9 @@ class Program:
     def files(self) -> dict[str, bytes]:
         """The whole output folder by relative path. The same program gives the same bytes."""
         kernels = resources.files("whet") / "kernels"
-        shared = SHARED[self.isa[0]]
-        shared = tuple(s for s in shared if not self.integer or s in SAME_BITS)
-        used = sorted({*c.used_kernels(self.plans.values()), *shared})
         weights, blob = c.weights_c(self.name, self.storage)
         threads = self.isa[0] == "vec"
+        sources = self.kernel_files
         files = {
             "model.h": c.model_h(
                 self.name, self.plans, self.storage, self.arena, self.lr, threads, self.quants
@@ -174,20 +176,13 @@ class Program:
             "Makefile": c.makefile(
                 self.name,
                 (kernels / "main" / "host.mk").read_text(),
-                used,
+                [name for name in sources if name.endswith(".c")],
                 self.flags,
                 LIBRARIES[self.isa[0]],
             ),
             "report.txt": self.report() + "\n",
         }
-        sources = {f"{source}.c": self.kernel(source) for source in used}
-        first = ("ref", *self.isa) if self.integer else self.isa
-        headers = headers_of(first, [files["model.c"], *sources.values()])
-        if threads:
-            name = "whet_threads.h"
-            headers[name] = c.grain_h(headers[name], self.machine.grain)
-        files |= {f"kernels/{name}": text for name, text in (headers | sources).items()}
-        encoded = {name: text.encode() for name, text in files.items()}
+        encoded = {name: text.encode() for name, text in (files | sources).items()}
         return encoded if blob is None else encoded | {"weights.bin": blob}
 
     @property
@@ -203,10 +198,27 @@ class Program:
             flags = (*(f for f in flags if "contract" not in f), "-ffp-contract=off")
         return flags
 
-    def kernel(self, source: str) -> str:
-        """The text of a kernel file."""
-        isa = self.isa if not self.integer or source in SAME_BITS else ("ref",)
-        return kernel_file(isa, f"{source}.c")
+    @functools.cached_property
+    def kernel_files(self) -> dict[str, str]:
+        """Kernels and their headers by path.
+
+        An integer program has those for vectors in a folder of their own, with their own headers.
+        """
+        used = {*c.used_kernels(self.plans.values()), *SHARED[self.isa[0]]}
+        if not self.integer or self.isa == ("ref",):
+            return self._in_folder("kernels", self.isa, used)
+        fast = {s for s in used & SAME_BITS if has_kernel("vec", s)}
+        plain = used - fast - set(SHARED["vec"])
+        portable = self._in_folder("kernels", ("ref",), plain)
+        return portable | self._in_folder("kernels/vec", self.isa, fast)
+
+    def _in_folder(self, folder: str, isa: Sequence[str], used: Iterable[str]) -> dict[str, str]:
+        sources = {f"{source}.c": kernel_file(isa, f"{source}.c") for source in sorted(used)}
+        first = '#include "whet_kernels.h"\n' + '#include "whet_kernels_i8.h"\n' * self.integer
+        headers = headers_of(isa, [first, *sources.values()])
+        if (name := "whet_threads.h") in headers:
+            headers[name] = c.grain_h(headers[name], self.machine.grain)
+        return {f"{folder}/{name}": text for name, text in (headers | sources).items()}
 
     def report(self) -> str:
         """What is in the program, how many bytes, and where they lie."""
@@ -223,7 +235,7 @@ class Program:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if not path.exists() or path.read_bytes() != content:
                     path.write_bytes(content)
-            for stale in {*root.glob("kernels/*.[ch]"), *root.glob("weights.bin")}:
+            for stale in {*root.glob("kernels/**/*.[ch]"), *root.glob("weights.bin")}:
                 if str(stale.relative_to(root)) not in self.files:
                     stale.unlink()
         except OSError as error:

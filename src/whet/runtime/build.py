@@ -81,8 +81,8 @@ def build(program: Program, folder: Path, flags: Sequence[str] | None = None) ->
     flags = fast(program) if flags is None else flags
     program.write(folder)
     compiler = [*find_compiler(), *STRICT, *flags, "-fPIC", "-Ikernels", "-I."]
-    kernels = sorted((folder / "kernels").glob("*.c"))
-    headers = b"".join(p.read_bytes() for p in sorted((folder / "kernels").glob("*.h")))
+    kernels = sorted((folder / "kernels").rglob("*.c"))
+    headers = b"".join(p.read_bytes() for p in sorted((folder / "kernels").rglob("*.h")))
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         own = [pool.submit(run, [*compiler, "-c", f"{n}.c", "-o", f"{n}.o"], folder)
                for n in ("model", "weights")]  # fmt: skip

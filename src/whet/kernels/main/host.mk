@@ -5,7 +5,7 @@ CC ?= cc
 CFLAGS ?= @flags@
 WARN = -std=c11 -Wall -Wextra -Werror -pedantic
 SOURCES = model.c weights.c @kernels@
-OTHERS = Makefile $(wildcard *.h kernels/*.h weights.bin)
+OTHERS = Makefile $(wildcard *.h kernels/*.h kernels/*/*.h weights.bin)
 
 @name@: main.c $(SOURCES) $(OTHERS)
 	$(CC) $(CFLAGS) $(WARN) -I. -Ikernels $(filter %.c,$^) $(LDFLAGS) @libraries@ -o $@
