@@ -59,7 +59,7 @@ static inline int32_t get(const uint8_t **from, pending_t *p, int32_t bits) {
                 T best[WHET_TILE];                                                             \
                 int32_t place[WHET_TILE];                                                      \
                 window(best, place, image + c, d, rows, cols, width, n);                       \
-                memcpy(y + i * d->c + c, best, (size_t)n * sizeof *y);                         \
+                for (int32_t l = 0; l < n; l++) y[i * d->c + c + l] = best[l];                 \
                 for (int32_t l = 0; l < n; l++) put(&index, &pending, place[l], bits);         \
             }                                                                                  \
         }                                                                                      \

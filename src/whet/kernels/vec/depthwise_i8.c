@@ -5,9 +5,9 @@
 #include "whet_threads.h"
 
 /* Rows of the image are copied, a block of channels wide, to a ring that holds as many as the
- * window is high, with the zero point around them. There, four neighbouring pixels are mixed, so that the
- * taps of a channel lie side by side in a lane, and multiplied by as many taps at a time. What was
- * mixed serves several outputs: each has the taps shifted to where it sees them. */
+ * window is high, with the zero point around them. There, four neighbouring pixels are mixed, so
+ * that the taps of a channel lie side by side in a lane, and multiplied by as many taps at a time.
+ * What was mixed serves several outputs: each has the taps shifted to where it sees them. */
 
 enum {
     RING = 96 << 10,    /* bytes */

@@ -253,8 +253,8 @@ static inline whet_four_t whet_choose_16(whet_four_t v, whet_four_t low, whet_fo
 #endif
 
 /* whet_round_N: v, rounded and held in range. whet_judge_N: the same, and *inside = -1 in lanes
- * where it was in range, else 0. The bits of 12582912.0f + v, for a whole v, are those of 12582912.0f
- * plus v. */
+ * where it was in range, else 0. The bits of 12582912.0f + v, for a whole v, are those of
+ * 12582912.0f plus v. */
 #define WHET_NARROW(N)                                                                      \
     typedef float whet_reals_##N __attribute__((vector_size(N)));                           \
     typedef float whet_reals_u_##N __attribute__((vector_size(N), aligned(4), may_alias));  \
