@@ -121,7 +121,7 @@ def _fits(node: Node, param: str, arg: Arg) -> bool:
         given = [(name, isinstance(v, tuple)) for name, v in arg.fields]
         return param == f"const {arg.type} *" and given == structs()[arg.type]
     if isinstance(arg, Workspace):
-        return param == "float *"
+        return param in ("float *", "void *")
     if isinstance(arg, tuple):
         if isinstance(arg[0], Struct):
             kind = f"{arg[0].type} *const"

@@ -107,7 +107,10 @@ class Numbers:
 
 
 class Collector:
-    def __init__(self) -> None:
+    """Samples, numbered by operator; `kind` tells them from those of another collector."""
+
+    def __init__(self, kind: str = "") -> None:
+        self.kind = kind
         self.samples: list[Sample] = []
         self.counts: dict[str, int] = {}
 
@@ -116,7 +119,7 @@ class Collector:
 
     def add(self, op: str, *ins: Array, **attrs: Any) -> None:
         count = self.counts[op] = self.counts.get(op, 0) + 1
-        self.samples.append(Sample(ops.by_name(op), ins, attrs, f"{op}-{count}"))
+        self.samples.append(Sample(ops.by_name(op), ins, attrs, f"{op}-{self.kind}{count}"))
 
 
 def all_samples() -> list[Sample]:

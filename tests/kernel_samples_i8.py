@@ -19,7 +19,7 @@ RANGES = ((-128, 127), (-5, 127), (-128, 20), (0, 0))
 
 
 def i8_samples() -> list[Sample]:
-    s = Collector()
+    s = Collector("whole-")
     for family in (layers, larger_layers, fused, parts, narrowing, adding, pools, movers):
         family(s)
     for family in (steps, settling, streams):
