@@ -2,6 +2,7 @@
 #include "whet_inline.h"
 
 #include "whet_bytes.h"
+#include "whet_kernels_i8.h"
 #include "whet_threads.h"
 
 /* Some outputs are summed at a time, for one tap and a vector of channels, over all pixels. */

@@ -2,6 +2,7 @@
 #include "whet_inline.h"
 
 #include "whet_bytes.h"
+#include "whet_kernels_i8.h"
 #include "whet_threads.h"
 
 /* Some pixels of dx are summed at a time, all channels of them vector by vector. Where a pixel of

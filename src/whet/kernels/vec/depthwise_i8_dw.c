@@ -2,6 +2,7 @@
 #include "whet_inline.h"
 
 #include "whet_bytes.h"
+#include "whet_kernels_i8.h"
 #include "whet_threads.h"
 
 /* The taps of a row of the window are summed together, for a vector of channels. */

@@ -3,6 +3,7 @@
 
 #include "whet_bytes.h"
 #include "whet_columns.h"
+#include "whet_kernels_i8.h"
 #include "whet_threads.h"
 
 enum { CHANNELS = 64, TAPS = 128 }; /* whose weights are kept as floats */
