@@ -228,8 +228,19 @@ static int32_t chunks_of(const norm_t *a) { return (a->rows + NEAR - 1) / NEAR; 
  * workspace  22 KB of stack */
 void whet_batch_norm_f32(float *y, const float *x, const float *w, const float *b,
                          const float *mean, const float *var, int32_t rows, int32_t c, float eps) {
+    whet_batch_norm_clipped_f32(y, x, w, b, mean, var, rows, c, eps, -INFINITY, INFINITY);
+}
+
+/* formula    y = min(max((x - mean) / sqrt(var + eps) * w + b, low), high)
+ * shapes     y[rows,c], x[rows,c], w[c], b[c], mean[c], var[c]
+ * aliasing   y = x
+ * rounding   float, element by element
+ * workspace  22 KB of stack */
+void whet_batch_norm_clipped_f32(float *y, const float *x, const float *w, const float *b,
+                                 const float *mean, const float *var, int32_t rows, int32_t c,
+                                 float eps, float low, float high) {
     norm_t a = {.y = y, .x = x, .w = w, .b = b, .var = var};
-    a.rows = rows, a.c = c, a.eps = eps, a.low = -INFINITY, a.high = INFINITY;
+    a.rows = rows, a.c = c, a.eps = eps, a.low = low, a.high = high;
     for (; a.first < c; a.first += BLOCK) {
         a.mean = mean + a.first;
         set_scale(&a);
