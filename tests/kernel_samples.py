@@ -344,6 +344,7 @@ def norm(s: Collector) -> None:
         s.add("batch_norm", x, w, b, g.normal(c), g.positive(c), eps=1e-3)
         s.add("batch_norm_train", x, w, b)
         s.add("batch_norm_train", x, w, b, low=-0.5, high=0.75)
+        s.add("batch_norm_clipped", x, w, b, g.normal(c), g.positive(c), low=-0.5, high=0.75)
         for groups in (1, 2, 5, c):
             if c % groups == 0 and x.size > x.shape[0] * groups:  # one element has no variance
                 s.add("group_norm", x, w, b, groups=groups)

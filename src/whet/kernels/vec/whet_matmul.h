@@ -98,13 +98,16 @@ void whet_dense_product(float *y, int32_t ldy, const float *a, int32_t lda, whet
 
 /* y[i, t, j] = sum over l < depth of a[l*lda + i] * b(l,t)[j]: gradients of weights. The rows of b
  * are found by `find`, which fills in b[taps][count] for l = first, first + 1, ...; NULL stands for
- * zeros. y[i,t,j] is at y[i*ldy + t*columns + j]. */
+ * zeros. With one tap they may be at b[l*ldb] instead, all ldb of them numbers. y[i,t,j] is at
+ * y[i*ldy + t*columns + j]. */
 typedef struct {
     int32_t rows, columns, taps, depth;
     const float *a;
     int32_t lda;
     void (*find)(const void *who, const float **b, int32_t first, int32_t count);
     const void *who;
+    const float *b; /* or NULL */
+    int32_t ldb;
     float *y;
     int32_t ldy;
     int32_t onto; /* adds to y */
