@@ -189,7 +189,7 @@ void whet_product(const whet_product_t *p) {
 
 /* ---- Products of a few rows: b is read once, as it lies. */
 
-enum { FEW = 4 };
+enum { FEW = 4, SOME = 8, LITTLE = 16, STRIP = WHET_ROWS >= 8 ? 8 : 4 };
 
 /* sum[r] = a[r] . b, where `rows` is a constant after inlining. */
 static inline __attribute__((always_inline)) void dot_rows(float *sum, const float *a, int32_t lda,
@@ -235,6 +235,32 @@ static void dots(const void *args, int32_t first, int32_t end) {
     }
 }
 
+/* The same for some more rows, STRIP columns at a time: the transpose of the product is made, with
+ * a panel of the rows of a side by side, so that b need not be copied. */
+static void strips(const void *args, int32_t first, int32_t end) {
+    const whet_product_t *p = args;
+    const dense_t *d = p->who;
+    const int32_t h = halves_of(p->rows), wide = h * WHET_LANES / 2;
+    float panel[DEEP * WHET_TILE], tile[STRIP * WHET_TILE], turned[WHET_TILE * STRIP];
+    for (int32_t l = 0, k; l < p->depth; l += k) {
+        k = whet_min(p->depth - l, DEEP);
+        pack_columns(panel, wide, d->a + l, d->lda, p->rows, k);
+        for (int32_t j = first * STRIP; j < whet_min(end * STRIP, p->columns); j += STRIP) {
+            const int32_t n = whet_min(p->columns - j, STRIP);
+            const float *b[STRIP];
+            for (int32_t i = 0; i < STRIP; i++) b[i] = i < n ? p->b + (j + i) * p->bj : NULL;
+            const left_t left = {b, STRIP, 1, l, NULL, 0};
+            by_rows(tile, wide, panel, wide, k, &left, STRIP, h);
+            for (int32_t r = 0; r < wide; r += 4)
+                for (int32_t i = 0; i < STRIP; i += 4)
+                    transpose4(turned + r * STRIP + i, STRIP, tile + i * wide + r, wide);
+            for (int32_t r = 0; r < p->rows; r++)
+                finish_row(p, d->y + r * d->ldy + j, j, turned + r * STRIP, n, l == 0,
+                           l + k == p->depth);
+        }
+    }
+}
+
 /* Where a row of b is one in memory: y += a[l] * b[l], four rows of b at a time. */
 static void add_rows(const void *args, int32_t first, int32_t end) {
     const whet_product_t *p = args;
@@ -274,8 +300,10 @@ void whet_dense_product(float *y, int32_t ldy, const float *a, int32_t lda, whet
     p->find = find_dense;
     p->who = &d;
     p->add_origin = y;
-    if (p->bl == 1 && p->rows <= FEW)
+    if (p->bl == 1 && p->rows <= SOME)
         whet_share_work(dots, p, p->columns, work);
+    else if (p->bl == 1 && p->rows <= LITTLE && p->rows <= WHET_TILE)
+        whet_share_work(strips, p, (p->columns + STRIP - 1) / STRIP, work);
     else if (p->bj == 1 && p->rows < FEW && is_plain(p))
         whet_share_work(add_rows, p, (p->columns + WHET_TILE - 1) / WHET_TILE, work);
     else

@@ -20,8 +20,8 @@ typedef struct {
 } left_t;
 
 /* tile[rows, wide] = a b, where b[taps * k, wide] is a panel; their rows are ldt and ldb apart. The
- * last four are constants after inlining: rows, whole vectors and half vectors of a row, and whether
- * the rows are `down`. */
+ * last four are constants after inlining: rows, whole vectors and half vectors of a row, and
+ * whether the rows are `down`. */
 static inline __attribute__((always_inline)) void block(float *tile, int32_t ldt, const float *b,
                                                         int32_t ldb, int32_t k, const left_t *a,
                                                         const int32_t rows, const int32_t whole,
