@@ -235,8 +235,8 @@ static void dots(const void *args, int32_t first, int32_t end) {
     }
 }
 
-/* The same for some more rows, STRIP columns at a time: the transpose of the product is made, with
- * a panel of the rows of a side by side, so that b need not be copied. */
+/* For some more rows, STRIP columns at a time: the transpose of the product is made, with a panel
+ * of the rows of a side by side, so that b need not be copied. */
 static void strips(const void *args, int32_t first, int32_t end) {
     const whet_product_t *p = args;
     const dense_t *d = p->who;
@@ -302,7 +302,7 @@ void whet_dense_product(float *y, int32_t ldy, const float *a, int32_t lda, whet
     p->add_origin = y;
     if (p->bl == 1 && p->rows <= SOME)
         whet_share_work(dots, p, p->columns, work);
-    else if (p->bl == 1 && p->rows <= LITTLE && p->rows <= WHET_TILE)
+    else if (p->bl == 1 && p->rows <= whet_min(LITTLE, WHET_TILE))
         whet_share_work(strips, p, (p->columns + STRIP - 1) / STRIP, work);
     else if (p->bj == 1 && p->rows < FEW && is_plain(p))
         whet_share_work(add_rows, p, (p->columns + WHET_TILE - 1) / WHET_TILE, work);
