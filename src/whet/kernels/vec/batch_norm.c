@@ -15,7 +15,7 @@ enum {
     LINE = 48,
     PARTS = 8,
     MANY = 16384,
-    FIRST = 16,
+    SOME = 16,
     FAR = 1 << 18
 };
 
@@ -38,7 +38,7 @@ static int32_t step_of(const norm_t *a) { return a->c * a->fold; }
 static int32_t width_of(const norm_t *a) { return whet_min((a->c - a->first) * a->fold, BLOCK); }
 static int32_t channels_of(const norm_t *a) { return width_of(a) / a->fold; }
 static int32_t parts_of(const norm_t *a) {
-    return (int64_t)a->rows * a->c >= MANY && lines_of(a) >= PARTS * FIRST ? PARTS : 1;
+    return (int64_t)a->rows * a->c >= MANY && lines_of(a) >= PARTS * SOME ? PARTS : 1;
 }
 
 /* Rows that make a line: as few as fill vectors, or else as make it long. */
@@ -214,13 +214,14 @@ static void slopes(const void *args, int32_t first, int32_t end) {
     }
 }
 
-/* middle = the mean of some lines. Sums of what is left of x without it are exact enough: it is
- * off the mean of n lines by less than sqrt(n / FIRST) times the deviation. */
+/* middle = the mean of SOME lines, spread over all. Sums of what is left of x without it are exact
+ * enough: it is near the mean, and never further from it than sqrt(lines / SOME) deviations. */
 static void set_middle(norm_t *a) {
-    const int32_t n = whet_min(lines_of(a), FIRST), width = width_of(a);
+    const int32_t n = whet_min(lines_of(a), SOME), width = width_of(a);
     whet_fill(a->middle, width, 0.0f);
     for (int32_t r = 0; r < n; r++) {
-        const float *x = a->x + (ptrdiff_t)r * step_of(a) + a->first;
+        const int64_t line = (int64_t)lines_of(a) * r / n;
+        const float *x = a->x + line * step_of(a) + a->first;
         for (int32_t j = 0; j < width; j++) a->middle[j] += x[j];
     }
     for (int32_t j = 0; j < width; j++) a->middle[j] /= (float)n;
@@ -376,7 +377,7 @@ void whet_batch_norm_dw_f32(float *dw, const float *dy, const float *x, const fl
  *            y = min(max((x - mean) / sqrt(var + eps) * w + b, low), high)
  * shapes     y[rows,c], mean[c], var[c], x[rows,c], w[c], b[c]
  * aliasing   none
- * rounding   sums of NEAR terms without the mean of the FIRST ones, joined part by part
+ * rounding   sums of NEAR terms without the mean of SOME, joined part by part
  * workspace  30 KB of stack */
 void whet_batch_norm_train_f32(float *y, float *mean, float *var, const float *x, const float *w,
                                const float *b, int32_t rows, int32_t c, float eps, float low,
