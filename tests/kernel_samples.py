@@ -236,6 +236,9 @@ def linear(s: Collector) -> None:
     for rows, i, o in [(1, 130, 33), (3, 7, 5), (4, 16, 16), (9, 65, 24), (150, 12, 37), (2, 1, 1)]:
         g = s.numbers("linear")
         s.add("linear", g.normal(rows, i), g.normal(o, i), g.normal(o))
+    for rows, i, o in [(6, 40, 9), (13, 300, 21), (16, 16, 8), (17, 33, 40), (24, 48, 64)]:
+        g = s.numbers("linear")  # few rows, of which each number has its way
+        s.add("linear", g.normal(rows, i), g.normal(o, i))
     g = s.numbers("linear")
     s.add("linear", g.normal(2, 3, 5), g.normal(4, 5))
     s.add("linear", g.normal(5), g.normal(4, 5))
@@ -367,11 +370,13 @@ def norm(s: Collector) -> None:
         s.add("batch_norm", x, w, b, g.normal(c), g.positive(c), eps=1e-3)
         s.add("batch_norm_train", x, w, b)
         s.add("batch_norm_train", x, w, b, low=-0.5, high=0.75)
+        s.add("batch_norm_clipped", x, w, b, g.normal(c), g.positive(c), low=-0.5, high=0.75)
         for groups in (1, 2, 5, c):
             if c % groups == 0 and x.size > x.shape[0] * groups:  # one element has no variance
                 s.add("group_norm", x, w, b, groups=groups)
     g = s.numbers("batch_norm_train")
-    for rows, c in [(700, 40), (33, 280)]:  # parts of rows, blocks and kinds of columns
+    # Parts of rows, rows that are folded, blocks and kinds of columns, and much data.
+    for rows, c in [(700, 40), (33, 280), (4096, 8), (2001, 12), (2050, 130)]:
         s.add("batch_norm_train", g.normal(rows, c, shift=2), g.normal(c), g.normal(c), low=0.0)
     s.add("batch_norm_train", g.normal(100_003, 2, shift=5), g.normal(2), g.normal(2))
     s.add("group_norm", g.normal(1, 25_001, 4, shift=5), g.normal(4), g.normal(4), groups=2)

@@ -298,7 +298,7 @@ def test_a_poisoned_arena_does_not_change_a_step_from_python(
     assert one.save() == two.save()
 
 
-ALLOWED_HEADERS = {"stddef.h", "stdint.h", "string.h", "math.h"}
+ALLOWED_HEADERS = {"stddef.h", "stdint.h", "string.h", "math.h", "immintrin.h"}
 SYSTEM = {"main.c", "kernels/threads.c"}  # files that know it
 
 

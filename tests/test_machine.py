@@ -10,8 +10,11 @@ import torch
 from torch import nn
 
 import whet
+from whet.ir import Builder, Role, f32
 from whet.machine import UNTUNED, Machine, keep, this_machine
+from whet.ops.unary import Neg
 from whet.passes import choose
+from whet.pipeline import Options, growth
 from whet.tune import solve
 
 MEASURED = {"direct": 2.3e6, "winograd": 1.4e6, "large": 4.4e6, "wake": 900.0}
@@ -125,3 +128,15 @@ def test_an_update_taken_apart_for_winograd_is_the_same_update(optimizer: object
     assert any(name.startswith("dw_") for name in names[1])
     losses = [[t.step(x, y) for _ in range(5)] for t in (apart.load(), fused.load())]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("grow", "mebibytes", "tenth"), [(True, 20, True), (False, 20, False), (True, 15, False)]
+)
+def test_only_a_large_program_may_grow(grow: bool, mebibytes: int, tenth: bool) -> None:
+    """By a tenth, and if no limit was given: a smaller one may be for a microcontroller."""
+    b = Builder("train_step")
+    w = b.leaf("w", f32(mebibytes << 17), Role.PARAM)  # one half of it
+    graph = b.finish([b.emit(Neg, w)])  # and the other
+    expected = (mebibytes << 20) // 10 if tenth else 0
+    assert growth({"train_step": graph}, Options(grow=grow)) == expected

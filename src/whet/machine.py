@@ -28,8 +28,11 @@ class Machine:
 
     @property
     def grain(self) -> int:
-        """Multiplications that are worth sharing: those of four times the time that it takes."""
-        return max(1, round(4 * self.wake * self.macs))
+        """Multiplications that are worth sharing: those of 16 times the time that it takes.
+
+        Half of the result is then in the other core's cache, which costs the next kernel as well.
+        """
+        return max(1, round(16 * self.wake * self.macs))
 
     def direct(self, macs: int) -> float:
         """Nanoseconds of a convolution, or of one of its gradients, summed tap by tap."""

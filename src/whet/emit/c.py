@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import InternalError
 from ..ir import Arg, Array, Call, DType, Graph, Node, Role, Struct, Type, Value, Workspace
-from ..plan import Buffer, Plan
+from ..plan import Buffer, Plan, alignment
 from ..quant import Quant
 from ..text import summary
 from .layout import pack_call
@@ -378,7 +378,7 @@ def model_h(
             lines += [f"        {declaration(t, tensors.ids[n])};" for n, t in table.items()]
             lines.append(f"    }} {part};")
     lines += [
-        f"    _Alignas(16) unsigned char arena[{upper}_ARENA_BYTES];",
+        f"    _Alignas({alignment(arena)}) unsigned char arena[{upper}_ARENA_BYTES];",
         f"}} {prefix}_t;",
         "",
         "/* Start from the compiled-in weights, with fresh optimizer state. */",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..ir import Role, Type
-from ..plan import ALIGN
+from ..plan import alignment
 from .c import Signature
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ def memory_of(program: Program) -> dict[str, int]:
     network = 0
     for table in (store.params, store.state):
         network += struct_bytes(table.values(), network)
-    network = up(up(network, ALIGN) + max(arena, 1), ALIGN)  # an empty array is not C
+    align = alignment(arena)
+    network = up(up(network, align) + max(arena, 1), align)  # an empty array is not C
     frozen = sum(t.bytes for t in store.frozen.values())
     return {
         "arena": arena,
@@ -36,7 +37,7 @@ def memory_of(program: Program) -> dict[str, int]:
         "trained": sum(t.bytes for t in store.params.values()),
         "state": sum(t.bytes for t in store.state.values()),
         "io": sum(t.bytes for t in arrays),
-        "ram": up(network + struct_bytes(arrays, network), ALIGN) + POOL[program.isa[0]],
+        "ram": up(network + struct_bytes(arrays, network), align) + POOL[program.isa[0]],
         "frozen": frozen,
         "flash": sum(t.bytes for t in store.stored.values()),
     }

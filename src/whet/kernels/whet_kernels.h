@@ -291,6 +291,10 @@ void whet_batch_norm_dx_f32(float *dx, const float *dy, const float *w, const fl
 /* dw[c] = sum of dy * (x - mean) / sqrt(var + eps) */
 void whet_batch_norm_dw_f32(float *dw, const float *dy, const float *x, const float *mean,
                             const float *var, int32_t rows, int32_t c, float eps);
+/* y = min(max(batch_norm, low), high) */
+void whet_batch_norm_clipped_f32(float *y, const float *x, const float *w, const float *b,
+                                 const float *mean, const float *var, int32_t rows, int32_t c,
+                                 float eps, float low, float high);
 /* y = min(max(batch_norm, low), high), with the mean[c] and biased var[c] of x, results too */
 void whet_batch_norm_train_f32(float *y, float *mean, float *var, const float *x, const float *w,
                                const float *b, int32_t rows, int32_t c, float eps, float low,

@@ -167,6 +167,33 @@ def batch_norm_call(node: Node, x: Value) -> Call:
     return Call(f"whet_{node.op.name}_f32", args, "batch_norm")
 
 
+class BatchNormClipped(Op):
+    """y = min(max((x - mean) / sqrt(var + eps) * w + b, low), high)
+
+    What batch_norm_train gives, computed again from its mean and var.
+    """
+
+    name = "batch_norm_clipped"
+    Attrs = Clipped
+
+    @staticmethod
+    def infer(a: Clipped, x: Type, w: Type, b: Type, mean: Type, var: Type) -> Type:
+        check_channels(x, w, b, mean, var)
+        return x
+
+    @staticmethod
+    def ref(a: Clipped, x: Array, w: Array, b: Array, mean: Array, var: Array) -> Array:
+        return clipped((x - mean) / np.sqrt(var + a.eps) * w + b, a)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        return batch_norm_call(node, node.ins[0])
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),)
+
+
 def not_clipped(
     a: Clipped, dy: Array, x: Array, w: Array, b: Array, mean: Array, var: Array
 ) -> Array:

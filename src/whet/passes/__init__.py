@@ -20,6 +20,7 @@ from .fuse_norms import fuse_norms
 from .fuse_updates import fuse_updates
 from .keep_bits import keep_bits
 from .rematerialize import rematerialize
+from .renew_norms import renew_norms
 from .reorder import reorder
 from .schedule import schedule
 from .share_common import share_common
@@ -34,7 +35,7 @@ FORWARD: tuple[Forward, ...] = (fold_batch_norm, fold_constants, fuse_norms)
 
 # On every entry point, after differentiation. Rematerialization, if it is asked for, comes
 # between the two: it needs the updates in their places and layers not yet fused.
-EARLY: tuple[Pass, ...] = (share_common, drop_masks, add_parts, keep_bits, reorder)
+EARLY: tuple[Pass, ...] = (share_common, drop_masks, add_parts, keep_bits, renew_norms, reorder)
 LATE: tuple[Pass, ...] = (fuse_narrow, fuse_layers, fuse_updates, stream_rows, schedule)
 
 SWITCHES = (*(p.__name__ for p in (*FORWARD, *EARLY, *LATE, choose_kernels)), "inplace")

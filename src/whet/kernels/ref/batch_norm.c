@@ -39,9 +39,20 @@ static void normalise(float *y, const float *x, const float *w, const float *b, 
  * workspace  none */
 void whet_batch_norm_f32(float *y, const float *x, const float *w, const float *b,
                          const float *mean, const float *var, int32_t rows, int32_t c, float eps) {
+    whet_batch_norm_clipped_f32(y, x, w, b, mean, var, rows, c, eps, -INFINITY, INFINITY);
+}
+
+/* formula    y = min(max((x - mean) / sqrt(var + eps) * w + b, low), high)
+ * shapes     y[rows,c], x[rows,c], w[c], b[c], mean[c], var[c]
+ * aliasing   y = x
+ * rounding   float, element by element
+ * workspace  none */
+void whet_batch_norm_clipped_f32(float *y, const float *x, const float *w, const float *b,
+                                 const float *mean, const float *var, int32_t rows, int32_t c,
+                                 float eps, float low, float high) {
     for (int32_t j = 0; j < c; j += WHET_TILE)
         normalise(y + j, x + j, w + j, b + j, mean + j, var + j, rows, c,
-                  whet_min(c - j, WHET_TILE), eps, -INFINITY, INFINITY);
+                  whet_min(c - j, WHET_TILE), eps, low, high);
 }
 
 /* formula    dx = dy * w / sqrt(var + eps)

@@ -57,13 +57,13 @@ static void copy_window(float *a, const float *image, int32_t p, int32_t q,
         }
 }
 
-/* a[count, kh*kw*c] = the windows of output pixels first, first + 1, ... */
-static void copy_windows(float *a, const float *x, int32_t first, int32_t count,
+/* a[count, kh*kw*c] = the windows of output pixels first, first + 1, ..., `step` floats apart. */
+static void copy_windows(float *a, int32_t step, const float *x, int32_t first, int32_t count,
                          const whet_conv2d_t *d) {
-    const int32_t row = d->kw * d->c, size = d->kh * row;
+    const int32_t row = d->kw * d->c;
     int32_t q = first % d->q, p = first / d->q % d->p;
     const float *image = x + first / d->q / d->p * d->h * d->w * d->c;
-    for (; count > 0; count--, a += size) {
+    for (; count > 0; count--, a += step) {
         const int32_t top = p * d->sh - d->ph, left = q * d->sw - d->pw;
         if (d->dw == 1 && top >= 0 && top + (d->kh - 1) * d->dh < d->h && left >= 0 &&
             left + d->kw <= d->w) {
@@ -168,7 +168,7 @@ static __attribute__((noinline)) void narrow(float *y, const float *x, const whe
     for (int32_t i = 0; i < all; i += p.rows) {
         p.rows = whet_min(all - i, COPIED / size);
         p.add = add == NULL ? NULL : add + i * d->o;
-        copy_windows(a, x, i, p.rows, d);
+        copy_windows(a, size, x, i, p.rows, d);
         whet_dense_product(y + i * d->o, d->o, a, size, &p);
     }
 }
@@ -348,30 +348,18 @@ void whet_conv2d_dw_f32(float *dw, const float *dy, const float *x, const whet_c
     whet_conv2d_dw_rows_f32(dw, dy, x, 0, d->o, d);
 }
 
-/* Windows that were copied out, one row each. */
-typedef struct {
-    const float *rows;
-    int32_t size;
-} copied_t;
-
-static void find_copied(const void *who, const float **b, int32_t first, int32_t count) {
-    const copied_t *v = who;
-    for (int32_t i = 0; i < count; i++) b[i] = v->rows + (first + i) * v->size;
-}
-
 /* dw of windows that are copied out. */
 static __attribute__((noinline)) void narrow_dw(const float *dy, const float *x,
                                                 const whet_conv2d_t *d, whet_outer_t p) {
-    const int32_t size = p.columns, all = d->n * d->p * d->q;
-    float a[COPIED];
-    const copied_t v = {a, size};
-    p.find = find_copied;
-    p.who = &v;
+    const int32_t all = d->n * d->p * d->q;
+    float a[COPIED] = {0.0f};
+    p.b = a;
+    p.ldb = (p.columns + WHET_LANES - 1) / WHET_LANES * WHET_LANES; /* so that vectors fit */
     for (int32_t i = 0; i < all; i += p.depth) {
-        p.depth = whet_min(all - i, COPIED / size);
+        p.depth = whet_min(all - i, COPIED / p.ldb);
         p.a = dy + i * d->o;
         p.onto = i > 0;
-        copy_windows(a, x, i, p.depth, d);
+        copy_windows(a, p.ldb, x, i, p.depth, d);
         whet_outer(&p);
     }
 }
@@ -392,6 +380,13 @@ void whet_conv2d_dw_rows_f32(float *dw, const float *dy, const float *x, int32_t
         return;
     }
     p.depth = d->n * d->p * d->q;
+    if (is_linear(d)) {
+        p.a = dy + first;
+        p.b = x;
+        p.ldb = d->c;
+        whet_outer(&p);
+        return;
+    }
     p.find = find_taps;
     p.columns = together ? d->kw * ci : ci;
     for (int32_t o = 0; o < count; o += p.rows) {

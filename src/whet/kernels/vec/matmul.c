@@ -84,9 +84,28 @@ static inline void finish_row(const whet_product_t *p, float *y, int32_t j, cons
 /* ---- Products of rows. */
 
 typedef struct {
+    float *y;
+    const float *a;
+    int32_t ldy, lda;
+} dense_t;
+
+static void find_dense(const void *who, const float **a, float **y, int32_t first, int32_t count) {
+    const dense_t *d = who;
+    for (int32_t i = 0; i < count; i++) {
+        a[i] = d->a + (first + i) * d->lda;
+        y[i] = d->y + (first + i) * d->ldy;
+    }
+}
+
+typedef struct {
     const whet_product_t *p;
     int32_t columns; /* whether the work is shared out by columns, not by rows */
 } share_t;
+
+/* Whether a product is the result. */
+static int32_t is_plain(const whet_product_t *p) {
+    return !p->bias && !p->add && p->low == -INFINITY && p->high == INFINITY;
+}
 
 /* Rows [first, first + count) of a chunk, whose pointers are at hand, and columns [j, end). */
 static void chunk(const whet_product_t *p, const float *const *a, float *const *y, int32_t count,
@@ -94,6 +113,8 @@ static void chunk(const whet_product_t *p, const float *const *a, float *const *
     float panel[DEEP * WHET_TILE], tile[WHET_ROWS * WHET_TILE];
     const int32_t deep = whet_min(p->depth, DEEP);
     const int32_t together = whet_min(p->taps, DEEP / deep); /* taps that share a panel */
+    const int32_t few = count <= 2 * WHET_ROWS; /* then a panel is not worth its copy */
+    const dense_t *dense = is_plain(p) && p->find == find_dense ? p->who : NULL;
     for (int32_t t = 0; t < p->taps; t += together)
         for (int32_t l = 0; l < p->depth; l += deep) {
             const int32_t taps = whet_min(p->taps - t, together);
@@ -102,8 +123,14 @@ static void chunk(const whet_product_t *p, const float *const *a, float *const *
             const int32_t last = t + taps == p->taps && l + k == p->depth;
             for (int32_t c = j; c < end; c += WHET_TILE) {
                 const int32_t n = whet_min(end - c, WHET_TILE), h = halves_of(n);
-                const int32_t wide = h * WHET_LANES / 2;
-                for (int32_t i = 0; i < taps; i++) {
+                const int32_t wide = h * WHET_LANES / 2, fits = n == wide;
+                const float *right = panel;
+                int32_t ldb = wide;
+                if (fits && p->taps == 1 && p->bj == 1 && (few || p->bl == n)) {
+                    right = p->b + (p->at ? p->at[t] : 0) + l * p->bl + c;
+                    ldb = p->bl;
+                }
+                for (int32_t i = 0; i < taps && right == panel; i++) {
                     const float *b = p->b + (p->at ? p->at[t + i] : 0) + l * p->bl + c * p->bj;
                     float *to = panel + i * k * wide;
                     if (p->bl == 1)
@@ -119,7 +146,11 @@ static void chunk(const whet_product_t *p, const float *const *a, float *const *
                 for (int32_t r = 0, rows; r < count; r += rows) {
                     rows = next_rows(count - r);
                     const left_t left = {a + t * count + r, count, taps, l, NULL, 0};
-                    by_rows(tile, panel, k, &left, rows, h);
+                    if (fits && first && last && dense) {
+                        by_rows(y[r] + c, dense->ldy, right, ldb, k, &left, rows, h);
+                        continue;
+                    }
+                    by_rows(tile, wide, right, ldb, k, &left, rows, h);
                     for (int32_t i = 0; i < rows; i++)
                         finish_row(p, y[r + i] + c, c, tile + i * wide, n, first, last);
                 }
@@ -156,23 +187,9 @@ void whet_product(const whet_product_t *p) {
     whet_share_work(some_of_product, &s, units, work);
 }
 
-typedef struct {
-    float *y;
-    const float *a;
-    int32_t ldy, lda;
-} dense_t;
-
-static void find_dense(const void *who, const float **a, float **y, int32_t first, int32_t count) {
-    const dense_t *d = who;
-    for (int32_t i = 0; i < count; i++) {
-        a[i] = d->a + (first + i) * d->lda;
-        y[i] = d->y + (first + i) * d->ldy;
-    }
-}
-
 /* ---- Products of a few rows: b is read once, as it lies. */
 
-enum { FEW = 4 };
+enum { FEW = 4, SOME = 8, LITTLE = 16, STRIP = WHET_ROWS >= 8 ? 8 : 4 };
 
 /* sum[r] = a[r] . b, where `rows` is a constant after inlining. */
 static inline __attribute__((always_inline)) void dot_rows(float *sum, const float *a, int32_t lda,
@@ -218,6 +235,32 @@ static void dots(const void *args, int32_t first, int32_t end) {
     }
 }
 
+/* For some more rows, STRIP columns at a time: the transpose of the product is made, with a panel
+ * of the rows of a side by side, so that b need not be copied. */
+static void strips(const void *args, int32_t first, int32_t end) {
+    const whet_product_t *p = args;
+    const dense_t *d = p->who;
+    const int32_t h = halves_of(p->rows), wide = h * WHET_LANES / 2;
+    float panel[DEEP * WHET_TILE], tile[STRIP * WHET_TILE], turned[WHET_TILE * STRIP];
+    for (int32_t l = 0, k; l < p->depth; l += k) {
+        k = whet_min(p->depth - l, DEEP);
+        pack_columns(panel, wide, d->a + l, d->lda, p->rows, k);
+        for (int32_t j = first * STRIP; j < whet_min(end * STRIP, p->columns); j += STRIP) {
+            const int32_t n = whet_min(p->columns - j, STRIP);
+            const float *b[STRIP];
+            for (int32_t i = 0; i < STRIP; i++) b[i] = i < n ? p->b + (j + i) * p->bj : NULL;
+            const left_t left = {b, STRIP, 1, l, NULL, 0};
+            by_rows(tile, wide, panel, wide, k, &left, STRIP, h);
+            for (int32_t r = 0; r < wide; r += 4)
+                for (int32_t i = 0; i < STRIP; i += 4)
+                    transpose4(turned + r * STRIP + i, STRIP, tile + i * wide + r, wide);
+            for (int32_t r = 0; r < p->rows; r++)
+                finish_row(p, d->y + r * d->ldy + j, j, turned + r * STRIP, n, l == 0,
+                           l + k == p->depth);
+        }
+    }
+}
+
 /* Where a row of b is one in memory: y += a[l] * b[l], four rows of b at a time. */
 static void add_rows(const void *args, int32_t first, int32_t end) {
     const whet_product_t *p = args;
@@ -253,14 +296,15 @@ static void add_rows(const void *args, int32_t first, int32_t end) {
 void whet_dense_product(float *y, int32_t ldy, const float *a, int32_t lda, whet_product_t *p) {
     const dense_t d = {y, a, ldy, lda};
     const int64_t work = (int64_t)p->rows * p->columns * p->depth;
-    const int32_t plain = !p->bias && !p->add && p->low == -INFINITY && p->high == INFINITY;
     p->taps = 1;
     p->find = find_dense;
     p->who = &d;
     p->add_origin = y;
-    if (p->bl == 1 && p->rows <= FEW)
+    if (p->bl == 1 && p->rows <= SOME)
         whet_share_work(dots, p, p->columns, work);
-    else if (p->bj == 1 && p->rows < FEW && plain)
+    else if (p->bl == 1 && p->rows <= whet_min(LITTLE, WHET_TILE))
+        whet_share_work(strips, p, (p->columns + STRIP - 1) / STRIP, work);
+    else if (p->bj == 1 && p->rows < FEW && is_plain(p))
         whet_share_work(add_rows, p, (p->columns + WHET_TILE - 1) / WHET_TILE, work);
     else
         whet_product(p);

@@ -20,15 +20,17 @@ static void outer_tile(const whet_outer_t *p, const float *const *b, int32_t l, 
     float panel[ALONG * WHET_TILE], tile[WHET_ROWS * WHET_TILE];
     const int32_t n = whet_min(p->columns - c, WHET_TILE), h = halves_of(n);
     const int32_t wide = h * WHET_LANES / 2;
-    for (int32_t m = 0; m < k; m++) {
-        const float *row = b[t * k + m];
+    const int32_t direct = p->b != NULL && c + wide <= p->ldb;
+    const float *right = direct ? p->b + l * p->ldb + c : panel;
+    for (int32_t m = 0; m < k && !direct; m++) {
+        const float *row = p->b != NULL ? p->b + (l + m) * p->ldb : b[t * k + m];
         copy_row(panel + m * wide, row == NULL ? zeros : row + c, n, wide);
     }
     const int32_t onto = p->onto || l > 0;
     for (int32_t rows; i < end; i += rows) {
         rows = next_rows(end - i);
         const left_t left = {NULL, 0, 1, 0, p->a + l * p->lda + i, p->lda};
-        going_down(tile, panel, k, &left, rows, h);
+        going_down(tile, wide, right, direct ? p->ldb : wide, k, &left, rows, h);
         for (int32_t r = 0; r < rows; r++) {
             float *y = p->y + (i + r) * p->ldy + t * p->columns + c;
             const float *u = tile + r * wide;
@@ -52,7 +54,7 @@ static void some_of_outer(const void *args, int32_t first, int32_t end) {
     const float *b[POINTERS];
     for (int32_t l = 0, k; l < p->depth; l += k) {
         k = whet_min(p->depth - l, along);
-        p->find(p->who, b, l, k);
+        if (p->b == NULL) p->find(p->who, b, l, k);
         for (int32_t i = s->columns ? first : 0; i < (s->columns ? end : s->tiles); i++)
             outer_tile(p, b, l, k, i / per_tap, i % per_tap * WHET_TILE,
                        s->columns ? 0 : first * WHET_ROWS, rows);
@@ -72,16 +74,6 @@ void whet_outer(const whet_outer_t *p) {
     whet_share_work(some_of_outer, &s, s.columns ? tiles : blocks, work);
 }
 
-typedef struct {
-    const float *b;
-    int32_t n;
-} rows_t;
-
-static void find_rows(const void *who, const float **b, int32_t first, int32_t count) {
-    const rows_t *v = who;
-    for (int32_t i = 0; i < count; i++) b[i] = v->b + (first + i) * v->n;
-}
-
 /* formula    y[i,j] = sum_l a[l,i] * b[l,j], or y += that if `onto`
  * shapes     y[m,n], a[k,m], b[k,n]
  * aliasing   none
@@ -89,7 +81,16 @@ static void find_rows(const void *who, const float **b, int32_t first, int32_t c
  * workspace  as outer */
 void whet_dense_outer(float *y, const float *a, const float *b, int32_t m, int32_t n, int32_t k,
                       int32_t onto) {
-    const rows_t v = {b, n};
-    const whet_outer_t p = {m, n, 1, k, a, m, find_rows, &v, y, n, onto};
+    const whet_outer_t p = {.rows = m,
+                            .columns = n,
+                            .taps = 1,
+                            .depth = k,
+                            .a = a,
+                            .lda = m,
+                            .b = b,
+                            .ldb = n,
+                            .y = y,
+                            .ldy = n,
+                            .onto = onto};
     whet_outer(&p);
 }

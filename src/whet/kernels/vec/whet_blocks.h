@@ -3,7 +3,8 @@
 #define WHET_BLOCKS_H
 
 /* What matrix products are made of: a block of up to WHET_ROWS rows and WHET_TILE columns of a
- * result is summed in registers. What it reads of b has been copied to a panel, side by side. */
+ * result is summed in registers. What it reads of b is copied to a panel, side by side, where it
+ * does not lie well as it is. */
 
 enum { DEEP = 256 }; /* products that are summed in a row */
 
@@ -18,13 +19,13 @@ typedef struct {
     int32_t step;
 } left_t;
 
-/* tile[rows, wide] = a b, where b[taps * k, wide] is a panel. The last four are constants after
- * inlining: rows, whole vectors and half vectors of a row, and whether the rows are `down`. */
-static inline __attribute__((always_inline)) void block(float *tile, const float *b, int32_t k,
-                                                        const left_t *a, const int32_t rows,
-                                                        const int32_t whole, const int32_t half,
-                                                        const int32_t down) {
-    const int32_t wide = whole * WHET_LANES + half * WHET_LANES / 2;
+/* tile[rows, wide] = a b, where b[taps * k, wide] is a panel; their rows are ldt and ldb apart. The
+ * last four are constants after inlining: rows, whole vectors and half vectors of a row, and
+ * whether the rows are `down`. */
+static inline __attribute__((always_inline)) void block(float *tile, int32_t ldt, const float *b,
+                                                        int32_t ldb, int32_t k, const left_t *a,
+                                                        const int32_t rows, const int32_t whole,
+                                                        const int32_t half, const int32_t down) {
     whet_vec_t sum[WHET_ROWS][2];
     whet_half_t rest[WHET_ROWS];
     for (int32_t r = 0; r < rows; r++) {
@@ -41,7 +42,7 @@ static inline __attribute__((always_inline)) void block(float *tile, const float
             for (int32_t r = 0; r < rows; r++) row[r] = at[r] == NULL ? zeros : at[r] + a->skip;
             at += a->lda;
         }
-        for (int32_t l = 0; l < k; l++, b += wide) {
+        for (int32_t l = 0; l < k; l++, b += ldb) {
             whet_vec_t u[2];
             whet_half_t w;
             for (int32_t v = 0; v < whole; v++) u[v] = whet_load(b + v * WHET_LANES);
@@ -55,66 +56,67 @@ static inline __attribute__((always_inline)) void block(float *tile, const float
         }
     }
 #pragma GCC unroll 12
-    for (int32_t r = 0; r < rows; r++, tile += wide) {
+    for (int32_t r = 0; r < rows; r++, tile += ldt) {
         for (int32_t v = 0; v < whole; v++) whet_store(tile + v * WHET_LANES, sum[r][v]);
         if (half) whet_store_half(tile + whole * WHET_LANES, rest[r]);
     }
 }
 
 /* Blocks have 1 row or an even number of them. */
-#define BLOCKS(name, whole, half, down)                                                       \
-    static void name(float *tile, const float *b, int32_t k, const left_t *a, int32_t rows) { \
-        switch (rows) {                                                                       \
-            MORE_ROWS(whole, half, down)                                                      \
-        case 6:                                                                               \
-            block(tile, b, k, a, 6, whole, half, down);                                       \
-            break;                                                                            \
-        case 4:                                                                               \
-            block(tile, b, k, a, 4, whole, half, down);                                       \
-            break;                                                                            \
-        case 2:                                                                               \
-            block(tile, b, k, a, 2, whole, half, down);                                       \
-            break;                                                                            \
-        default:                                                                              \
-            block(tile, b, k, a, 1, whole, half, down);                                       \
-        }                                                                                     \
+#define BLOCKS(name, whole, half, down)                                                \
+    static void name(float *tile, int32_t ldt, const float *b, int32_t ldb, int32_t k, \
+                     const left_t *a, int32_t rows) {                                  \
+        switch (rows) {                                                                \
+            MORE_ROWS(whole, half, down)                                               \
+        case 6:                                                                        \
+            block(tile, ldt, b, ldb, k, a, 6, whole, half, down);                      \
+            break;                                                                     \
+        case 4:                                                                        \
+            block(tile, ldt, b, ldb, k, a, 4, whole, half, down);                      \
+            break;                                                                     \
+        case 2:                                                                        \
+            block(tile, ldt, b, ldb, k, a, 2, whole, half, down);                      \
+            break;                                                                     \
+        default:                                                                       \
+            block(tile, ldt, b, ldb, k, a, 1, whole, half, down);                      \
+        }                                                                              \
     }
 #if WHET_ROWS == 12
-#define MORE_ROWS(whole, half, down)                 \
-    case 12:                                         \
-        block(tile, b, k, a, 12, whole, half, down); \
-        break;                                       \
-    case 10:                                         \
-        block(tile, b, k, a, 10, whole, half, down); \
-        break;                                       \
-    case 8:                                          \
-        block(tile, b, k, a, 8, whole, half, down);  \
+#define MORE_ROWS(whole, half, down)                           \
+    case 12:                                                   \
+        block(tile, ldt, b, ldb, k, a, 12, whole, half, down); \
+        break;                                                 \
+    case 10:                                                   \
+        block(tile, ldt, b, ldb, k, a, 10, whole, half, down); \
+        break;                                                 \
+    case 8:                                                    \
+        block(tile, ldt, b, ldb, k, a, 8, whole, half, down);  \
         break;
 #else
 #define MORE_ROWS(whole, half, down)
 #endif
 
 /* A function that dispatches on the width of the panel, in half vectors, and then on the rows. */
-#define MULTIPLY(name, down)                                                                \
-    BLOCKS(name##_4, 2, 0, down)                                                            \
-    BLOCKS(name##_3, 1, 1, down)                                                            \
-    BLOCKS(name##_2, 1, 0, down)                                                            \
-    BLOCKS(name##_1, 0, 1, down)                                                            \
-    static void name(float *tile, const float *b, int32_t k, const left_t *a, int32_t rows, \
-                     int32_t halves) {                                                      \
-        switch (halves) {                                                                   \
-        case 4:                                                                             \
-            name##_4(tile, b, k, a, rows);                                                  \
-            break;                                                                          \
-        case 3:                                                                             \
-            name##_3(tile, b, k, a, rows);                                                  \
-            break;                                                                          \
-        case 2:                                                                             \
-            name##_2(tile, b, k, a, rows);                                                  \
-            break;                                                                          \
-        default:                                                                            \
-            name##_1(tile, b, k, a, rows);                                                  \
-        }                                                                                   \
+#define MULTIPLY(name, down)                                                           \
+    BLOCKS(name##_4, 2, 0, down)                                                       \
+    BLOCKS(name##_3, 1, 1, down)                                                       \
+    BLOCKS(name##_2, 1, 0, down)                                                       \
+    BLOCKS(name##_1, 0, 1, down)                                                       \
+    static void name(float *tile, int32_t ldt, const float *b, int32_t ldb, int32_t k, \
+                     const left_t *a, int32_t rows, int32_t halves) {                  \
+        switch (halves) {                                                              \
+        case 4:                                                                        \
+            name##_4(tile, ldt, b, ldb, k, a, rows);                                   \
+            break;                                                                     \
+        case 3:                                                                        \
+            name##_3(tile, ldt, b, ldb, k, a, rows);                                   \
+            break;                                                                     \
+        case 2:                                                                        \
+            name##_2(tile, ldt, b, ldb, k, a, rows);                                   \
+            break;                                                                     \
+        default:                                                                       \
+            name##_1(tile, ldt, b, ldb, k, a, rows);                                   \
+        }                                                                              \
     }
 
 /* Half vectors that hold n columns. */

@@ -2,6 +2,10 @@
 #ifndef WHET_MATMUL_H
 #define WHET_MATMUL_H
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 /* ---- Vectors of WHET_LANES floats, half as many, or 4; those ending in _u lie anywhere. */
 
 typedef float whet_vec_t __attribute__((vector_size(4 * WHET_LANES)));
@@ -17,15 +21,29 @@ static inline whet_vec_t whet_all(float x) { return (whet_vec_t){0.0f} + x; }
 static inline whet_half_t whet_load_half(const float *x) { return *(const whet_half_u *)x; }
 static inline void whet_store_half(float *y, whet_half_t v) { *(whet_half_u *)y = v; }
 
-/* min(max(x, low), high), and NaN where x is NaN, for vectors with as many bytes as `bits`. */
+typedef int32_t whet_bits_t __attribute__((vector_size(4 * WHET_LANES)));
+typedef int32_t whet_half_bits_t __attribute__((vector_size(2 * WHET_LANES)));
+
+/* min(max(x, low), high), and NaN where x is NaN. Compilers do not see that this is two
+ * instructions, so that they are named where that matters most: of two operands the second one is
+ * the result if any is NaN. */
+#if defined(__AVX512F__)
+static inline whet_vec_t whet_clip_vec(whet_vec_t x, float low, float high) {
+    const __m512 raised = _mm512_max_ps(_mm512_set1_ps(low), (__m512)x);
+    return (whet_vec_t)_mm512_min_ps(_mm512_set1_ps(high), raised);
+}
+
+static inline whet_half_t whet_clip_half(whet_half_t x, float low, float high) {
+    const __m256 raised = _mm256_max_ps(_mm256_set1_ps(low), (__m256)x);
+    return (whet_half_t)_mm256_min_ps(_mm256_set1_ps(high), raised);
+}
+#else
 #define WHET_CLIP(x, low, high, vec, bits)                                            \
     do {                                                                              \
         const bits below_ = (x)<(low), above_ = (x)>(high);                           \
         (x) = (vec)(((bits)((vec){0.0f} + (low)) & below_) | ((bits)(x) & ~below_));  \
         (x) = (vec)(((bits)((vec){0.0f} + (high)) & above_) | ((bits)(x) & ~above_)); \
     } while (0)
-typedef int32_t whet_bits_t __attribute__((vector_size(4 * WHET_LANES)));
-typedef int32_t whet_half_bits_t __attribute__((vector_size(2 * WHET_LANES)));
 
 static inline whet_vec_t whet_clip_vec(whet_vec_t x, float low, float high) {
     WHET_CLIP(x, low, high, whet_vec_t, whet_bits_t);
@@ -36,6 +54,7 @@ static inline whet_half_t whet_clip_half(whet_half_t x, float low, float high) {
     WHET_CLIP(x, low, high, whet_half_t, whet_half_bits_t);
     return x;
 }
+#endif
 
 /* The sum of all lanes, halves first. */
 static inline float whet_sum_lanes(whet_vec_t v) {
@@ -79,13 +98,16 @@ void whet_dense_product(float *y, int32_t ldy, const float *a, int32_t lda, whet
 
 /* y[i, t, j] = sum over l < depth of a[l*lda + i] * b(l,t)[j]: gradients of weights. The rows of b
  * are found by `find`, which fills in b[taps][count] for l = first, first + 1, ...; NULL stands for
- * zeros. y[i,t,j] is at y[i*ldy + t*columns + j]. */
+ * zeros. With one tap they may be at b[l*ldb] instead, all ldb of them numbers. y[i,t,j] is at
+ * y[i*ldy + t*columns + j]. */
 typedef struct {
     int32_t rows, columns, taps, depth;
     const float *a;
     int32_t lda;
     void (*find)(const void *who, const float **b, int32_t first, int32_t count);
     const void *who;
+    const float *b; /* or NULL */
+    int32_t ldb;
     float *y;
     int32_t ldy;
     int32_t onto; /* adds to y */

@@ -4,7 +4,7 @@
 
 /* Work, in multiplications or so, that is worth sharing with another thread. */
 #ifndef WHET_GRAIN
-#define WHET_GRAIN 192000
+#define WHET_GRAIN 768000
 #endif
 
 /* Does part(args, first, end) for ranges that together are [0, units), on several threads if there
