@@ -96,8 +96,8 @@ class Recipe:
     each cell: int8 without QAS, which trains little but its classifier, likes a higher one.
     """
 
-    epochs: int = 20
-    warm_up: int = 2  # epochs
+    epochs: int = 15
+    warm_up: int = 1  # epochs
     batch: int = 8
     sgd: float = 0.03
     adam: float = 0.001
