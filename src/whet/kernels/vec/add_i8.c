@@ -18,10 +18,7 @@ typedef struct {
 } sum_t;
 
 static inline reals_t load(const int8_t *x, int32_t zero, float scale) {
-    whet_eights_t bytes;
-    memcpy(&bytes, x, sizeof bytes);
-    return __builtin_convertvector(__builtin_convertvector(bytes, whet_dots_t) - zero, reals_t) *
-           scale;
+    return __builtin_convertvector(whet_load_lanes(x) - zero, reals_t) * scale;
 }
 
 static void run(const void *args, int32_t first, int32_t end) {

@@ -14,7 +14,7 @@ enum { ROWS = 8 }; /* pixels that are summed at a time */
 #else
 enum { ROWS = 4 };
 #endif
-enum { DEPTH = 256 };
+enum { DEPTH = 256, TAPS = 64 };
 
 static const float zeros[DEPTH];
 
@@ -38,19 +38,23 @@ static class_t class_of(const whet_conv2d_t *d, int32_t k) {
     return v;
 }
 
-/* Where the pixels are, and the pixels of dy that tap (r,s) takes to them. */
+/* Where some pixels of dx are, and what is added to them: of every tap that has any, its place in w
+ * and the pixels of dy. */
 typedef struct {
     int32_t image[ROWS], row[ROWS], col[ROWS];
+    const float *at[TAPS][ROWS];
+    int32_t tap[TAPS], count;
 } pixels_t;
 
-/* at[ROWS] = rows of dy for one tap, or zeros; 0 if there is none at all. */
+/* at[ROWS] = rows of dy for one tap, or NULL; 0 if there is none at all. */
 static int32_t find(const float **at, const layer_t *l, const pixels_t *v, int32_t r, int32_t s) {
     const whet_conv2d_t *d = l->d;
     int32_t found = 0;
     for (int32_t k = 0; k < ROWS; k++) {
         const int32_t below = v->row[k] + d->ph - r * d->dh;
         const int32_t right = v->col[k] + d->pw - s * d->dw;
-        const int32_t p = below / d->sh, q = right / d->sw;
+        const int32_t p = d->sh == 1 ? below : below / d->sh;
+        const int32_t q = d->sw == 1 ? right : right / d->sw;
         at[k] = NULL;
         if (below < 0 || right < 0 || p * d->sh != below || q * d->sw != right) continue;
         if (p >= d->p || q >= d->q) continue;
@@ -60,55 +64,63 @@ static int32_t find(const float **at, const layer_t *l, const pixels_t *v, int32
     return found;
 }
 
+/* The next taps, from `tap` down; returns how far that went. */
+static int32_t find_all(pixels_t *v, const layer_t *l, int32_t tap) {
+    v->count = 0;
+    for (; tap >= 0 && v->count < TAPS; tap--)
+        if (find(v->at[v->count], l, v, tap / l->d->kw, tap % l->d->kw)) v->tap[v->count++] = tap;
+    return tap;
+}
+
 /* Sums of ROWS pixels, from channel j of a group on: a vector (v), half of one (h) or a number (s);
- * `vectors` is a constant after inlining. */
-#define BLOCK(t, vec, unaligned, lanes)                                                         \
-    static inline __attribute__((always_inline)) void block_##t(                                \
-        const layer_t *l, const pixels_t *v, int32_t rows, int32_t g, int32_t j,                \
-        const int32_t vectors) {                                                                \
-        const whet_conv2d_t *d = l->d;                                                          \
-        const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;   \
-        vec sum[ROWS][2];                                                                       \
-        for (int32_t k = 0; k < ROWS; k++)                                                      \
-            for (int32_t e = 0; e < vectors; e++) sum[k][e] = whet_none_##t();                  \
-        for (int32_t r = d->kh - 1; r >= 0; r--)                                                \
-            for (int32_t s = d->kw - 1; s >= 0; s--) {                                          \
-                const float *at[ROWS];                                                          \
-                if (!find(at, l, v, r, s)) continue;                                            \
-                for (int32_t first = 0; first < co; first += DEPTH) {                           \
-                    const int8_t *w = l->w + (g * co + first) * ldw + (r * d->kw + s) * ci + j; \
-                    const int32_t depth = whet_min(co - first, DEPTH);                          \
-                    const float *row[ROWS];                                                     \
-                    for (int32_t k = 0; k < ROWS; k++)                                          \
-                        row[k] = at[k] ? at[k] + g * co + first : zeros;                        \
-                    for (int32_t o = 0; o < depth; o++, w += ldw) {                             \
-                        vec u[2];                                                               \
-                        for (int32_t e = 0; e < vectors; e++)                                   \
-                            u[e] = whet_floats_##t(w + e * (lanes), 0);                         \
-                        _Pragma("GCC unroll 8") for (int32_t k = 0; k < ROWS; k++)              \
-                            _Pragma("GCC unroll 2") for (int32_t e = 0; e < vectors; e++)       \
-                                sum[k][e] += row[k][o] * u[e];                                  \
-                    }                                                                           \
-                }                                                                               \
-            }                                                                                   \
-        _Pragma("GCC unroll 8") for (int32_t k = 0; k < ROWS; k++) {                            \
-            if (k >= rows) break;                                                               \
-            const int32_t pixel = (v->image[k] * d->h + v->row[k]) * d->w + v->col[k];          \
-            for (int32_t e = 0; e < vectors; e++)                                               \
-                *(unaligned *)(l->dx + pixel * d->c + g * ci + j + e * (lanes)) = sum[k][e];    \
-        }                                                                                       \
+ * on top of dx if `onto`. `vectors` is a constant after inlining. */
+#define BLOCK(t, vec, unaligned, lanes)                                                            \
+    static inline __attribute__((always_inline)) void block_##t(                                   \
+        const layer_t *l, const pixels_t *v, int32_t rows, int32_t onto, int32_t g, int32_t j,     \
+        const int32_t vectors) {                                                                   \
+        const whet_conv2d_t *d = l->d;                                                             \
+        const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;      \
+        float *dx[ROWS];                                                                           \
+        vec sum[ROWS][2];                                                                          \
+        for (int32_t k = 0; k < ROWS; k++) {                                                       \
+            const int32_t pixel = (v->image[k] * d->h + v->row[k]) * d->w + v->col[k];             \
+            dx[k] = l->dx + pixel * d->c + g * ci + j;                                             \
+            for (int32_t e = 0; e < vectors; e++) sum[k][e] = whet_none_##t();                     \
+            for (int32_t e = 0; e < vectors && onto; e++)                                          \
+                sum[k][e] = *(const unaligned *)(dx[k] + e * (lanes));                             \
+        }                                                                                          \
+        for (int32_t i = 0; i < v->count; i++)                                                     \
+            for (int32_t first = 0; first < co; first += DEPTH) {                                  \
+                const int8_t *w = l->w + (g * co + first) * ldw + v->tap[i] * ci + j;              \
+                const int32_t depth = whet_min(co - first, DEPTH);                                 \
+                const float *row[ROWS];                                                            \
+                for (int32_t k = 0; k < ROWS; k++)                                                 \
+                    row[k] = v->at[i][k] ? v->at[i][k] + g * co + first : zeros;                   \
+                for (int32_t o = 0; o < depth; o++, w += ldw) {                                    \
+                    vec u[2];                                                                      \
+                    for (int32_t e = 0; e < vectors; e++)                                          \
+                        u[e] = whet_floats_##t(w + e * (lanes), 0);                                \
+                    _Pragma("GCC unroll 8") for (int32_t k = 0; k < ROWS; k++)                     \
+                        _Pragma("GCC unroll 2") for (int32_t e = 0; e < vectors; e++) sum[k][e] += \
+                        row[k][o] * u[e];                                                          \
+                }                                                                                  \
+            }                                                                                      \
+        _Pragma("GCC unroll 8") for (int32_t k = 0; k < ROWS; k++) {                               \
+            if (k >= rows) break;                                                                  \
+            for (int32_t e = 0; e < vectors; e++) *(unaligned *)(dx[k] + e * (lanes)) = sum[k][e]; \
+        }                                                                                          \
     }
 BLOCK(v, whet_vec_t, whet_vec_u, WHET_LANES)
 BLOCK(h, whet_half_t, whet_half_u, WHET_LANES / 2)
 BLOCK(s, float, float, 1)
 
-static void make_group(const layer_t *l, const pixels_t *v, int32_t rows, int32_t g) {
+static void make_group(const layer_t *l, const pixels_t *v, int32_t rows, int32_t onto, int32_t g) {
     const int32_t ci = l->d->c / l->d->groups;
     int32_t j = 0;
-    for (; j + 2 * WHET_LANES <= ci; j += 2 * WHET_LANES) block_v(l, v, rows, g, j, 2);
-    for (; j + WHET_LANES <= ci; j += WHET_LANES) block_v(l, v, rows, g, j, 1);
-    for (; j + WHET_LANES / 2 <= ci; j += WHET_LANES / 2) block_h(l, v, rows, g, j, 1);
-    for (; j < ci; j++) block_s(l, v, rows, g, j, 1);
+    for (; j + 2 * WHET_LANES <= ci; j += 2 * WHET_LANES) block_v(l, v, rows, onto, g, j, 2);
+    for (; j + WHET_LANES <= ci; j += WHET_LANES) block_v(l, v, rows, onto, g, j, 1);
+    for (; j + WHET_LANES / 2 <= ci; j += WHET_LANES / 2) block_h(l, v, rows, onto, g, j, 1);
+    for (; j < ci; j++) block_s(l, v, rows, onto, g, j, 1);
 }
 
 static int32_t blocks_of(const class_t *a) { return (a->count + ROWS - 1) / ROWS; }
@@ -129,7 +141,10 @@ static void run(const void *args, int32_t first, int32_t end) {
                 v.row[r] = a.top + at / a.wide % a.high * d->sh;
                 v.col[r] = a.left + at % a.wide * d->sw;
             }
-            for (int32_t g = 0; g < d->groups; g++) make_group(l, &v, rows, g);
+            for (int32_t tap = d->kh * d->kw - 1, onto = 0; tap >= 0 || !onto; onto = 1) {
+                tap = find_all(&v, l, tap);
+                for (int32_t g = 0; g < d->groups; g++) make_group(l, &v, rows, onto, g);
+            }
         }
         before += blocks_of(&a);
     }

@@ -15,54 +15,92 @@ typedef struct {
     const whet_conv2d_t *d;
 } layer_t;
 
-/* The pixels of dy that reach a pixel of dx, in order, and the taps that take them there. */
+/* The pixels of dy that reach a pixel of dx, in order, and the taps that take them there. Moving by
+ * the stride moves all of them by one, as long as none of them leaves dy: `run` times. */
 typedef struct {
     const float *dy[TAPS];
-    int32_t tap[TAPS], count;
+    int32_t tap[TAPS], count, run;
 } reached_t;
 
-static void find(reached_t *v, const layer_t *l, int32_t i) {
+static void find(reached_t *v, const layer_t *l, int32_t image, int32_t row, int32_t col) {
     const whet_conv2d_t *d = l->d;
-    const int32_t row = i / d->w % d->h + d->ph, col = i % d->w + d->pw;
-    const float *image = l->dy + i / (d->h * d->w) * d->p * d->q * d->c;
+    int32_t all = 1, last = 0;
     v->count = 0;
     for (int32_t r = d->kh - 1; r >= 0; r--) {
-        const int32_t below = row - r * d->dh, p = below / d->sh;
+        const int32_t below = row + d->ph - r * d->dh, p = below / d->sh;
         if (below < 0 || p * d->sh != below || p >= d->p) continue;
+        const float *line = l->dy + (image * d->p + p) * d->q * d->c;
         for (int32_t s = d->kw - 1; s >= 0; s--) {
-            const int32_t right = col - s * d->dw, q = right / d->sw;
-            if (right < 0 || q * d->sw != right || q >= d->q) continue;
-            v->dy[v->count] = image + (p * d->q + q) * d->c;
+            const int32_t right = col + d->pw - s * d->dw, q = right / d->sw;
+            if (q * d->sw != right) continue;
+            all &= right >= 0;
+            if (right < 0 || q >= d->q) continue;
+            last = q > last ? q : last;
+            v->dy[v->count] = line + q * d->c;
             v->tap[v->count++] = r * d->kw + s;
         }
     }
+    v->run = all ? whet_min(d->q - last, (d->w - 1 - col) / d->sw + 1) : 1;
 }
 
-/* dx of channels c + j on, with weights of channels from c on; `vectors` is a constant. */
-#define COLUMN(t, vec, unaligned, lanes)                                                          \
-    static inline __attribute__((always_inline)) void sum_##t(float *dx, const reached_t *v,      \
-                                                              const float *w, int32_t at,         \
-                                                              int32_t j, const int32_t vectors) { \
-        vec sum[4];                                                                               \
-        for (int32_t e = 0; e < vectors; e++) sum[e] = whet_none_##t();                           \
-        for (int32_t k = 0; k < v->count; k++) {                                                  \
-            const float *u = v->dy[k] + at, *tap = w + v->tap[k] * CHANNELS + j;                  \
-            _Pragma("GCC unroll 4") for (int32_t e = 0; e < vectors; e++) sum[e] +=               \
-                *(const unaligned *)(u + e * (lanes)) * *(const unaligned *)(tap + e * (lanes));  \
-        }                                                                                         \
-        _Pragma("GCC unroll 4") for (int32_t e = 0; e < vectors; e++) *                           \
-            (unaligned *)(dx + e * (lanes)) = sum[e];                                             \
-    }                                                                                             \
-    static inline void one_##t(float *dx, const reached_t *v, const float *w, int32_t c,          \
-                               int32_t j) {                                                       \
-        sum_##t(dx + j, v, w, c + j, j, 1);                                                       \
+/* dx of `pixels` pixels, for channels c + j on, with weights of channels from c on; the last two are
+ * constants after inlining. */
+#define COLUMN(t, vec, unaligned, lanes)                                                   \
+    static inline __attribute__((always_inline)) void sum_##t(                             \
+        float *dx, const reached_t *v, const float *w, int32_t at, const whet_conv2d_t *d, \
+        const int32_t pixels, const int32_t vectors) {                                     \
+        vec sum[4][2];                                                                     \
+        const int32_t count = v->count, c = d->c, step = d->sw * d->c;                     \
+        _Pragma("GCC unroll 4") for (int32_t i = 0; i < pixels; i++)                       \
+            _Pragma("GCC unroll 2") for (int32_t e = 0; e < vectors; e++) sum[i][e] =      \
+                whet_none_##t();                                                           \
+        for (int32_t k = 0; k < count; k++) {                                              \
+            const float *u = v->dy[k] + at, *tap = w + v->tap[k] * CHANNELS;               \
+            vec by[2];                                                                     \
+            _Pragma("GCC unroll 2") for (int32_t e = 0; e < vectors; e++) by[e] =          \
+                *(const unaligned *)(tap + e * (lanes));                                   \
+            _Pragma("GCC unroll 4") for (int32_t i = 0; i < pixels; i++)                   \
+                _Pragma("GCC unroll 2") for (int32_t e = 0; e < vectors; e++) sum[i][e] += \
+                *(const unaligned *)(u + i * c + e * (lanes)) * by[e];                     \
+        }                                                                                  \
+        _Pragma("GCC unroll 4") for (int32_t i = 0; i < pixels; i++)                       \
+                _Pragma("GCC unroll 2") for (int32_t e = 0; e < vectors; e++) *            \
+            (unaligned *)(dx + i * step + e * (lanes)) = sum[i][e];                        \
+    }                                                                                      \
+    static inline void one_##t(float *dx, const reached_t *v, const float *w, int32_t at,  \
+                               const whet_conv2d_t *d, int32_t j) {                        \
+        sum_##t(dx + j, v, w + j, at + j, d, 1, 1);                                        \
+    }                                                                                      \
+    static inline void four_##t(float *dx, const reached_t *v, const float *w, int32_t at, \
+                                const whet_conv2d_t *d, int32_t j) {                       \
+        sum_##t(dx + j, v, w + j, at + j, d, 4, 1);                                        \
     }
 COLUMN(v, whet_vec_t, whet_vec_u, WHET_LANES)
 COLUMN(h, whet_half_t, whet_half_u, WHET_LANES / 2)
 COLUMN(s, float, float, 1)
 
+/* `run` pixels of dx from (row, col) on, `n` channels from c on. */
+static void make_run(const layer_t *l, const reached_t *v, const float *w, float *dx, int32_t c,
+                     int32_t n, int32_t run) {
+    const whet_conv2d_t *d = l->d;
+    const int32_t step = d->sw * d->c;
+    int32_t i = 0;
+    for (; i + 4 <= run; i += 4, dx += 4 * step) {
+        int32_t from = 0;
+        for (; from + 2 * WHET_LANES <= n; from += 2 * WHET_LANES)
+            sum_v(dx + from, v, w + from, i * d->c + c + from, d, 4, 2);
+        WHET_COLUMNS(n - from, four, dx + from, v, w + from, i * d->c + c + from, d, j);
+    }
+    for (; i < run; i++, dx += step) {
+        int32_t from = 0;
+        for (; from + 2 * WHET_LANES <= n; from += 2 * WHET_LANES)
+            sum_v(dx + from, v, w + from, i * d->c + c + from, d, 1, 2);
+        WHET_COLUMNS(n - from, one, dx + from, v, w + from, i * d->c + c + from, d, j);
+    }
+}
+
 /* Rows [first, end) of all images. */
-static void run(const void *args, int32_t first, int32_t end) {
+static void run_rows(const void *args, int32_t first, int32_t end) {
     const layer_t *l = args;
     const whet_conv2d_t *d = l->d;
     float w[TAPS * CHANNELS];
@@ -70,15 +108,14 @@ static void run(const void *args, int32_t first, int32_t end) {
         const int32_t n = whet_min(d->c - c, CHANNELS);
         for (int32_t k = 0; k < d->kh * d->kw; k++)
             for (int32_t j = 0; j < n; j++) w[k * CHANNELS + j] = (float)l->w[k * d->c + c + j];
-        for (int32_t i = first * d->w; i < end * d->w; i++) {
-            float *dx = l->dx + i * d->c + c;
-            reached_t v;
-            find(&v, l, i);
-            int32_t from = 0;
-            for (; from + 4 * WHET_LANES <= n; from += 4 * WHET_LANES)
-                sum_v(dx + from, &v, w, c + from, from, 4);
-            WHET_COLUMNS(n - from, one, dx + from, &v, w + from, c + from, j);
-        }
+        for (int32_t i = first; i < end; i++)
+            for (int32_t left = 0; left < whet_min(d->sw, d->w); left++)
+                for (int32_t col = left; col < d->w;) {
+                    reached_t v;
+                    find(&v, l, i / d->h, i % d->h, col);
+                    make_run(l, &v, w, l->dx + (i * d->w + col) * d->c + c, c, n, v.run);
+                    col += v.run * d->sw;
+                }
     }
 }
 
@@ -110,6 +147,6 @@ void whet_depthwise_i8_dx(float *dx, const float *dy, const int8_t *w, const whe
     if (d->kh * d->kw > TAPS)
         scatter(&l);
     else
-        whet_share_work(run, &l, d->n * d->h,
+        whet_share_work(run_rows, &l, d->n * d->h,
                         (int64_t)d->n * d->p * d->q * d->c * d->kh * d->kw * 2);
 }

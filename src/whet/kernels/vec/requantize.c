@@ -27,10 +27,7 @@ static inline __attribute__((always_inline)) reals_t load(const layer_t *l, int3
     if (l->real != NULL) return *(const reals_u *)(l->real + i);
     if (l->sums != NULL)
         return __builtin_convertvector(*(const whet_dots_u *)(l->sums + i), reals_t);
-    whet_eights_t bytes;
-    memcpy(&bytes, l->narrow + i, sizeof bytes);
-    return __builtin_convertvector(__builtin_convertvector(bytes, whet_dots_t) - l->x_zero,
-                                   reals_t);
+    return __builtin_convertvector(whet_load_lanes(l->narrow + i) - l->x_zero, reals_t);
 }
 
 static float number(const layer_t *l, int32_t i) {

@@ -2,22 +2,39 @@
 #ifndef WHET_BYTES_H
 #define WHET_BYTES_H
 
-/* Bytes as floats: a vector of them (v), half of one (h) or a single one (s). */
+/* Bytes as floats: a vector of them (v), half of one (h) or a single one (s). Compilers take
+ * __builtin_convertvector apart here, lane by lane. */
 
-typedef int8_t whet_vec_bytes_t __attribute__((vector_size(WHET_LANES)));
-typedef int8_t whet_half_bytes_t __attribute__((vector_size(WHET_LANES / 2)));
-
+#if defined(__AVX512F__)
+#include <immintrin.h>
 static inline whet_vec_t whet_floats_v(const int8_t *x, int32_t zero) {
-    whet_vec_bytes_t bytes;
-    memcpy(&bytes, x, sizeof bytes);
-    return __builtin_convertvector(__builtin_convertvector(bytes, whet_bits_t) - zero, whet_vec_t);
+    const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)x));
+    return (whet_vec_t)_mm512_cvtepi32_ps(_mm512_sub_epi32(wide, _mm512_set1_epi32(zero)));
 }
 static inline whet_half_t whet_floats_h(const int8_t *x, int32_t zero) {
-    whet_half_bytes_t bytes;
-    memcpy(&bytes, x, sizeof bytes);
-    return __builtin_convertvector(__builtin_convertvector(bytes, whet_half_bits_t) - zero,
-                                   whet_half_t);
+    const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x));
+    return (whet_half_t)_mm256_cvtepi32_ps(_mm256_sub_epi32(wide, _mm256_set1_epi32(zero)));
 }
+#else
+#if defined(__AVX2__)
+#include <immintrin.h>
+static inline whet_vec_t whet_floats_v(const int8_t *x, int32_t zero) {
+    const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x));
+    return (whet_vec_t)_mm256_cvtepi32_ps(_mm256_sub_epi32(wide, _mm256_set1_epi32(zero)));
+}
+#else
+static inline whet_vec_t whet_floats_v(const int8_t *x, int32_t zero) {
+    whet_vec_t v;
+    for (int32_t l = 0; l < WHET_LANES; l++) v[l] = (float)(x[l] - zero);
+    return v;
+}
+#endif
+static inline whet_half_t whet_floats_h(const int8_t *x, int32_t zero) {
+    whet_half_t v;
+    for (int32_t l = 0; l < WHET_LANES / 2; l++) v[l] = (float)(x[l] - zero);
+    return v;
+}
+#endif
 static inline float whet_floats_s(const int8_t *x, int32_t zero) { return (float)(*x - zero); }
 
 static inline whet_vec_t whet_none_v(void) { return whet_all(0.0f); }

@@ -59,7 +59,7 @@ static inline whet_ints_32 whet_dot_32(whet_ints_32 sum, whet_ints_32 x, whet_in
 #define WHET_WIDE 16
 #endif
 
-#elif defined(__ARM_FEATURE_DOTPROD) && defined(__ARM_NEON)
+#elif defined(__ARM_FEATURE_DOTPROD) && defined(__aarch64__)
 #include <arm_neon.h>
 #define WHET_FLIP 0
 #define WHET_WIDE 16
@@ -68,6 +68,9 @@ static inline whet_ints_16 whet_dot_16(whet_ints_16 sum, whet_ints_16 x, whet_in
 }
 
 #else
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 #define WHET_FLIP 0
 #define WHET_WIDE 16
 typedef uint32_t whet_words_16 __attribute__((vector_size(16)));
@@ -111,6 +114,24 @@ WHET_MIX(32, __m256i, _mm256, _mm256_unpacklo_epi8, _mm256_unpackhi_epi8, _mm256
 WHET_MIX(64, __m512i, _mm512, _mm512_unpacklo_epi8, _mm512_unpackhi_epi8, _mm512_unpacklo_epi16,
          _mm512_unpackhi_epi16, _mm512_packs_epi32, _mm512_packs_epi16)
 #endif
+#elif defined(__aarch64__)
+static inline void whet_mix_16(whet_ints_16 to[4], whet_ints_16 a, whet_ints_16 b, whet_ints_16 c,
+                               whet_ints_16 d) {
+    const int8x16_t p = (int8x16_t)a, q = (int8x16_t)b, r = (int8x16_t)c, s = (int8x16_t)d;
+    const int16x8_t low = (int16x8_t)vzip1q_s8(p, q), high = (int16x8_t)vzip2q_s8(p, q);
+    const int16x8_t low2 = (int16x8_t)vzip1q_s8(r, s), high2 = (int16x8_t)vzip2q_s8(r, s);
+    to[0] = (whet_ints_16)vzip1q_s16(low, low2);
+    to[1] = (whet_ints_16)vzip2q_s16(low, low2);
+    to[2] = (whet_ints_16)vzip1q_s16(high, high2);
+    to[3] = (whet_ints_16)vzip2q_s16(high, high2);
+}
+static inline whet_ints_16 whet_join_16(const whet_ints_16 from[4]) {
+    const int16x8_t low =
+        vcombine_s16(vmovn_s32((int32x4_t)from[0]), vmovn_s32((int32x4_t)from[1]));
+    const int16x8_t high =
+        vcombine_s16(vmovn_s32((int32x4_t)from[2]), vmovn_s32((int32x4_t)from[3]));
+    return (whet_ints_16)vcombine_s8(vmovn_s16(low), vmovn_s16(high));
+}
 #else
 static inline void whet_mix_16(whet_ints_16 to[4], whet_ints_16 a, whet_ints_16 b, whet_ints_16 c,
                                whet_ints_16 d) {
@@ -144,6 +165,14 @@ static inline void whet_turn(whet_ints_16 to[4], whet_ints_16 a, whet_ints_16 b,
     to[1] = (whet_ints_16)_mm_unpackhi_epi64(low, low2);
     to[2] = (whet_ints_16)_mm_unpacklo_epi64(high, high2);
     to[3] = (whet_ints_16)_mm_unpackhi_epi64(high, high2);
+#elif defined(__aarch64__)
+    const int32x4_t p = (int32x4_t)a, q = (int32x4_t)b, r = (int32x4_t)c, s = (int32x4_t)d;
+    const int64x2_t low = (int64x2_t)vtrn1q_s32(p, q), high = (int64x2_t)vtrn2q_s32(p, q);
+    const int64x2_t low2 = (int64x2_t)vtrn1q_s32(r, s), high2 = (int64x2_t)vtrn2q_s32(r, s);
+    to[0] = (whet_ints_16)vtrn1q_s64(low, low2);
+    to[1] = (whet_ints_16)vtrn1q_s64(high, high2);
+    to[2] = (whet_ints_16)vtrn2q_s64(low, low2);
+    to[3] = (whet_ints_16)vtrn2q_s64(high, high2);
 #else
     for (int32_t k = 0; k < 4; k++) to[k] = (whet_ints_16){a[k], b[k], c[k], d[k]};
 #endif
@@ -285,9 +314,23 @@ WHET_NARROW(32)
 WHET_NARROW(64)
 #endif
 
-/* Of the widest vectors: their lanes as bytes, and bit i = the sign of lane i. */
-typedef int8_t whet_eights_t __attribute__((vector_size(WHET_DOTS)));
-typedef int8_t whet_eights_u __attribute__((vector_size(WHET_DOTS), aligned(1), may_alias));
+/* ---- Of the widest vectors: bytes as lanes and back, and bit i = the sign of lane i. Compilers take
+ * __builtin_convertvector apart here, lane by lane. */
+
+static inline whet_dots_t whet_load_lanes(const int8_t *x) {
+#if WHET_WIDE == 64
+    return (whet_dots_t)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)x));
+#elif WHET_WIDE == 32
+    return (whet_dots_t)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x));
+#elif defined(__SSE2__)
+    int32_t four;
+    memcpy(&four, x, sizeof four);
+    const __m128i bytes = _mm_cvtsi32_si128(four), pairs = _mm_unpacklo_epi8(bytes, bytes);
+    return (whet_dots_t)_mm_srai_epi32(_mm_unpacklo_epi16(pairs, pairs), 24);
+#else
+    return (whet_dots_t){x[0], x[1], x[2], x[3]};
+#endif
+}
 
 static inline uint32_t whet_lane_signs(whet_dots_t v) {
 #if WHET_WIDE == 64
@@ -303,15 +346,30 @@ static inline uint32_t whet_lane_signs(whet_dots_t v) {
 
 /* y[n] = the first n lanes, which fit into bytes. */
 static inline void whet_store_lanes(int8_t *y, whet_dots_t v, int32_t n) {
-    const whet_eights_t narrow = __builtin_convertvector(v, whet_eights_t);
-    if (n == WHET_DOTS) {
-        *(whet_eights_u *)y = narrow;
-        return;
-    }
 #if WHET_WIDE == 64
-    whet_store_16(y, (whet_ints_16)narrow, n);
+    const __m128i narrow = _mm512_cvtepi32_epi8((__m512i)v);
+    if (n == WHET_DOTS)
+        memcpy(y, &narrow, WHET_DOTS);
+    else
+        whet_store_16(y, (whet_ints_16)narrow, n);
 #else
-    memcpy(y, &narrow, (size_t)n);
+#if WHET_WIDE == 32
+    const __m128i low = _mm256_castsi256_si128((__m256i)v);
+    const __m128i pairs = _mm_packs_epi32(low, _mm256_extracti128_si256((__m256i)v, 1));
+    const __m128i narrow = _mm_packs_epi16(pairs, pairs);
+#elif defined(__SSE2__)
+    const __m128i pairs = _mm_packs_epi32((__m128i)v, (__m128i)v);
+    const __m128i narrow = _mm_packs_epi16(pairs, pairs);
+#elif defined(__aarch64__)
+    const int16x4_t pairs = vmovn_s32((int32x4_t)v);
+    const int8x8_t narrow = vmovn_s16(vcombine_s16(pairs, pairs));
+#else
+    const int8_t narrow[4] = {(int8_t)v[0], (int8_t)v[1], (int8_t)v[2], (int8_t)v[3]};
+#endif
+    if (n == WHET_DOTS)
+        memcpy(y, &narrow, WHET_DOTS);
+    else
+        memcpy(y, &narrow, (size_t)n);
 #endif
 }
 
