@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 import whet
 from whet import models
+from whet.check_integer import equal_steps, gradient_errors
 from whet.errors import DataError, FrontendError
 from whet.interp import interpret, run_exact
 from whet.ir import DType, Role
 from whet.ops.settle import MOST
 from whet.quant import Quant
-from whet.quantize.check import equal_steps, gradient_errors
-from whet.quantize.recipe import weight_scales
+from whet.quantize.weights import weight_scales
 
 DATA = os.environ.get("WHET_DATA")
 needs_data = pytest.mark.skipif(

@@ -1,9 +1,10 @@
-"""What an int8 number stands for."""
+"""What int8 numbers stand for, and a recipe of that by name for a whole network."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -44,3 +45,14 @@ class Quant:
 
     def dequantize(self, q: Array) -> Array:
         return (q.astype(np.float32) - self.zero) * np.float32(self.scale)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How each value is quantized, by its name in the graph, and each weight, by output channel.
+
+    A calibration makes one, and so does whoever brings a network that is quantized already.
+    """
+
+    values: Mapping[str, Quant] = field(default_factory=dict)
+    weights: Mapping[str, Array] = field(default_factory=dict)

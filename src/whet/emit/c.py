@@ -255,7 +255,12 @@ def struct_text(name: str, struct: Struct) -> list[str]:
 
 
 def model_c(
-    prefix: str, plans: Mapping[str, Plan], tensors: Tensors, fingerprint: int, threads: bool
+    prefix: str,
+    plans: Mapping[str, Plan],
+    tensors: Tensors,
+    fingerprint: int,
+    threads: bool,
+    int8: bool,
 ) -> str:
     structs: dict[Struct, str] = {}
     writers = [EntryWriter(prefix, p, tensors, structs) for p in plans.values()]
@@ -270,8 +275,7 @@ def model_c(
         "#include <string.h>",
         "",
         '#include "weights.h"',
-        '#include "whet_kernels.h"',
-        *(['#include "whet_kernels_i8.h"'] if has_int8(plans.values()) else []),
+        kernel_headers(int8),
         "",
         "/* A place in the arena; model.h says how large the arena is. */",
         "#define AT(type, offset) ((type *)(void *)(net->arena + (offset)))",
@@ -289,8 +293,15 @@ def model_c(
     return "\n".join(lines) + "\n"
 
 
-def has_int8(plans: Iterable[Plan]) -> bool:
-    return any(v.type.dtype is DType.I8 for p in plans for n in p.graph.nodes for v in n.ins)
+def kernel_headers(int8: bool) -> str:
+    """What declares the kernels that a program calls."""
+    plain = '#include "whet_kernels.h"'
+    return f'{plain}\n#include "whet_kernels_i8.h"' if int8 else plain
+
+
+def included(text: str) -> list[str]:
+    """The headers of ours that a C file includes itself."""
+    return re.findall(r'^#include "(whet_\w+\.h)"', text, re.MULTILINE)
 
 
 def init_function(prefix: str, tensors: Tensors) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from .memory import memory_of
 from .tensors import Tensors
 
 if TYPE_CHECKING:
-    from ..quantize.check import IntegerReport
+    from ..check_integer import IntegerReport
     from ..report import CheckReport
     from ..runtime import Trainer
 
@@ -84,7 +83,7 @@ def headers_of(isa: Sequence[str], texts: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     waiting = list(texts)
     while waiting:
-        for name in re.findall(r'^#include "(whet_\w+\.h)"', waiting.pop(), re.MULTILINE):
+        for name in c.included(waiting.pop()):
             if name not in found:
                 found[name] = kernel_file(isa, name)
                 waiting.append(found[name])
@@ -169,7 +168,9 @@ class Program:
             "model.h": c.model_h(
                 self.name, self.plans, self.storage, self.arena, self.lr, threads, self.quants
             ),
-            "model.c": c.model_c(self.name, self.plans, self.storage, self.fingerprint, threads),
+            "model.c": c.model_c(
+                self.name, self.plans, self.storage, self.fingerprint, threads, self.integer
+            ),
             "weights.h": c.weights_h(self.name, self.storage),
             "weights.c": weights,
             "main.c": c.main_c(self.name, (kernels / "main" / "host.c").read_text(), self.plans),
@@ -214,8 +215,7 @@ class Program:
 
     def _in_folder(self, folder: str, isa: Sequence[str], used: Iterable[str]) -> dict[str, str]:
         sources = {f"{source}.c": kernel_file(isa, f"{source}.c") for source in sorted(used)}
-        first = '#include "whet_kernels.h"\n' + '#include "whet_kernels_i8.h"\n' * self.integer
-        headers = headers_of(isa, [first, *sources.values()])
+        headers = headers_of(isa, [c.kernel_headers(self.integer), *sources.values()])
         if (name := "whet_threads.h") in headers:
             headers[name] = c.grain_h(headers[name], self.machine.grain)
         return {f"{folder}/{name}": text for name, text in (headers | sources).items()}
@@ -264,7 +264,7 @@ class Program:
         if self.source is None:
             raise WhetError("this program does not remember the model it was compiled from")
         if self.whole.units:
-            from ..quantize.check import check_integers
+            from ..check_integer import check_integers
 
             return check_integers(self, steps)
         from ..check import check

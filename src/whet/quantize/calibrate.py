@@ -10,8 +10,7 @@ import numpy as np
 from ..errors import DataError
 from ..interp import interpret, run_reference
 from ..ir import Array, DType, Graph, Node, Role
-from ..quant import Quant
-from .recipe import Recipe
+from ..quant import Quant, Recipe
 
 SAMPLE = 4096  # numbers of each value and batch that percentile and mse look at
 OUTLIERS = 1e-4  # the share of numbers that percentile leaves out, on both sides together

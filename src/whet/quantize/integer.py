@@ -24,10 +24,10 @@ from ..ops.resize import UpsampleBilinear, UpsampleNearest
 from ..ops.shape import Concat, Detach, Pad, Reshape, Slice, Take, Transpose
 from ..passes.fuse_layers import LIMITS
 from ..passes.rewriting import Uses
-from ..quant import LOW, Quant
+from ..quant import LOW, Quant, Recipe
 from ..training import Unit
 from .options import Int8
-from .recipe import Recipe, to_integers, weight_scales
+from .weights import to_integers, weight_scales
 
 LAYERS: tuple[type[Op], ...] = (Conv2d, Depthwise, Linear)
 MOVES: tuple[type[Op], ...] = (Reshape, Transpose, Slice, Detach)  # bytes that keep their meaning

@@ -11,12 +11,12 @@ from ..frontend.importer import Imported
 from ..frontend.torch import Model, without_loss
 from ..ir import Graph, Role
 from ..passes.fold_constants import fold_constants
+from ..quant import Recipe
 from ..training import Whole
 from .calibrate import calibrate
 from .fold import fold_norms
 from .integer import to_integer_graph
 from .options import Int8
-from .recipe import Recipe
 
 
 def integer_model(

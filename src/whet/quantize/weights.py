@@ -1,26 +1,12 @@
-"""Scales and zero points by name: all that separates an integer network from a float one."""
+"""Weights and biases as whole numbers."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..ir import Array
 from ..ops.settle import LIMITS
-from ..quant import HIGH, Quant
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How each value is quantized, by its name in the graph, and each weight, by output channel.
-
-    A calibration makes one, and so does whoever brings a network that is quantized already.
-    """
-
-    values: Mapping[str, Quant] = field(default_factory=dict)
-    weights: Mapping[str, Array] = field(default_factory=dict)
+from ..quant import HIGH
 
 
 def weight_scales(weight: Array, axis: int) -> Array:

@@ -13,16 +13,16 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..interp import interpret, run_exact
-from ..ir import Array, Builder, DType, Graph, Node, Op, Role, Type, Value
-from ..ops._common import unpack
-from ..ops.binary import Add
-from ..ops.conv_i8 import Conv2dI8, DepthwiseI8
-from ..ops.linear import Linear
-from ..ops.loss import CrossEntropy
-from ..ops.pool_i8 import AvgPoolI8
-from ..ops.quantized import AddI8, Dequantize, Requantize
-from ..ops.shape import Reshape
+from .interp import interpret, run_exact
+from .ir import Array, Builder, DType, Graph, Node, Op, Role, Type, Value
+from .ops._common import unpack
+from .ops.binary import Add
+from .ops.conv_i8 import Conv2dI8, DepthwiseI8
+from .ops.linear import Linear
+from .ops.loss import CrossEntropy
+from .ops.pool_i8 import AvgPoolI8
+from .ops.quantized import AddI8, Dequantize, Requantize
+from .ops.shape import Reshape
 
 Tensor = torch.Tensor
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..check import Batches, compare
-from ..errors import CheckError
-from ..interp import interpret, run_exact
-from ..ir import Array, Role
-from ..pipeline import Options, assemble
-from ..runtime.trainer import Trainer, accept, from_stored
+from .check import Batches, compare
+from .errors import CheckError
+from .interp import interpret, run_exact
+from .ir import Array, Role
+from .pipeline import Options, assemble
+from .runtime.trainer import Trainer, accept, from_stored
 from .straight_through import gradients
 
 if TYPE_CHECKING:
-    from ..emit.program import Program
+    from .emit.program import Program
 
 TOLERANCE = 1e-5
 
