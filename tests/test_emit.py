@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import whet
 from built import losses, run
 from tiny import convnet, images, mlp, vectors
-from whet.emit import c, tensors
+from whet.emit import tensors
 from whet.emit.c import float_text
 from whet.emit.tensors import identifiers
 
@@ -160,7 +160,7 @@ def test_a_large_program_carries_its_weights_as_bytes(
     compiler: str, programs: Programs, tmp_path: Path, monkeypatch: Any
 ) -> None:
     spelled = compile_c(compiler, programs["mlp"].write(tmp_path / "a"), "-O1")
-    monkeypatch.setattr(c, "INLINE_WEIGHTS", 0)
+    monkeypatch.setattr(c_weights, "INLINE_WEIGHTS", 0)
     binary = dataclasses.replace(programs["mlp"])
     assert "weights.bin" in binary.files and "weights.bin" not in programs["mlp"].files
     included = compile_c(compiler, binary.write(tmp_path / "b"), "-O1")
@@ -264,7 +264,7 @@ def test_every_entry_point_keeps_its_promises_under_the_sanitizers(
     """Poisoned arenas, bad labels, NaN and Inf, and broken checkpoints: see harness.c."""
     program = programs[name]
     if form == "weights.bin":
-        monkeypatch.setattr(c, "INLINE_WEIGHTS", 0)
+        monkeypatch.setattr(c_weights, "INLINE_WEIGHTS", 0)
         program = dataclasses.replace(program)
         assert "weights.bin" in program.files
     folder = program.write(tmp_path)

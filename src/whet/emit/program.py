@@ -19,7 +19,7 @@ from ..plan import Plan, plan
 from ..quant import Quant
 from ..scheme import Scheme
 from ..training import Whole
-from . import c
+from . import c, c_weights
 from .memory import memory_of
 from .tensors import Tensors
 
@@ -161,7 +161,7 @@ class Program:
     def files(self) -> dict[str, bytes]:
         """The whole output folder by relative path. The same program gives the same bytes."""
         kernels = resources.files("whet") / "kernels"
-        weights, blob = c.weights_c(self.name, self.storage)
+        weights, blob = c_weights.weights_c(self.name, self.storage)
         threads = self.isa[0] == "vec"
         sources = self.kernel_files
         files = {
@@ -171,7 +171,7 @@ class Program:
             "model.c": c.model_c(
                 self.name, self.plans, self.storage, self.fingerprint, threads, self.integer
             ),
-            "weights.h": c.weights_h(self.name, self.storage),
+            "weights.h": c_weights.weights_h(self.name, self.storage),
             "weights.c": weights,
             "main.c": c.main_c(self.name, (kernels / "main" / "host.c").read_text(), self.plans),
             "Makefile": c.makefile(

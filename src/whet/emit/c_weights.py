@@ -1,0 +1,80 @@
+"""Write the arrays of the program image as C, or as a binary that the assembler includes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..ir import Array, DType, Type
+from .c import WIDTH, declaration, float_text
+from .tensors import Tensors
+
+INLINE_WEIGHTS = 1 << 20  # bytes; more than this goes to weights.bin
+
+
+def weights_h(prefix: str, tensors: Tensors) -> str:
+    lines = [
+        "/* Arrays of the program image: frozen parameters, constants, and initial values. */",
+        f"#ifndef {prefix.upper()}_WEIGHTS_H",
+        f"#define {prefix.upper()}_WEIGHTS_H",
+        "",
+        "#include <stdint.h>",
+        "",
+    ]
+    for name, t in tensors.stored.items():
+        lines.append(f"extern const {declaration(t, f'{prefix}_{tensors.ids[name]}')};")
+    return "\n".join([*lines, "", "#endif"]) + "\n"
+
+
+def weights_c(prefix: str, tensors: Tensors) -> tuple[str, bytes | None]:
+    """weights.c, and weights.bin if the arrays are too many to be spelled out."""
+    head = ['#include "weights.h"', "", "#include <math.h>", ""]
+    arrays = {n: image(tensors.data[n], t) for n, t in tensors.stored.items()}
+    if sum(a.nbytes for a in arrays.values()) > INLINE_WEIGHTS:
+        return weights_included(prefix, tensors, arrays)
+    lines = list(head)
+    for name, array in arrays.items():
+        t = tensors.stored[name]
+        flat = array.ravel()
+        words = [float_text(x) for x in flat] if t.dtype is DType.F32 else [str(x) for x in flat]
+        rows = textwrap.wrap(", ".join(words), WIDTH - 4) or ["0"]
+        lines.append(f"const {declaration(t, f'{prefix}_{tensors.ids[name]}')} = {{")
+        lines += [f"    {row}" for row in rows] + ["};", ""]
+    return "\n".join(lines), None
+
+
+def image(array: Array, t: Type) -> Array:
+    return np.ascontiguousarray(array, dtype=np.dtype(t.dtype.numpy).newbyteorder("<"))
+
+
+INCLUDE_BINARY = r"""/* The arrays lie in weights.bin, which the assembler includes as it is. */
+#include "weights.h"
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+#define SYMBOL(name) TEXT(__USER_LABEL_PREFIX__) #name
+#ifdef __APPLE__
+#define READ_ONLY ".section __TEXT,__const\n"
+#else
+#define READ_ONLY ".section .rodata\n"
+#endif
+#define TENSOR(name, offset, bytes)                                                                \
+    __asm__(READ_ONLY ".balign 16\n"                                                               \
+                      ".globl " SYMBOL(name) "\n" SYMBOL(name) ":\n"                               \
+                      ".incbin \"weights.bin\", " #offset ", " #bytes "\n"                         \
+                      ".text\n")
+
+"""
+
+
+def weights_included(
+    prefix: str, tensors: Tensors, arrays: Mapping[str, Array]
+) -> tuple[str, bytes]:
+    lines, blob, offset = [], [], 0
+    for name, array in arrays.items():
+        lines.append(f"TENSOR({prefix}_{tensors.ids[name]}, {offset}, {array.nbytes});")
+        blob.append(array.tobytes())
+        offset += array.nbytes
+    return INCLUDE_BINARY + "\n".join(lines) + "\n", b"".join(blob)
