@@ -82,20 +82,21 @@ static int32_t find_all(pixels_t *v, const layer_t *l, int32_t tap) {
         const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;      \
         float *dx[ROWS];                                                                           \
         vec sum[ROWS][2];                                                                          \
-        for (int32_t k = 0; k < ROWS; k++) {                                                       \
+        _Pragma("GCC unroll 8") for (int32_t k = 0; k < ROWS; k++) {                               \
             const int32_t pixel = (v->image[k] * d->h + v->row[k]) * d->w + v->col[k];             \
             dx[k] = l->dx + pixel * d->c + g * ci + j;                                             \
-            for (int32_t e = 0; e < vectors; e++) sum[k][e] = whet_none_##t();                     \
-            for (int32_t e = 0; e < vectors && onto; e++)                                          \
-                sum[k][e] = *(const unaligned *)(dx[k] + e * (lanes));                             \
+            _Pragma("GCC unroll 2") for (int32_t e = 0; e < vectors; e++) {                        \
+                sum[k][e] = whet_none_##t();                                                       \
+                if (onto) sum[k][e] = *(const unaligned *)(dx[k] + e * (lanes));                   \
+            }                                                                                      \
         }                                                                                          \
         for (int32_t i = 0; i < v->count; i++)                                                     \
             for (int32_t first = 0; first < co; first += DEPTH) {                                  \
                 const int8_t *w = l->w + (g * co + first) * ldw + v->tap[i] * ci + j;              \
                 const int32_t depth = whet_min(co - first, DEPTH);                                 \
                 const float *row[ROWS];                                                            \
-                for (int32_t k = 0; k < ROWS; k++)                                                 \
-                    row[k] = v->at[i][k] ? v->at[i][k] + g * co + first : zeros;                   \
+                _Pragma("GCC unroll 8") for (int32_t k = 0; k < ROWS; k++) row[k] =                \
+                    v->at[i][k] ? v->at[i][k] + g * co + first : zeros;                            \
                 for (int32_t o = 0; o < depth; o++, w += ldw) {                                    \
                     vec u[2];                                                                      \
                     for (int32_t e = 0; e < vectors; e++)                                          \
@@ -114,7 +115,8 @@ BLOCK(v, whet_vec_t, whet_vec_u, WHET_LANES)
 BLOCK(h, whet_half_t, whet_half_u, WHET_LANES / 2)
 BLOCK(s, float, float, 1)
 
-static void make_group(const layer_t *l, const pixels_t *v, int32_t rows, int32_t onto, int32_t g) {
+static __attribute__((noinline)) void make_group(const layer_t *l, const pixels_t *v, int32_t rows,
+                                                 int32_t onto, int32_t g) {
     const int32_t ci = l->d->c / l->d->groups;
     int32_t j = 0;
     for (; j + 2 * WHET_LANES <= ci; j += 2 * WHET_LANES) block_v(l, v, rows, onto, g, j, 2);
@@ -124,6 +126,21 @@ static void make_group(const layer_t *l, const pixels_t *v, int32_t rows, int32_
 }
 
 static int32_t blocks_of(const class_t *a) { return (a->count + ROWS - 1) / ROWS; }
+
+/* Blocks [first, end) where a pixel of dx comes from the same pixel of dy alone. */
+static void run_pixels(const void *args, int32_t first, int32_t end) {
+    const layer_t *l = args;
+    const whet_conv2d_t *d = l->d;
+    pixels_t v = {.count = 1};
+    for (int32_t i = first; i < end; i++) {
+        const int32_t rows = whet_min(d->n * d->h * d->w - i * ROWS, ROWS);
+        for (int32_t r = 0; r < ROWS; r++) {
+            v.col[r] = i * ROWS + whet_min(r, rows - 1); /* counted from the first of all */
+            v.at[0][r] = l->dy + v.col[r] * d->o;
+        }
+        for (int32_t g = 0; g < d->groups; g++) make_group(l, &v, rows, 0, g);
+    }
+}
 
 /* Blocks [first, end) of all classes, one after the other. */
 static void run(const void *args, int32_t first, int32_t end) {
@@ -158,11 +175,13 @@ static void run(const void *args, int32_t first, int32_t end) {
  * workspace  none */
 void whet_conv2d_i8_dx(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
     const layer_t l = {dx, dy, w, d};
-    const int64_t products = (int64_t)d->n * d->p * d->q * d->o;
+    const int64_t work = (int64_t)d->n * d->p * d->q * d->o * d->kh * d->kw * (d->c / d->groups);
+    const int32_t alone = d->kh * d->kw * d->sh * d->sw == 1 && d->ph == 0 && d->pw == 0 &&
+                          d->p == d->h && d->q == d->w;
     int32_t blocks = 0;
     for (int32_t k = 0; k < d->sh * d->sw; k++) {
         const class_t a = class_of(d, k);
         blocks += blocks_of(&a);
     }
-    whet_share_work(run, &l, blocks, products * d->kh * d->kw * (d->c / d->groups));
+    whet_share_work(alone ? run_pixels : run, &l, blocks, work);
 }
