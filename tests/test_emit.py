@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import whet
 from built import losses, run
 from tiny import convnet, images, mlp, vectors
-from whet.emit import tensors
+from whet.emit import c_weights, tensors
 from whet.emit.c import float_text
 from whet.emit.tensors import identifiers
 
@@ -337,7 +337,7 @@ def test_the_folder_holds_what_is_needed_and_nothing_else(
     program = programs["mlp"]
     kernels = {"check", "checkpoint", "cross_entropy", "linear", "sgd", "sum", "tanh"}
     kernels |= {"matmul", "outer", "threads"}
-    headers = ("kernels", "inline", "lanes", "matmul", "blocks", "columns", "threads")
+    headers = ("kernels", "inline", "lanes", "matmul", "blocks", "threads")
     assert set(program.files) == {
         "model.h", "model.c", "weights.h", "weights.c", "main.c", "Makefile", "report.txt",
         *(f"kernels/whet_{h}.h" for h in headers),
