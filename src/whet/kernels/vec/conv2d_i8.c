@@ -162,15 +162,22 @@ static void copy_window(int8_t *to, const columns_t *v, const step_t *t, pixel_t
     const int32_t top = i.p * d->sh - d->ph, left = i.q * d->sw - d->pw;
     const int8_t *image = s->x + i.image * d->h * d->w * s->c + v->group * s->ci;
     const int32_t end = whet_min(4 * (t->first + t->quads), s->stretch);
+    const int32_t whole = s->direct && d->dw == 1 && t->quads == s->quads;
     for (int32_t r = t->row; r < t->row + t->rows; r++) {
         const int32_t row = top + r * d->dh, there = row >= 0 && row < d->h;
+        if (there && whole && left >= 0 && left + d->kw <= d->w) {
+            copy_bytes(to, image + (row * d->w + left) * s->c, s->stretch);
+            to += s->stretch;
+            for (int32_t k = 4 * s->quads - s->stretch; k > 0; k--) *to++ = 0;
+            continue;
+        }
         for (int32_t at = 4 * t->first, n; at < end; at += n, to += n) {
             const int32_t col = left + at / s->ci * d->dw, skip = at % s->ci;
             n = whet_min(s->ci - skip, end - at);
             if (there && col >= 0 && col < d->w)
                 copy_bytes(to, image + (row * d->w + col) * s->c + skip, n);
             else
-                memset(to, v->l->zero, (size_t)n);
+                for (int32_t k = 0; k < n; k++) to[k] = (int8_t)v->l->zero;
         }
         for (int32_t k = 4 * (t->first + t->quads) - end; k > 0; k--) *to++ = 0;
     }
@@ -178,12 +185,13 @@ static void copy_window(int8_t *to, const columns_t *v, const step_t *t, pixel_t
 
 /* ---- Blocks. */
 
-/* tile[rows, width] = rows times panel, on top of what is there if `onto`; stretches of a row are
- * `step` apart. The last two are constants after inlining. */
+/* tile[rows, width] = rows times panel, on top of `from`, whose rows are `next` apart; stretches of
+ * a row are `step` apart. The last two are constants after inlining. */
 static inline __attribute__((always_inline)) void block(int32_t *tile, const int8_t *const *at,
                                                         int32_t step, const uint32_t *panel,
-                                                        const step_t *t, int32_t onto,
-                                                        const int32_t rows, const int32_t vectors) {
+                                                        const step_t *t, const int32_t *from,
+                                                        int32_t next, const int32_t rows,
+                                                        const int32_t vectors) {
     const int32_t width = vectors * WHET_DOTS, quads = t->quads, stretches = t->rows;
     const int8_t *row[ROWS];
     whet_dots_t sum[ROWS][VECTORS];
@@ -192,9 +200,7 @@ static inline __attribute__((always_inline)) void block(int32_t *tile, const int
         row[r] = at[r];
 #pragma GCC unroll 3
         for (int32_t v = 0; v < vectors; v++) {
-            const whet_dots_t none = {0};
-            sum[r][v] = none;
-            if (onto) sum[r][v] = *(const whet_dots_u *)(tile + r * width + v * WHET_DOTS);
+            sum[r][v] = *(const whet_dots_u *)(from + r * next + v * WHET_DOTS);
         }
     }
     for (int32_t i = 0; i < stretches; i++) {
@@ -227,15 +233,15 @@ static inline __attribute__((always_inline)) void block(int32_t *tile, const int
 /* Blocks of ROWS, half as many, 2 or 1. */
 #define BLOCKS(name, vectors)                                                                     \
     static void name(int32_t *tile, const int8_t *const *at, int32_t step, const uint32_t *panel, \
-                     const step_t *t, int32_t onto, int32_t rows) {                               \
+                     const step_t *t, const int32_t *from, int32_t next, int32_t rows) {          \
         if (rows > ROWS / 2)                                                                      \
-            block(tile, at, step, panel, t, onto, ROWS, vectors);                                 \
+            block(tile, at, step, panel, t, from, next, ROWS, vectors);                           \
         else if (rows > 2)                                                                        \
-            block(tile, at, step, panel, t, onto, ROWS / 2, vectors);                             \
+            block(tile, at, step, panel, t, from, next, ROWS / 2, vectors);                       \
         else if (rows == 2)                                                                       \
-            block(tile, at, step, panel, t, onto, 2, vectors);                                    \
+            block(tile, at, step, panel, t, from, next, 2, vectors);                              \
         else                                                                                      \
-            block(tile, at, step, panel, t, onto, 1, vectors);                                    \
+            block(tile, at, step, panel, t, from, next, 1, vectors);                              \
     }
 BLOCKS(blocks_1, 1)
 BLOCKS(blocks_2, 2)
@@ -270,9 +276,11 @@ static int32_t find_rows(const int8_t **row, const columns_t *v, const step_t *t
     return 1;
 }
 
-/* tile[count, width] = `count` pixels from i on, times the panel of a step. */
+/* tile[count, width] = `count` pixels from i on, times the panel of a step; on top of what is
+ * there, or of the bias if it is the only step, or of 0. */
 static void multiply(int32_t *tile, const columns_t *v, const step_t *t, const uint32_t *panel,
-                     int32_t i, int32_t count, int32_t onto) {
+                     int32_t i, int32_t count, int32_t onto, int32_t only) {
+    static const int32_t none[WIDTH];
     const whet_conv2d_t *d = v->l->d;
     pixel_t at = {i / (d->p * d->q), i / d->q % d->p, i % d->q};
     int8_t copies[ROWS * DEPTH * 4];
@@ -290,12 +298,14 @@ static void multiply(int32_t *tile, const columns_t *v, const step_t *t, const u
             }
         }
         for (int32_t k = rows; k < ROWS; k++) row[k] = row[rows - 1];
+        const int32_t *from = onto ? tile + r * v->width : only ? v->bias : none;
+        const int32_t next = onto ? v->width : 0;
         if (v->width == WHET_DOTS)
-            blocks_1(tile + r * v->width, row, step, panel, t, onto, rows);
+            blocks_1(tile + r * v->width, row, step, panel, t, from, next, rows);
         else if (v->width == 2 * WHET_DOTS)
-            blocks_2(tile + r * v->width, row, step, panel, t, onto, rows);
+            blocks_2(tile + r * v->width, row, step, panel, t, from, next, rows);
         else
-            blocks_3(tile + r * v->width, row, step, panel, t, onto, rows);
+            blocks_3(tile + r * v->width, row, step, panel, t, from, next, rows);
     }
 }
 
@@ -303,21 +313,18 @@ static void multiply(int32_t *tile, const columns_t *v, const step_t *t, const u
 
 /* Sums as they are. */
 static void keep(const columns_t *v, const int32_t *tile, int32_t i, int32_t count) {
-    const int32_t o = v->l->d->o;
-    for (int32_t r = 0; r < count; r++, tile += v->width)
-        for (int32_t j = 0; j < v->count; j++)
-            v->l->sums[(i + r) * o + v->o + j] =
-                (int32_t)((uint32_t)tile[j] + (uint32_t)v->bias[j]);
+    int32_t *to = v->l->sums + i * v->l->d->o + v->o;
+    for (int32_t r = 0; r < count; r++, tile += v->width, to += v->l->d->o)
+        for (int32_t j = 0; j < v->count; j++) to[j] = tile[j];
 }
 
 /* n <= WHET_DOTS sums, narrowed; `at` is where they lie in the result. */
 static inline __attribute__((always_inline)) void narrow(const layer_t *l, const int32_t *sums,
-                                                         const int32_t *bias, const float *scale,
-                                                         whet_range8_t range, int32_t at, int32_t n,
+                                                         const float *scale, whet_range8_t range,
+                                                         int32_t at, int32_t n,
                                                          const int32_t with_bits) {
     typedef WHET_OF_DOTS(whet_reals) reals_t;
-    const whet_dots_t total = (whet_dots_t)(*(const whet_sums_u *)(const void *)sums +
-                                            *(const whet_sums_u *)(const void *)bias);
+    const whet_dots_t total = *(const whet_dots_u *)sums;
     const reals_t real =
         __builtin_convertvector(total, reals_t) * *(const WHET_OF_DOTS(whet_reals_u) *)scale;
     if (with_bits) {
@@ -343,8 +350,8 @@ static inline __attribute__((always_inline)) void narrow_rows(const columns_t *v
 #pragma GCC unroll 3
         for (int32_t k = 0; k < vectors; k++) {
             const int32_t j = k * WHET_DOTS;
-            narrow(l, tile + j, v->bias + j, v->scale + j, range, at + j,
-                   k + 1 < vectors ? WHET_DOTS : rest, with_bits);
+            narrow(l, tile + j, v->scale + j, range, at + j, k + 1 < vectors ? WHET_DOTS : rest,
+                   with_bits);
         }
 }
 
@@ -405,11 +412,16 @@ static void run(const layer_t *l, int32_t columns, int32_t first, int32_t end) {
         uint32_t *at = panel;
         if (new) v = fresh;
         step_t t = first_step(l);
+        const int32_t only = next_step(l, t).source == NULL;
         for (int32_t onto = 0; t.source != NULL; onto = 1, t = next_step(l, t)) {
             if (new) pack(at, &v, &t);
-            multiply(tile, &v, &t, at, i, count, onto);
+            multiply(tile, &v, &t, at, i, count, onto, only);
             if (once) at += t.rows * t.quads * v.width;
         }
+        for (int32_t r = 0; r < count && !only; r++)
+            for (int32_t j = 0; j < v.width; j++)
+                tile[r * v.width + j] =
+                    (int32_t)((uint32_t)tile[r * v.width + j] + (uint32_t)v.bias[j]);
         finish(&v, tile, i, count);
     }
 }

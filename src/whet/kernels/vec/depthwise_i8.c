@@ -53,182 +53,191 @@ static inline int32_t channel(int32_t v, int32_t l) { return 16 * (l / 4) + 4 * 
         along_##N(a, line, at, outputs, 1); \
         break;
 
-#define BLOCKS(N)                                                                                 \
-    /* Row of x -> ring. */                                                                       \
-    static void fetch_##N(const block_t *a, int32_t image, int32_t row) {                         \
-        const layer_t *l = a->l;                                                                  \
-        const whet_conv2d_t *d = l->d;                                                            \
-        const int32_t flip = WHET_FLIP ? (int32_t)0x80808080u : 0;                                \
-        const int32_t slot = (row + l->high * (1 + d->ph / l->high)) % l->high;                   \
-        int8_t *to = a->ring + slot * a->width * N;                                               \
-        const int8_t *from = l->x + (image * d->h + row) * d->w * d->c + a->c;                    \
-        whet_ints_##N zero;                                                                       \
-        memset(&zero, l->zero, sizeof zero);                                                      \
-        zero ^= flip;                                                                             \
-        const int32_t there = row >= 0 && row < d->h;                                             \
-        const int32_t begin = there ? whet_min(a->left < 0 ? -a->left : 0, a->width) : a->width;  \
-        const int32_t stop = whet_min(d->w - a->left, a->width);                                  \
-        from += (a->left + begin) * d->c;                                                         \
-        int32_t j = 0;                                                                            \
-        for (; j < begin; j++) memcpy(to + j * N, &zero, N);                                      \
-        for (; j < stop; j++, from += d->c) {                                                     \
-            const whet_ints_##N v = whet_load_##N(from, a->count) ^ flip;                         \
-            memcpy(to + j * N, &v, N);                                                            \
-        }                                                                                         \
-        for (; j < a->width; j++) memcpy(to + j * N, &zero, N);                                   \
-    }                                                                                             \
-                                                                                                  \
-    /* Shifted taps, mixed as the pixels will be; bias and scale in the order of the lanes. */    \
-    static void prepare_##N(block_t *a) {                                                         \
-        const layer_t *l = a->l;                                                                  \
-        const whet_conv2d_t *d = l->d;                                                            \
-        int8_t *to = a->weights;                                                                  \
-        int32_t sum[N] = {0};                                                                     \
-        for (int32_t r = 0; r < d->kh; r++)                                                       \
-            for (int32_t g = 0; g < l->groups; g++)                                               \
-                for (int32_t b = 0; b < l->outputs; b++, to += 4 * N) {                           \
-                    whet_ints_##N tap[4], mixed[4];                                               \
-                    for (int32_t e = 0; e < 4; e++) {                                             \
-                        const int32_t s = 4 * g + e - b * d->sw;                                  \
-                        const whet_ints_##N none = {0};                                           \
-                        tap[e] = none;                                                            \
-                        if (s < 0 || s >= d->kw) continue;                                        \
-                        const int8_t *w = l->w + (r * d->kw + s) * d->c + a->c;                   \
-                        tap[e] = whet_load_##N(w, a->count);                                      \
-                        for (int32_t i = 0; i < a->count && b == 0; i++) sum[i] += w[i];          \
-                    }                                                                             \
-                    whet_mix_##N(mixed, tap[0], tap[1], tap[2], tap[3]);                          \
-                    memcpy(to, mixed, sizeof mixed);                                              \
-                }                                                                                 \
-        for (int32_t i = 0; i < N; i++) {                                                         \
-            const int32_t from = channel(i / (N / 4), i % (N / 4)), c = a->c + from;              \
-            const int32_t there = from < a->count;                                                \
-            const uint32_t bias = there && l->b ? (uint32_t)l->b[c] : 0u;                         \
-            a->bias[i] = (int32_t)(bias - (uint32_t)sum[from] * (uint32_t)(WHET_FLIP + l->zero)); \
-            a->scale[i] = there && l->scale ? l->scale[c] : 0.0f;                                 \
-        }                                                                                         \
-    }                                                                                             \
-                                                                                                  \
-    /* What makes numbers of sums, in registers. */                                               \
-    typedef struct {                                                                              \
-        whet_words_##N bias[4];                                                                   \
-        whet_reals_##N scale[4];                                                                  \
-        whet_range8_t range;                                                                      \
-        int8_t *y;                                                                                \
-        uint8_t *bits;                                                                            \
-        int32_t count;                                                                            \
-    } finish_##N##_t;                                                                             \
-                                                                                                  \
-    static inline finish_##N##_t ending_##N(const block_t *a) {                                   \
-        finish_##N##_t f = {.range = a->l->range, .bits = a->l->bits, .count = a->count};         \
-        f.y = a->l->y;                                                                            \
-        memcpy(f.bias, a->bias, sizeof f.bias);                                                   \
-        memcpy(f.scale, a->scale, sizeof f.scale);                                                \
-        return f;                                                                                 \
-    }                                                                                             \
-                                                                                                  \
-    static void keep_##N(const block_t *a, const whet_ints_##N *sum, int32_t at) {                \
-        for (int32_t i = 0; i < N; i++) {                                                         \
-            const int32_t v = i / (N / 4), l = i % (N / 4), c = channel(v, l);                    \
-            const uint32_t total = (uint32_t)sum[v][l] + (uint32_t)a->bias[i];                    \
-            if (c < a->count) a->l->sums[at + c] = (int32_t)total;                                \
-        }                                                                                         \
-    }                                                                                             \
-                                                                                                  \
-    /* Four vectors of sums become the channels of a pixel. */                                    \
-    static inline __attribute__((always_inline)) void finish_##N(                                 \
-        const finish_##N##_t *f, const whet_ints_##N *sum, int32_t at, const int32_t with_bits) { \
-        whet_ints_##N y[4], inside[4];                                                            \
-        _Pragma("GCC unroll 4") for (int32_t v = 0; v < 4; v++) {                                 \
-            const whet_ints_##N total = (whet_ints_##N)((whet_words_##N)sum[v] + f->bias[v]);     \
-            const whet_reals_##N real =                                                           \
-                __builtin_convertvector(total, whet_reals_##N) * f->scale[v];                     \
-            y[v] = with_bits ? whet_judge_##N(real, &f->range, &inside[v])                        \
-                             : whet_round_##N(real, &f->range);                                   \
-        }                                                                                         \
-        whet_store_##N(f->y + at, whet_join_##N(y), f->count);                                    \
-        if (with_bits)                                                                            \
-            whet_set_bits(f->bits, at, whet_signs_##N(whet_join_##N(inside)), f->count);          \
-    }                                                                                             \
-                                                                                                  \
+#define BLOCKS(N)                                                                                  \
+    /* Row of x -> ring. */                                                                        \
+    static void fetch_##N(const block_t *a, int32_t image, int32_t row) {                          \
+        const layer_t *l = a->l;                                                                   \
+        const whet_conv2d_t *d = l->d;                                                             \
+        const int32_t flip = WHET_FLIP ? (int32_t)0x80808080u : 0;                                 \
+        const int32_t slot = (row + l->high * (1 + d->ph / l->high)) % l->high;                    \
+        int8_t *to = a->ring + slot * a->width * N;                                                \
+        const int8_t *from = l->x + (image * d->h + row) * d->w * d->c + a->c;                     \
+        whet_ints_##N zero;                                                                        \
+        memset(&zero, l->zero, sizeof zero);                                                       \
+        zero ^= flip;                                                                              \
+        const int32_t there = row >= 0 && row < d->h;                                              \
+        const int32_t begin = there ? whet_min(a->left < 0 ? -a->left : 0, a->width) : a->width;   \
+        const int32_t stop = whet_min(d->w - a->left, a->width);                                   \
+        from += (a->left + begin) * d->c;                                                          \
+        int32_t j = 0;                                                                             \
+        for (; j < begin; j++) memcpy(to + j * N, &zero, N);                                       \
+        for (; j < stop; j++, from += d->c) {                                                      \
+            const whet_ints_##N v = whet_load_##N(from, a->count) ^ flip;                          \
+            memcpy(to + j * N, &v, N);                                                             \
+        }                                                                                          \
+        for (; j < a->width; j++) memcpy(to + j * N, &zero, N);                                    \
+    }                                                                                              \
+                                                                                                   \
+    /* Shifted taps, mixed as the pixels will be; bias and scale in the order of the lanes, with \
+     * what flipping and the zero point add to every sum taken from the bias. */ \
+    static void prepare_##N(block_t *a) {                                                          \
+        const layer_t *l = a->l;                                                                   \
+        const whet_conv2d_t *d = l->d;                                                             \
+        const whet_ints_##N none = {0}, ones = none + 0x01010101;                                  \
+        whet_ints_##N sum[4] = {none, none, none, none};                                           \
+        int8_t *to = a->weights;                                                                   \
+        for (int32_t r = 0; r < d->kh; r++)                                                        \
+            for (int32_t g = 0; g < l->groups; g++)                                                \
+                for (int32_t b = 0; b < l->outputs; b++, to += 4 * N) {                            \
+                    whet_ints_##N tap[4], mixed[4];                                                \
+                    for (int32_t e = 0; e < 4; e++) {                                              \
+                        const int32_t s = 4 * g + e - b * d->sw;                                   \
+                        const int8_t *w = l->w + (r * d->kw + s) * d->c + a->c;                    \
+                        tap[e] = none;                                                             \
+                        if (s >= 0 && s < d->kw) tap[e] = whet_load_##N(w, a->count);              \
+                    }                                                                              \
+                    whet_mix_##N(mixed, tap[0], tap[1], tap[2], tap[3]);                           \
+                    memcpy(to, mixed, sizeof mixed);                                               \
+                    for (int32_t v = 0; v < 4 && b == 0; v++)                                      \
+                        sum[v] = whet_dot_##N(sum[v], ones, mixed[v]);                             \
+                }                                                                                  \
+        int32_t bias[N] = {0};                                                                     \
+        float scale[N] = {0.0f};                                                                   \
+        if (l->b) memcpy(bias, l->b + a->c, (size_t)a->count * sizeof *bias);                      \
+        if (l->scale) memcpy(scale, l->scale + a->c, (size_t)a->count * sizeof *scale);            \
+        for (int32_t v = 0; v < 4; v++) {                                                          \
+            for (int32_t j = 0; j < N / 16; j++) {                                                 \
+                memcpy(a->bias + v * (N / 4) + 4 * j, bias + 16 * j + 4 * v, 16);                  \
+                memcpy(a->scale + v * (N / 4) + 4 * j, scale + 16 * j + 4 * v, 16);                \
+            }                                                                                      \
+            whet_words_##N from;                                                                   \
+            memcpy(&from, a->bias + v * (N / 4), N);                                               \
+            from -= (whet_words_##N)sum[v] * (uint32_t)(WHET_FLIP + l->zero);                      \
+            memcpy(a->bias + v * (N / 4), &from, N);                                               \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    /* What makes numbers of sums, in registers. */                                                \
+    typedef struct {                                                                               \
+        whet_words_##N bias[4];                                                                    \
+        whet_reals_##N scale[4];                                                                   \
+        whet_range8_t range;                                                                       \
+        int8_t *y;                                                                                 \
+        uint8_t *bits;                                                                             \
+        int32_t count;                                                                             \
+    } finish_##N##_t;                                                                              \
+                                                                                                   \
+    static inline finish_##N##_t ending_##N(const block_t *a) {                                    \
+        finish_##N##_t f = {.range = a->l->range, .bits = a->l->bits, .count = a->count};          \
+        f.y = a->l->y;                                                                             \
+        memcpy(f.bias, a->bias, sizeof f.bias);                                                    \
+        memcpy(f.scale, a->scale, sizeof f.scale);                                                 \
+        return f;                                                                                  \
+    }                                                                                              \
+                                                                                                   \
+    static void keep_##N(const block_t *a, const whet_ints_##N *sum, int32_t at) {                 \
+        for (int32_t i = 0; i < N; i++) {                                                          \
+            const int32_t v = i / (N / 4), l = i % (N / 4), c = channel(v, l);                     \
+            const uint32_t total = (uint32_t)sum[v][l] + (uint32_t)a->bias[i];                     \
+            if (c < a->count) a->l->sums[at + c] = (int32_t)total;                                 \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    /* Four vectors of sums become the channels of a pixel. */                                     \
+    static inline __attribute__((always_inline)) void finish_##N(                                  \
+        const finish_##N##_t *f, const whet_ints_##N *sum, int32_t at, const int32_t with_bits) {  \
+        whet_ints_##N y[4], inside[4];                                                             \
+        _Pragma("GCC unroll 4") for (int32_t v = 0; v < 4; v++) {                                  \
+            const whet_ints_##N total = (whet_ints_##N)((whet_words_##N)sum[v] + f->bias[v]);      \
+            const whet_reals_##N real =                                                            \
+                __builtin_convertvector(total, whet_reals_##N) * f->scale[v];                      \
+            y[v] = with_bits ? whet_judge_##N(real, &f->range, &inside[v])                         \
+                             : whet_round_##N(real, &f->range);                                    \
+        }                                                                                          \
+        whet_store_##N(f->y + at, whet_join_##N(y), f->count);                                     \
+        if (with_bits)                                                                             \
+            whet_set_bits(f->bits, at, whet_signs_##N(whet_join_##N(inside)), f->count);           \
+    }                                                                                              \
+                                                                                                   \
     /* Row of y that begins at `at`, from lines of the ring. The last two are constants after \
-     * inlining: outputs that are made together, and whether they are only narrowed. */   \
-    static inline __attribute__((always_inline)) void along_##N(                                  \
-        const block_t *a, const int8_t *const *line, int32_t at, const int32_t outputs,           \
-        const int32_t simple) {                                                                   \
-        const whet_conv2d_t *d = a->l->d;                                                         \
-        const finish_##N##_t f = ending_##N(a);                                                   \
-        const int32_t step = d->dw * N, kh = d->kh, groups = a->l->groups, c = d->c;              \
-        const int32_t ahead = outputs * d->sw * N, columns = a->q_end - a->q;                     \
-        at += a->c;                                                                               \
-        for (int32_t q = 0, from = 0; q < columns; q += outputs, from += ahead) {                 \
-            const int8_t *w = a->weights;                                                         \
-            whet_ints_##N sum[MOST][4];                                                           \
-            for (int32_t b = 0; b < outputs; b++)                                                 \
-                for (int32_t v = 0; v < 4; v++) sum[b][v] = (whet_ints_##N){0};                   \
-            for (int32_t r = 0; r < kh; r++) {                                                    \
-                const int8_t *x = line[r] + from;                                                 \
-                for (int32_t g = 0; g < groups; g++, x += 4 * step) {                             \
-                    whet_ints_##N pixel[4], mixed[4];                                             \
-                    for (int32_t e = 0; e < 4; e++) memcpy(&pixel[e], x + e * step, N);           \
-                    whet_mix_##N(mixed, pixel[0], pixel[1], pixel[2], pixel[3]);                  \
-                    _Pragma("GCC unroll 4") for (int32_t b = 0; b < outputs; b++, w += 4 * N)     \
-                        _Pragma("GCC unroll 4") for (int32_t v = 0; v < 4; v++) {                 \
-                        whet_ints_##N tap;                                                        \
-                        memcpy(&tap, w + v * N, N);                                               \
-                        sum[b][v] = whet_dot_##N(sum[b][v], mixed[v], tap);                       \
-                    }                                                                             \
-                }                                                                                 \
-            }                                                                                     \
-            _Pragma("GCC unroll 4") for (int32_t b = 0; b < outputs; b++, at += c) {              \
-                if (q + b >= columns) break;                                                      \
-                if (simple)                                                                       \
-                    finish_##N(&f, sum[b], at, 0);                                                \
-                else if (a->l->sums != NULL)                                                      \
-                    keep_##N(a, sum[b], at);                                                      \
-                else                                                                              \
-                    finish_##N(&f, sum[b], at, 1);                                                \
-            }                                                                                     \
-        }                                                                                         \
-    }                                                                                             \
-                                                                                                  \
-    /* Row p of y. */                                                                             \
-    static void row_##N(const block_t *a, int32_t image, int32_t p) {                             \
-        const layer_t *l = a->l;                                                                  \
-        const whet_conv2d_t *d = l->d;                                                            \
-        const int8_t *line[LINES];                                                                \
-        const int32_t at = ((image * d->p + p) * d->q + a->q) * d->c;                             \
-        for (int32_t r = 0; r < d->kh; r++) {                                                     \
-            const int32_t row = p * d->sh + r * d->dh - d->ph;                                    \
-            const int32_t slot = (row + l->high * (1 + d->ph / l->high)) % l->high;               \
-            line[r] = a->ring + slot * a->width * N;                                              \
-        }                                                                                         \
-        const int32_t simple = l->sums == NULL && l->bits == NULL;                                \
-        switch (2 * l->outputs + simple) {                                                        \
-            ALONG(4, N)                                                                           \
-            ALONG(3, N)                                                                           \
-            ALONG(2, N)                                                                           \
-            ALONG(1, N)                                                                           \
-        }                                                                                         \
-    }                                                                                             \
-                                                                                                  \
-    /* Rows [first, end) of all images. */                                                        \
-    static void rows_##N(block_t *a, int32_t first, int32_t end) {                                \
-        const whet_conv2d_t *d = a->l->d;                                                         \
-        const int32_t reach = (4 * a->l->groups - 1) * d->dw + 1, high = a->l->high;              \
-        const int32_t fit = (RING / (N * high) - reach) / d->sw / MOST * MOST;                    \
-        prepare_##N(a);                                                                           \
-        for (a->q = 0; a->q < d->q; a->q = a->q_end) {                                            \
-            a->q_end = whet_min(a->q + fit, d->q);                                                \
-            a->left = a->q * d->sw - d->pw;                                                       \
-            a->width = (a->q_end - a->q + MOST - 1) * d->sw + reach;                              \
-            for (int32_t i = first, next = 0; i < end; i++) {                                     \
-                const int32_t p = i % d->p, top = p * d->sh - d->ph;                              \
-                if (i == first || p == 0 || next < top) next = top;                               \
-                for (; next < top + high; next++) fetch_##N(a, i / d->p, next);                   \
-                row_##N(a, i / d->p, p);                                                          \
-            }                                                                                     \
-        }                                                                                         \
+     * inlining: outputs that are made together, and whether they are only narrowed. */    \
+    static inline __attribute__((always_inline)) void along_##N(                                   \
+        const block_t *a, const int8_t *const *line, int32_t at, const int32_t outputs,            \
+        const int32_t simple) {                                                                    \
+        const whet_conv2d_t *d = a->l->d;                                                          \
+        const finish_##N##_t f = ending_##N(a);                                                    \
+        const int32_t step = d->dw * N, kh = d->kh, groups = a->l->groups, c = d->c;               \
+        const int32_t ahead = outputs * d->sw * N, columns = a->q_end - a->q;                      \
+        at += a->c;                                                                                \
+        for (int32_t q = 0, from = 0; q < columns; q += outputs, from += ahead) {                  \
+            const int8_t *w = a->weights;                                                          \
+            whet_ints_##N sum[MOST][4];                                                            \
+            for (int32_t b = 0; b < outputs; b++)                                                  \
+                for (int32_t v = 0; v < 4; v++) sum[b][v] = (whet_ints_##N){0};                    \
+            for (int32_t r = 0; r < kh; r++) {                                                     \
+                const int8_t *x = line[r] + from;                                                  \
+                for (int32_t g = 0; g < groups; g++, x += 4 * step) {                              \
+                    whet_ints_##N pixel[4], mixed[4];                                              \
+                    for (int32_t e = 0; e < 4; e++) memcpy(&pixel[e], x + e * step, N);            \
+                    whet_mix_##N(mixed, pixel[0], pixel[1], pixel[2], pixel[3]);                   \
+                    _Pragma("GCC unroll 4") for (int32_t b = 0; b < outputs; b++, w += 4 * N)      \
+                        _Pragma("GCC unroll 4") for (int32_t v = 0; v < 4; v++) {                  \
+                        whet_ints_##N tap;                                                         \
+                        memcpy(&tap, w + v * N, N);                                                \
+                        sum[b][v] = whet_dot_##N(sum[b][v], mixed[v], tap);                        \
+                    }                                                                              \
+                }                                                                                  \
+            }                                                                                      \
+            _Pragma("GCC unroll 4") for (int32_t b = 0; b < outputs; b++, at += c) {               \
+                if (q + b >= columns) break;                                                       \
+                if (simple)                                                                        \
+                    finish_##N(&f, sum[b], at, 0);                                                 \
+                else if (a->l->sums != NULL)                                                       \
+                    keep_##N(a, sum[b], at);                                                       \
+                else                                                                               \
+                    finish_##N(&f, sum[b], at, 1);                                                 \
+            }                                                                                      \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    /* Row p of y. */                                                                              \
+    static void row_##N(const block_t *a, int32_t image, int32_t p) {                              \
+        const layer_t *l = a->l;                                                                   \
+        const whet_conv2d_t *d = l->d;                                                             \
+        const int8_t *line[LINES];                                                                 \
+        const int32_t at = ((image * d->p + p) * d->q + a->q) * d->c;                              \
+        for (int32_t r = 0; r < d->kh; r++) {                                                      \
+            const int32_t row = p * d->sh + r * d->dh - d->ph;                                     \
+            const int32_t slot = (row + l->high * (1 + d->ph / l->high)) % l->high;                \
+            line[r] = a->ring + slot * a->width * N;                                               \
+        }                                                                                          \
+        const int32_t simple = l->sums == NULL && l->bits == NULL;                                 \
+        switch (2 * l->outputs + simple) {                                                         \
+            ALONG(4, N)                                                                            \
+            ALONG(3, N)                                                                            \
+            ALONG(2, N)                                                                            \
+            ALONG(1, N)                                                                            \
+        }                                                                                          \
+    }                                                                                              \
+                                                                                                   \
+    /* Rows [first, end) of all images. */                                                         \
+    static void rows_##N(block_t *a, int32_t first, int32_t end) {                                 \
+        const whet_conv2d_t *d = a->l->d;                                                          \
+        const int32_t reach = (4 * a->l->groups - 1) * d->dw + 1, high = a->l->high;               \
+        const int32_t fit = (RING / (N * high) - reach) / d->sw / MOST * MOST;                     \
+        prepare_##N(a);                                                                            \
+        for (a->q = 0; a->q < d->q; a->q = a->q_end) {                                             \
+            a->q_end = whet_min(a->q + fit, d->q);                                                 \
+            a->left = a->q * d->sw - d->pw;                                                        \
+            const int32_t steps = (a->q_end - a->q + a->l->outputs - 1) / a->l->outputs;           \
+            a->width = (steps * a->l->outputs - 1) * d->sw + reach;                                \
+            for (int32_t i = first, next = 0; i < end; i++) {                                      \
+                const int32_t p = i % d->p, top = p * d->sh - d->ph;                               \
+                if (i == first || p == 0 || next < top) next = top;                                \
+                for (; next < top + high; next++) fetch_##N(a, i / d->p, next);                    \
+                row_##N(a, i / d->p, p);                                                           \
+            }                                                                                      \
+        }                                                                                          \
     }
 
 typedef uint32_t whet_words_16 __attribute__((vector_size(16)));

@@ -43,8 +43,8 @@ static void find(reached_t *v, const layer_t *l, int32_t image, int32_t row, int
     v->run = all ? whet_min(d->q - last, (d->w - 1 - col) / d->sw + 1) : 1;
 }
 
-/* dx of `pixels` pixels, for channels c + j on, with weights of channels from c on; the last two are
- * constants after inlining. */
+/* dx of `pixels` pixels, for channels c + j on, with weights of channels from c on; the last two
+ * are constants after inlining. */
 #define COLUMN(t, vec, unaligned, lanes)                                                   \
     static inline __attribute__((always_inline)) void sum_##t(                             \
         float *dx, const reached_t *v, const float *w, int32_t at, const whet_conv2d_t *d, \

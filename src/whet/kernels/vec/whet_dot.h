@@ -314,8 +314,8 @@ WHET_NARROW(32)
 WHET_NARROW(64)
 #endif
 
-/* ---- Of the widest vectors: bytes as lanes and back, and bit i = the sign of lane i. Compilers take
- * __builtin_convertvector apart here, lane by lane. */
+/* ---- Of the widest vectors: bytes as lanes and back, and bit i = the sign of lane i. Compilers
+ * take __builtin_convertvector apart here, lane by lane. */
 
 static inline whet_dots_t whet_load_lanes(const int8_t *x) {
 #if WHET_WIDE == 64
