@@ -111,8 +111,11 @@ def test_gradients_are_autograds_and_steps_are_the_references(
     make, shape = SMALL[name]
     report = compiled(trained(make(), shape), shape, update=update, portable=portable).check(20)
     assert report.worst_gradient[1] < 2e-6
-    assert len(report.losses) == 20 and all(a == b for a, b in report.losses)
-    assert "bit for bit" in str(report)
+    assert len(report.losses) == 20
+    if name == "residual":
+        assert "bit for bit" in str(report) and all(a == b for a, b in report.losses)
+    else:  # on the way back; forward it is integers
+        assert set(report.rounded) <= {"upsample_bilinear_dx"}
 
 
 OPTIMIZERS: dict[str, Any] = {
@@ -207,9 +210,11 @@ def test_given_scales_are_kept() -> None:
     quant = Quant.of_range(-1.0, 3.0)
     assert quant.zero == -64 and quant.number(0.0) == -64
     assert Quant.of_range(0.0, 6.0) == Quant(6 / 255, -128)
-    assert Quant.of_range(0.0, 0.0) == Quant(1.0, 0)
-    weight = np.array([[1.0, -2.0], [0.0, 0.0]])
-    np.testing.assert_allclose(weight_scales(weight, 0), [2 / 127, 1.0])
+    assert Quant.of_range(0.0, 0.0) == Quant.of_range(-1.0, 1.0)
+    weight = np.array([[1.0, -2.0], [0.0, 0.0], [1e-12, 0.0]])
+    given = weight_scales(weight, 0, np.array([1.0, 0.0, 3.0]), 0.5)
+    np.testing.assert_allclose(given[:2], [2 / 127, np.median([2 / 127, 1e-12 / 127])])
+    assert 3.0 / (0.5 * given[2]) < MOST  # there is room for the bias
 
 
 def test_inputs_are_int8_or_the_floats_they_stand_for() -> None:
@@ -231,7 +236,7 @@ def test_inputs_are_int8_or_the_floats_they_stand_for() -> None:
 
 def test_what_has_no_integer_form_is_named() -> None:
     shape = (1, 3, 12, 12)
-    with pytest.warns(UserWarning, match=r"stay in float32(.|\n)*sigmoid at .*: 0.1 KiB"):
+    with pytest.warns(UserWarning, match=r"stays in float32(.|\n)*sigmoid at .*: 0.1 KiB"):
         whet.compile(
             trained(Branches(), shape), (torch.zeros(shape),), dtype="int8",
             calibrate=examples(shape),
@@ -246,9 +251,10 @@ def test_a_network_without_ranges_is_refused() -> None:
         whet.compile(model, (torch.zeros(shape),), dtype="int8", calibrate=examples((1, 3, 8, 8)))
     with pytest.raises(DataError, match="nothing to calibrate with"):
         whet.compile(model, (torch.zeros(shape),), dtype="int8", calibrate=[])
-    with pytest.raises(DataError, match="overflows"):
-        bad = [torch.full((1, 3, 16, 16), float("inf"))]
-        whet.compile(model, (torch.zeros(shape),), dtype="int8", calibrate=bad)
+    for number, words in ((float("inf"), "not finite"), (3e38, "overflows(.|\\n)*at ")):
+        with pytest.raises(DataError, match=words):
+            bad = [torch.full((1, 3, 16, 16), number)]
+            whet.compile(model, (torch.zeros(shape),), dtype="int8", calibrate=bad)
     with pytest.raises(FrontendError, match="dtype='int4'"):
         whet.compile(model, (torch.zeros(shape),), dtype="int4")
     with pytest.raises(FrontendError, match="no rounding 'up'"):
@@ -283,6 +289,168 @@ def test_real_weights_come_and_go() -> None:
         other.load_state_dict({"a.weight": torch.full((6, 3, 3, 3), float("nan"))})
 
 
+class Norms(nn.Module):
+    """What folding and calibration find hard: a dead channel, a zero branch, a shared layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.n = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.c, self.m = nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.twice = nn.Conv2d(8, 8, 1)
+        self.h1, self.h2 = nn.Linear(8, 4), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.n(self.a(x)))
+        x = x + self.m(self.c(x))
+        x = self.twice(torch.relu(self.twice(x))).mean((2, 3))
+        return self.h1(x) + self.h2(x)
+
+
+def norms(shape: tuple[int, ...]) -> Norms:
+    model = trained(Norms(), shape)
+    assert isinstance(model, Norms)
+    with torch.no_grad():
+        model.n.weight[:3] = 1e-10
+        model.n.bias.fill_(0.7)
+        model.m.weight.zero_()
+        model.m.bias.zero_()
+    return model
+
+
+def test_hard_norms_shared_layers_and_two_heads() -> None:
+    shape = (2, 3, 8, 8)
+    model = norms(shape)
+    program = compiled(model, shape, whet.Int8(rounding="carry16"))
+    program.check(5)
+    kinds = {name: info.type.dtype for name, info in program.tensors.items()}
+    assert kinds["twice.weight"] is kinds["h1.weight"] is kinds["h2.weight"] is DType.F32
+    assert kinds["a.weight"] is kinds["c.weight"] is DType.I8
+    x = torch.randn(shape)
+    trainer = program.load()
+    with torch.no_grad():
+        right = model(x).numpy()
+    assert np.abs(trainer.predict(x) - right).max() < 0.05 * np.abs(right).max()
+    before = trainer.stored("c.weight")
+    for _ in range(30):
+        trainer.step(x, torch.tensor([1, 3]), lr=0.1)
+    assert (before != trainer.stored("c.weight")).sum() > 20  # the branch of zeros learns
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "carry8", "master"])
+def test_weights_pass_through_batch_norm_and_back(rounding: str) -> None:
+    shape = (2, 3, 8, 8)
+    model = norms(shape)
+    with torch.no_grad():
+        model.n.weight.uniform_(0.5, 1.5)
+        model.m.weight.uniform_(0.5, 1.5)
+    trainer = compiled(model, shape, whet.Int8(rounding=rounding)).load()
+    x, y = torch.randn(shape), torch.tensor([0, 2])
+    for _ in range(3):
+        trainer.step(x, y, lr=0.02)
+    copy = norms(shape)
+    copy.load_state_dict(model.state_dict())
+    copy.load_state_dict(trainer.state_dict(), strict=False)
+    with torch.no_grad():
+        right = copy(x).numpy()
+    given = trainer.predict(x)
+    assert np.abs(given - right).max() < 0.05 * np.abs(right).max()
+    trainer.load_state_dict(copy.state_dict())
+    np.testing.assert_array_equal(trainer.predict(x), given)
+    trainer.step(x, y, lr=0.0)  # nothing beside the integers remembers other weights
+    np.testing.assert_array_equal(trainer.predict(x), given)
+
+
+class Edges(nn.Module):
+    """Padding beyond the range of what is padded, and a mean that is a sum."""
+
+    def __init__(self, pads: float) -> None:
+        super().__init__()
+        self.a, self.head, self.pads = nn.Conv2d(3, 8, 1), nn.Linear(8, 4), pads
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = nn.functional.pad(torch.relu(self.a(x)), (1, 1, 1, 1), value=self.pads)
+        return self.head(nn.functional.avg_pool2d(x, 2, divisor_override=1).mean((2, 3)))
+
+
+@pytest.mark.parametrize("pads", [0.0, -1.0, 10.0])
+def test_ranges_are_those_of_results(pads: float) -> None:
+    shape = (1, 3, 8, 8)
+    torch.manual_seed(0)
+    model = Edges(pads).eval()
+    trainer = compiled(model, shape).load()
+    x = examples(shape)[0][:1]
+    with torch.no_grad():
+        right = model(x).numpy()
+    assert np.abs(trainer.predict(x) - right).max() < 0.03 * np.abs(right).max()
+
+
+def test_an_int8_head_learns_beyond_its_first_logits() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3)).eval()
+    x, y = torch.randn(8, 6), torch.arange(8) % 3
+    program = whet.compile(model, (x,), dtype=whet.Int8(head="int8", rounding="carry8"),
+                           calibrate=[x], update="full")  # fmt: skip
+    trainer = program.load()
+    losses = [trainer.step(x, y, lr=0.2) for _ in range(400)]
+    assert losses[-1] < 0.1 * losses[0]
+
+
+def test_sums_that_do_not_fit_stay_in_float() -> None:
+    model = nn.Sequential(nn.Linear(60_000, 2), nn.ReLU(), nn.Linear(2, 2)).eval()
+    x = torch.randn(1, 60_000)
+    with pytest.warns(UserWarning, match="1 operator of the network stays in float32"):
+        program = whet.compile(model, (x,), dtype="int8", calibrate=[x], update="last")
+    with torch.no_grad():
+        right = model(x).numpy()
+    np.testing.assert_allclose(program.load().predict(x), right, rtol=0.05, atol=0.05)
+
+
+def test_gradients_and_apply_are_a_step() -> None:
+    """Also where chance decides: it is a parameter's own."""
+    shape = (2, 3, 8, 8)
+    program = compiled(norms(shape), shape, whet.Int8(rounding="stochastic"), accumulate=True)
+    one, other = program.load(), program.load()
+    x, y = torch.randn(shape), torch.tensor([0, 2])
+    one.step(x, y, lr=0.1)
+    other.gradients(x, y)
+    other.apply(lr=0.1)
+    for name, array in one.arrays().items():
+        np.testing.assert_array_equal(other.arrays()[name], array, name)
+
+
+class Floats(nn.Module):
+    """Operators that are not defined to the bit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.a = nn.BatchNorm2d(3), nn.Conv2d(3, 8, 3, padding=1)
+        self.group, self.head = nn.GroupNorm(2, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.group(self.a(self.before(x))))
+        return self.head(nn.functional.interpolate(x, scale_factor=2, mode="bilinear").mean((2, 3)))
+
+
+def test_what_is_not_defined_to_the_bit_is_named() -> None:
+    shape = (2, 3, 8, 8)
+    model = trained(Floats(), shape)
+    opt = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    report = compiled(model, shape, optimizer=opt).check(10)
+    assert "but for rounding in batch_norm, batch_norm_dw, group_norm" in str(report)
+
+
+def test_train_mode_is_left_with_a_word() -> None:
+    shape = (1, 3, 16, 16)
+    model = trained(Residual(), shape).train()
+    with pytest.warns(UserWarning, match="compiled in eval mode"):
+        whet.compile(model, (torch.zeros(shape),), dtype="int8", calibrate=examples(shape))
+    with pytest.raises(FrontendError, match="needs no calibration"):
+        whet.compile(model, (torch.zeros(shape),), calibrate=examples(shape))
+    for bad in ({"x": torch.zeros(shape)}, "images", 3):
+        with pytest.raises(DataError, match="a calibration batch is a"):
+            whet.compile(model.eval(), (torch.zeros(shape),), dtype="int8", calibrate=[bad])
+
+
 def test_memory_of_the_published_scheme() -> None:
     """Measured for the published program: an arena of 189,800 bytes, 230,416 of RAM in all."""
     model = models.mcunet_5fps(num_classes=10, folded=True).eval()
@@ -310,7 +478,8 @@ SCHEMES = {
 def test_pretrained_networks_train_to_the_bit(name: str) -> None:
     """The networks of arXiv:2206.15472 under its schemes."""
     assert DATA is not None
-    model = models.load_int8_backbone(Path(DATA) / "imagenet-backbones" / f"{name}_int8.npz")
+    path = Path(DATA) / "imagenet-backbones" / f"{name}_int8.npz"
+    model = models.load_int8_backbone(path).eval()
     torch.manual_seed(0)
     model.classifier[1] = nn.Linear(model.classifier[1].in_features, 10)
     for scheme in SCHEMES[name]:
@@ -336,7 +505,7 @@ def test_pretrained_networks_keep_their_numbers(name: str) -> None:
         np.testing.assert_array_equal(graph.data["features.0.0.weight"], stem)
         bias = archive["stem.bias"]
         held = np.clip(bias.astype(np.int64), -MOST, MOST)  # and through float32
-        np.testing.assert_allclose(graph.data["features.0.0.bias"], held, rtol=1e-7)
+        np.testing.assert_allclose(graph.data["features.0.0.bias"], held, rtol=3e-7)
     grid = np.linspace(0, 6, 128)
     wave = np.sin(grid[:, None] * [1, 2, 3]) * np.cos(grid)[:, None, None]
     image = (wave * 100).astype(np.int8)[None]
@@ -362,7 +531,7 @@ def test_gradient_and_step_checks_notice_mistakes() -> None:
     program = compiled(trained(Residual(), shape), shape, accumulate=True)
     trainer = program.load()
     batch = ((torch.randn(shape),), torch.tensor([2]))
-    trainer._view("last.weight")[0] += 1
+    trainer._view("last.weight")[:] //= 2
     errors = gradient_errors(trainer, batch)
     assert max(errors.values()) > 1e-3
     with pytest.raises(whet.errors.CheckError, match="differs from its reference after 1 steps"):

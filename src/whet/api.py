@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+import warnings
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -183,7 +184,15 @@ class Source:
         self.clip_norm = check_clip_norm(clip_norm)
         self.int8, self.calibrate = int8, calibrate
         self.integers: Model | None = None
-        if int8 is not None:
+        if int8 is None:
+            if calibrate is not None:
+                raise FrontendError("a float program needs no calibration", try_='dtype="int8"')
+        elif model.training:
+            words = "batch norm is folded and nothing drops at random"
+            warnings.warn(
+                f"an int8 program is compiled in eval mode: {words}; model.eval() says so",
+                stacklevel=3,
+            )
             self.model.eval()
 
     def imported(self) -> Model:

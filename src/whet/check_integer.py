@@ -9,7 +9,7 @@ import numpy as np
 
 from .check import Batches, compare
 from .errors import CheckError
-from .interp import interpret, run_exact
+from .interp import interpret, is_open, run_exact
 from .ir import Array, Role
 from .pipeline import Options, assemble
 from .runtime.trainer import Trainer, accept, from_stored
@@ -28,10 +28,17 @@ class IntegerReport:
     gradients: dict[str, float]
     losses: list[tuple[float, float]]  # (NumPy, C) of every step
     tensors: int
+    rounded: tuple[str, ...] = ()  # operators whose sums have no stated order
 
     @property
     def worst_gradient(self) -> tuple[str, float]:
         return max(self.gradients.items(), key=lambda item: item[1])
+
+    @property
+    def how(self) -> str:
+        if not self.rounded:
+            return "bit for bit"
+        return f"but for rounding in {', '.join(self.rounded)}, step by step,"
 
     def __str__(self) -> str:
         name, error = self.worst_gradient
@@ -39,7 +46,7 @@ class IntegerReport:
         return "\n".join([
             f"{len(self.gradients)} gradients agree with torch.autograd through the same "
             f"straight-through graph; worst {error:.1e} ({name})",
-            f"{self.tensors} tensors equal the NumPy reference bit for bit after {steps} steps",
+            f"{self.tensors} tensors equal the NumPy reference {self.how} after {steps} steps",
             f"loss {self.losses[0][1]:.6f} -> {self.losses[-1][1]:.6f}",
         ])  # fmt: skip
 
@@ -54,7 +61,13 @@ def check_integers(program: Program, steps: int = 10) -> IntegerReport:
         worst = [f"{name}: {e:.1e}" for name, e in sorted(bad.items(), key=lambda i: -i[1])]
         raise CheckError(f"{len(bad)} gradients differ from autograd's", why=worst[:10])
     losses, tensors = equal_steps(trainer, [batches.draw() for _ in range(steps)])
-    return IntegerReport(errors, losses, tensors)
+    return IntegerReport(errors, losses, tensors, tuple(sorted(without_order(trainer.program))))
+
+
+def without_order(program: Program) -> set[str]:
+    """Float operators of the step whose bits are the library's or the compiler's."""
+    nodes = program.entries["train_step"].nodes
+    return {n.op.name for n in nodes if is_open(n.op)}
 
 
 def with_gradients(program: Program) -> Program:
@@ -84,6 +97,19 @@ def gradient_errors(trainer: Trainer, batch: Any) -> dict[str, float]:
     return compare(ours, found)
 
 
+def equal(given: Array, right: Array) -> bool:
+    return given.tobytes() == np.ascontiguousarray(right).tobytes()
+
+
+def nearly(given: Array, right: Array) -> bool:
+    """Floats to five digits of the whole; whole numbers but for one in a hundred, by 1."""
+    apart = np.abs(given.astype(np.float64) - right.astype(np.float64))
+    if right.dtype == np.float32:
+        return bool(apart.max() <= 1e-4 * max(float(np.abs(right).max()), 1e-30))
+    limit = 1 if right.dtype.itemsize == 1 else 1e-4 * max(float(np.abs(right).max()), 1e4)
+    return bool(apart.max() <= limit and (right.dtype.itemsize > 1 or (apart > 0).mean() <= 0.02))
+
+
 def feed_of(program: Program, batch: Any) -> dict[str, Array]:
     """A batch as the program's graphs store it."""
     inputs, label = batch
@@ -99,12 +125,17 @@ def feed_of(program: Program, batch: Any) -> dict[str, Array]:
 
 
 def equal_steps(trainer: Trainer, batches: list[Any]) -> tuple[list[tuple[float, float]], int]:
-    """Train in C and in NumPy; every parameter and every state must have the same bits."""
+    """Train in C and in NumPy; every parameter and every state must have the same bits.
+
+    With operators that are not defined to the bit, every step starts from the program's own
+    numbers, and a few may end next to each other.
+    """
     program = trainer.program
     step = program.entries["train_step"]
     rate = np.asarray(program.lr, np.float32)
     now: dict[str, Array] = {}
     losses = []
+    same = nearly if without_order(program) else equal
     for i, batch in enumerate(batches):
         feed = {**feed_of(program, batch), **now, "lr": rate}
         (loss,), changed = interpret(step, feed, execute=run_exact)
@@ -112,7 +143,8 @@ def equal_steps(trainer: Trainer, batches: list[Any]) -> tuple[list[tuple[float,
         losses.append((float(loss), trainer.step(*batch)))
         for name, array in changed.items():
             stored = trainer.stored(name).reshape(array.shape)
-            if stored.tobytes() != np.ascontiguousarray(array).tobytes():
+            now[name] = stored
+            if not same(stored, array):
                 count = int((stored != array).sum())
                 raise CheckError(
                     f"{name} differs from its reference after {i + 1} steps",

@@ -75,6 +75,7 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         machine=options.machine,
         grow=options.grow,
         quants=model.quants,
+        folds=model.folds,
         whole=rules.whole,
     )
 

@@ -30,13 +30,16 @@ class Quant:
         """The finest that covers low to high and holds 0 exactly."""
         low, high = min(low, 0.0), max(high, 0.0)
         scale = (high - low) / (HIGH - LOW)
-        if scale < 1e-30:  # nothing but zeros was seen
-            return cls(1.0)
+        if scale < 1e-30:  # nothing but zeros was seen, but it may learn
+            return cls.of_range(-1.0, 1.0)
         return cls(float(scale), int(np.clip(np.rint(LOW - low / scale), LOW, HIGH)))
 
     def number(self, x: float) -> int:
         """The q nearest to a real number."""
         return int(np.clip(np.rint(x / self.scale) + self.zero, LOW, HIGH))
+
+    def real(self, q: int) -> float:
+        return (q - self.zero) * self.scale
 
     def quantize(self, x: Array) -> Array:
         """As the operator `requantize` does it."""
@@ -45,6 +48,14 @@ class Quant:
 
     def dequantize(self, q: Array) -> Array:
         return (q.astype(np.float32) - self.zero) * np.float32(self.scale)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What a batch norm that became part of a parameter did: p * scale + shift, by channel."""
+
+    scale: Array
+    shift: Array
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def gradients(
     env: dict[Value, Tensor] = {}
     for leaf in graph.leaves:
         array = np.asarray(feed.get(leaf.name, graph.data.get(leaf.name)))
-        if leaf.type.dtype is DType.I32 and leaf.role is not Role.PARAM:
+        if leaf.type.dtype is DType.I32 and leaf.role in (Role.INPUT, Role.LABEL):
             env[leaf] = torch.from_numpy(array.astype(np.int64))
         else:
             stored = array.astype(leaf.type.dtype.numpy).astype(np.float64)

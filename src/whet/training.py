@@ -150,7 +150,7 @@ class _Updater:
             leaves.append(b.leaf(f"{param.name}.master", f32(*param.shape), Role.STATE, data))
             results = b.emit_all(SettleMaster, param, move, leaves[1], name=name)
         elif rounding == "stochastic":
-            site = len(b.state)
+            site = list(self.training.rules).index(param.name)
             rng = self.generator()
             results = b.emit_all(Settle, param, move, rng, name=name, rounding=rounding, site=site)
         elif rounding in CARRIES:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError, InternalError, WhetError
-from ..ir import Array, Graph, Type
+from ..ir import Array, DType, Graph, Type
 from ..machine import UNTUNED, Machine
 from ..ops.random import RngNext
 from ..passes import Part, Recompute
 from ..plan import Plan, plan
-from ..quant import Quant
+from ..quant import Fold, Quant
 from ..scheme import Scheme
 from ..training import Whole
 from . import c, c_weights
@@ -112,6 +112,7 @@ class Program:
     machine: Machine = UNTUNED  # that the kernels were chosen for
     grow: bool = True  # whether faster kernels may take a little more memory
     quants: Mapping[str, Quant] = field(default_factory=dict)  # what int8 inputs stand for
+    folds: Mapping[str, Fold] = field(default_factory=dict)  # norms in integer parameters
     whole: Whole = field(default_factory=Whole)  # how integer parameters are updated
 
     @functools.cached_property
@@ -186,10 +187,11 @@ class Program:
         encoded = {name: text.encode() for name, text in (files | sources).items()}
         return encoded if blob is None else encoded | {"weights.bin": blob}
 
-    @property
+    @functools.cached_property
     def integer(self) -> bool:
-        """Whether some of its parameters are whole numbers."""
-        return bool(self.whole.units)
+        """Whether some of it is int8, and so all of it has the same bits everywhere."""
+        nodes = (n for graph in self.entries.values() for n in graph.nodes)
+        return any(v.type.dtype is DType.I8 for n in nodes for v in n.ins)
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -263,7 +265,7 @@ class Program:
         """
         if self.source is None:
             raise WhetError("this program does not remember the model it was compiled from")
-        if self.whole.units:
+        if self.integer:
             from ..check_integer import check_integers
 
             return check_integers(self, steps)

@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 
 from ..errors import FrontendError
 from ..ir import Graph, Role, prune
-from ..quant import Quant
+from ..quant import Fold, Quant
 from ..training import Training
 from . import aten as _register_handlers  # noqa: F401
 from .importer import HANDLERS, Imported, Importer
@@ -40,6 +40,7 @@ class Model:
     lr: float
     trainable: tuple[str, ...]  # what PyTorch would train: requires_grad, and in the optimizer
     quants: Mapping[str, Quant] = field(default_factory=dict)  # of int8 inputs
+    folds: Mapping[str, Fold] = field(default_factory=dict)  # of integer parameters
 
 
 class WithLoss(nn.Module):

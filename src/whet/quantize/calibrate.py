@@ -13,6 +13,7 @@ from ..ir import Array, DType, Graph, Node, Role
 from ..quant import Quant, Recipe
 
 SAMPLE = 4096  # numbers of each value and batch that percentile and mse look at
+BATCHES = 64  # of which these numbers are kept
 OUTLIERS = 1e-4  # the share of numbers that percentile leaves out, on both sides together
 CUTS = np.linspace(1.0, 0.3, 36)  # of the range that mse tries
 
@@ -24,19 +25,22 @@ class Seen:
         self.low, self.high = np.inf, -np.inf
         self.sample: list[Array] = []
 
-    def add(self, array: Array, rng: np.random.Generator) -> None:
-        if not np.isfinite(array).all():
-            raise DataError("the network overflows on a calibration batch")
+    def add(self, array: Array, rng: np.random.Generator, keep: bool) -> None:
         self.low, self.high = min(self.low, array.min()), max(self.high, array.max())
+        if not keep:
+            return
         flat = array.ravel()
         few = flat if flat.size <= SAMPLE else flat[rng.integers(0, flat.size, SAMPLE)]
-        self.sample.append(few.astype(np.float64))
+        if len(self.sample) < BATCHES:
+            self.sample.append(few.astype(np.float32))
+        else:  # so that later batches count as well
+            self.sample[rng.integers(BATCHES)] = few.astype(np.float32)
 
     def quant(self, method: str) -> Quant:
         low, high = float(self.low), float(self.high)
         if method == "minmax":
             return Quant.of_range(low, high)
-        numbers = np.concatenate(self.sample)
+        numbers = np.concatenate(self.sample).astype(np.float64)
         if method == "percentile":
             ends = np.quantile(numbers, (OUTLIERS / 2, 1 - OUTLIERS / 2))
             return Quant.of_range(float(ends[0]), float(ends[1]))
@@ -57,17 +61,25 @@ def calibrate(graph: Graph, batches: Iterable[Any], order: tuple[int, ...], meth
     """
     (leaf,) = graph.leaves_of(Role.INPUT)
     seen: dict[str, Seen] = {}
-    rng = np.random.default_rng(0)
+    rng, keep = np.random.default_rng(0), method != "minmax"
 
     def watch(node: Node, arrays: list[Array]) -> tuple[Array, ...]:
         outs = run_reference(node, arrays)
         for value, array in zip(node.outs, outs, strict=True):
             if value.type.dtype is DType.F32:
-                seen.setdefault(value.name, Seen()).add(array, rng)
+                if not np.isfinite(array).all():
+                    raise DataError(
+                        f"the network overflows on a calibration batch, at {value}",
+                        at=str(node.loc),
+                        try_="a look at the model in float32 with these inputs",
+                    )
+                seen.setdefault(value.name, Seen()).add(array, rng, keep)
         return outs
 
     for image in images(batches, leaf.shape, order):
-        seen.setdefault(leaf.name, Seen()).add(image, rng)
+        if not np.isfinite(image).all():
+            raise DataError("a calibration batch holds numbers that are not finite")
+        seen.setdefault(leaf.name, Seen()).add(image, rng, keep)
         interpret(graph, {leaf.name: image}, execute=watch)
     if not seen:
         raise DataError("there is nothing to calibrate with", try_="calibrate=[batch, ...]")
@@ -80,8 +92,14 @@ def images(
     """Batches of the size that the graph is for; a last one that is too small is filled up."""
     waiting: Array | None = None
     for batch in batches:
-        x = batch[0] if isinstance(batch, (tuple, list)) else batch
-        x = np.asarray(x.detach().cpu().numpy() if hasattr(x, "detach") else x, np.float32)
+        x = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
+        x = x.detach().cpu().float().numpy() if hasattr(x, "detach") else x
+        if not isinstance(x, np.ndarray) or x.dtype.kind not in "fiu":
+            raise DataError(
+                f"a calibration batch is a {type(x).__name__}",
+                try_="tensors or arrays of inputs, alone or as the first of a tuple",
+            )
+        x = x.astype(np.float32)
         wanted = tuple(shape[order.index(axis)] for axis in range(len(shape)))
         if x.ndim != len(wanted) or x.shape[1:] != wanted[1:]:
             raise DataError(

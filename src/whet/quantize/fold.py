@@ -11,9 +11,10 @@ from ..ops.norm import BatchNorm
 from ..ops.shape import Reshape
 from ..passes.fold_batch_norm import OUTPUT_AXIS
 from ..passes.rewriting import Uses, rewrite
+from ..quant import Fold
 
 
-def fold_norms(graph: Graph) -> Graph:
+def fold_norms(graph: Graph) -> tuple[Graph, dict[str, Fold]]:
     """batch_norm(layer(x, w)) becomes layer(x, w', beta'): w and beta keep names, not numbers.
 
     w' = w * s, beta' = beta + (b - mean) * s, s = gamma / sqrt(var + eps). Unlike
@@ -21,6 +22,7 @@ def fold_norms(graph: Graph) -> Graph:
     """
     uses = Uses(graph)
     layers: dict[Value, Node] = {}
+    folds: dict[str, Fold] = {}
 
     def leaf_of(value: Value) -> Value:
         node = uses.producer.get(value)
@@ -49,11 +51,14 @@ def fold_norms(graph: Graph) -> Graph:
         shape[OUTPUT_AXIS[layer.op]] = -1
         leaf = leaf_of(weight)
         b.data[leaf.name] = (w * scale.reshape(shape)).reshape(leaf.shape)
-        b.data[beta.name] = t + (sum(bias) - m) * scale
+        shift = (sum(bias) - m) * scale
+        b.data[beta.name] = t + shift
+        folds[leaf.name] = Fold(scale, np.zeros_like(scale))
+        folds[beta.name] = Fold(np.ones_like(scale), shift)
         b.loc = layer.loc
         return (b.emit(layer.op, layer.ins[0], weight, beta, **asdict(layer.attrs)),)
 
-    return rewrite(graph, rule)
+    return rewrite(graph, rule), folds
 
 
 def shared(uses: Uses, leaf: Value) -> bool:

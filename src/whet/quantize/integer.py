@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import FrontendError
 from ..ir import Array, Builder, DType, Graph, Node, Op, Role, Type, Value, i8
-from ..ops.binary import Add
+from ..ops.binary import Add, Mul
 from ..ops.conv import Conv2d, Depthwise
 from ..ops.conv_i8 import Conv2dI8, DepthwiseI8
 from ..ops.linear import Linear, rows
@@ -21,7 +21,9 @@ from ..ops.pool_i8 import AvgPoolI8, UpsampleBilinearI8
 from ..ops.quantized import AddI8, Dequantize, Requantize
 from ..ops.reduce import Mean
 from ..ops.resize import UpsampleBilinear, UpsampleNearest
+from ..ops.settle import MOST
 from ..ops.shape import Concat, Detach, Pad, Reshape, Slice, Take, Transpose
+from ..passes.fold_batch_norm import OUTPUT_AXIS
 from ..passes.fuse_layers import LIMITS
 from ..passes.rewriting import Uses
 from ..quant import LOW, Quant, Recipe
@@ -31,7 +33,8 @@ from .weights import to_integers, weight_scales
 
 LAYERS: tuple[type[Op], ...] = (Conv2d, Depthwise, Linear)
 MOVES: tuple[type[Op], ...] = (Reshape, Transpose, Slice, Detach)  # bytes that keep their meaning
-OUTPUT_AXIS: dict[type[Op], int] = {Conv2d: 0, Depthwise: -1, Linear: 0}
+HEADROOM = 4  # times its first weights that an int8 head, which is new, can grow to
+LARGEST_PRODUCT = 255 * 128
 
 
 @dataclass(frozen=True)
@@ -56,16 +59,29 @@ def to_integer_graph(graph: Graph, recipe: Recipe, options: Int8) -> Integers:
     return Quantizer(graph, recipe, options).run()
 
 
-def head_of(graph: Graph) -> Node | None:
-    """The last layer with a weight of its own."""
-    return next((n for n in reversed(graph.nodes) if n.op in LAYERS), None)
+def heads_of(graph: Graph) -> set[Node]:
+    """The layers whose results no other layer depends on."""
+    leads: set[Value] = set()  # to a layer
+    heads: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op in LAYERS and not leads.intersection(node.outs):
+            heads.add(node)
+        if node.op in LAYERS or leads.intersection(node.outs):
+            leads.update(node.ins)
+    return heads
+
+
+def products(node: Node) -> int:
+    """How many products each sum of a layer has."""
+    weight = node.ins[1].type
+    return weight.elements // weight.shape[OUTPUT_AXIS[node.op]]
 
 
 class Quantizer:
     def __init__(self, graph: Graph, recipe: Recipe, options: Int8) -> None:
         self.graph, self.recipe, self.options = graph, recipe, options
         self.uses = Uses(graph)
-        self.head = head_of(graph)
+        self.heads = heads_of(graph)
         self.b = Builder(graph.name)
         self.coded: dict[Value, Coded] = {}
         self.floats: dict[Value, Value] = {}
@@ -85,7 +101,7 @@ class Quantizer:
     def run(self) -> Integers:
         for leaf in self.graph.leaves_of(Role.INPUT, Role.LABEL, Role.SCALAR):
             self.input(leaf)
-        behind = self.behind_head()
+        behind = self.behind_heads()
         for node in self.graph.nodes:
             self.b.loc = node.loc
             if node in self.done or (node.op is Reshape and self.stored(node.out) is not None):
@@ -98,16 +114,18 @@ class Quantizer:
         self.b.state = [(self.leaf(leaf), self.real(v)) for leaf, v in self.graph.state]
         return Integers(self.b.finish(outputs), self.units, self.inputs)
 
-    def behind_head(self) -> set[Node]:
-        """The head, unless it is to be int8, and all that depends on it."""
+    def behind_heads(self) -> set[Node]:
+        """All that depends on a head, and the heads themselves unless they are to be int8."""
         found: set[Node] = set()
         values: set[Value] = set()
         for node in self.graph.nodes:
-            if (node is self.head and self.options.head == "fp32") or values & set(node.ins):
+            if node in self.heads:
+                values.update(node.outs)
+                if self.options.head == "fp32":
+                    found.add(node)
+            elif values.intersection(node.ins):
                 found.add(node)
                 values.update(node.outs)
-            elif node is self.head:
-                values.update(self.activated(node)[0].outs)
         return found
 
     # Leaves -------------------------------------------------------------------------------------
@@ -210,17 +228,23 @@ class Quantizer:
     def layer(self, node: Node) -> bool:
         x, weight, *bias = node.ins
         leaf = self.stored(weight)
-        own = [self.stored(v) for v in bias]
-        if leaf is None or None in own or {v.name for v in (leaf, *own) if v} & set(self.leaves):
+        own = [leaf, *map(self.stored, bias)]
+        if leaf is None or any(v is None or self.shared(v) for v in own):
             return False  # a weight that is computed, or that two layers share
+        if products(node) * LARGEST_PRODUCT >= MOST:
+            return False  # its sums might not fit
         coded = self.integer(x)
         data = np.asarray(self.graph.data[leaf.name], np.float64).reshape(weight.shape)
         axis = OUTPUT_AXIS[node.op]
-        steps = np.asarray(self.recipe.weights.get(leaf.name, weight_scales(data, axis)), float)
-        last, quant, narrow = self.narrow(node)
+        steps = self.steps(node, leaf, data, coded.quant.scale)
+        head = node in self.heads
+        y_scale = 1.0
+        if not head:
+            last, quant, narrow = self.narrow(node)
+            y_scale = quant.scale
         name = node.out.name
-        scale = self.b.const(coded.quant.scale * steps / quant.scale, name=f"{name}.scale")
-        ratio = quant.scale / coded.quant.scale
+        scale = self.b.const(coded.quant.scale * steps / y_scale, name=f"{name}.scale")
+        ratio = y_scale / coded.quant.scale
         where = leaf.type.rank - 2 if node.op is Depthwise else 0
         along = [1] * data.ndim
         along[axis] = -1
@@ -230,12 +254,39 @@ class Quantizer:
         for value in bias:
             real = np.asarray(self.graph.data[value.name], np.float64)
             whole = to_integers(real, coded.quant.scale * steps, np.int32)
-            unit = Unit(scale.name, quant.scale, 0)
+            unit = Unit(scale.name, y_scale, 0)
             operands.append(self.integer_leaf(value, whole, DType.I32, unit))
         sums = self.sums(node, coded, operands)
+        if head:
+            logits = self.b.emit(Mul, self.b.emit(Dequantize, sums), scale, name=node.out.name)
+            self.floats[node.out] = self.shaped(logits, node.out.shape, node.out.name)
+            return True
         y, _ = self.b.emit_all(Requantize, sums, scale, name=last.out.name, **narrow)
         self.coded[last.out] = Coded(self.shaped(y, last.out.shape, last.out.name), quant)
         return True
+
+    def steps(self, node: Node, leaf: Value, data: Array, x_scale: float) -> Array:
+        """What 1 stands for in each output channel of a weight."""
+        axis = OUTPUT_AXIS[node.op]
+        bias = [np.asarray(self.graph.data[v.name], np.float64) for v in node.ins[2:]]
+        if leaf.name not in self.recipe.weights:
+            room = HEADROOM if node in self.heads else 1.0
+            return room * weight_scales(data, axis, bias[0] if bias else None, x_scale)
+        given = np.asarray(self.recipe.weights[leaf.name], np.float64)
+        if given.shape != (data.shape[axis],) or not (np.isfinite(given) & (given > 0)).all():
+            raise FrontendError(
+                f"the recipe's scales of {leaf.name} are not one positive number for each of its "
+                f"{data.shape[axis]} output channels",
+                why=f"their shape is {given.shape}",
+            )
+        return given
+
+    def shared(self, leaf: Value) -> bool:
+        """Whether more than one operator reads a leaf, views of it included."""
+        readers = self.uses.readers.get(leaf, [])
+        if len(readers) == 1 and readers[0].op is Reshape:
+            return self.shared(readers[0].out)
+        return len(readers) != 1
 
     def sums(self, node: Node, x: Coded, operands: list[Value]) -> Value:
         """The int32 sums of a layer; a linear layer is a convolution of an image one row high."""
@@ -293,9 +344,10 @@ class Quantizer:
         return True
 
     def average(self, node: Node) -> bool:
-        if node.ins[0] not in self.coded:
-            return False
-        self.pooled(node, **asdict(node.attrs))
+        a = node.attrs
+        if node.ins[0] not in self.coded or 0 < a.divisor < a.kernel[0] * a.kernel[1]:
+            return False  # a mean that is none may leave the range
+        self.pooled(node, **asdict(a))
         return True
 
     def pooled(self, node: Node, **attrs: Any) -> None:
@@ -346,9 +398,12 @@ class Quantizer:
         return self.b.emit(Requantize, x.value, ratio, name=name, **attrs)
 
     def pad(self, node: Node) -> bool:
-        x = self.coded.get(node.ins[0])
-        if x is None or not math.isfinite(node.attrs.value):
+        x, value = self.coded.get(node.ins[0]), node.attrs.value
+        if x is None or not math.isfinite(value):
             return False
+        if abs(x.quant.real(x.quant.number(value)) - value) > x.quant.scale:
+            quant = self.quant(node.out)
+            x = Coded(self.recoded(x, quant, f"{node.out.name}.scaled"), quant)
         attrs = asdict(node.attrs) | {"value": float(x.quant.number(node.attrs.value))}
         y = self.b.emit(Pad, x.value, name=node.out.name, **attrs)
         self.coded[node.out] = Coded(y, x.quant)
@@ -372,8 +427,8 @@ class Quantizer:
             lines.append(f"  {node.op.name} at {node.loc or node.out}: {kib:.1f} KiB{work}")
         count = len(self.stayed)
         warnings.warn(
-            f"{count} operator{'s' * (count > 1)} of the network stay in float32, between "
-            "dequantizing and quantizing; int8 would take a quarter of the bytes:\n"
-            + "\n".join(dict.fromkeys(lines)),
-            stacklevel=2,
+            f"{count} operator{'s' * (count > 1)} of the network stay{'s' * (count == 1)} in "
+            "float32, between dequantizing and quantizing; int8 would take a quarter of the "
+            "bytes:\n" + "\n".join(dict.fromkeys(lines)),
+            stacklevel=7,
         )

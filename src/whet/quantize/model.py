@@ -11,7 +11,7 @@ from ..frontend.importer import Imported
 from ..frontend.torch import Model, without_loss
 from ..ir import Graph, Role
 from ..passes.fold_constants import fold_constants
-from ..quant import Recipe
+from ..quant import Fold, Recipe
 from ..training import Whole
 from .calibrate import calibrate
 from .fold import fold_norms
@@ -26,7 +26,8 @@ def integer_model(
 
     Scales come from `recipe` where it has them, and else from running `batches`.
     """
-    imported = with_graph(model.training, folded(model.training.graph))
+    graph, folds = folded(model.training.graph)
+    imported = with_graph(model.training, graph)
     recipe = recipe or Recipe()
     if batches is not None:
         alone = without_loss(imported)
@@ -41,6 +42,7 @@ def integer_model(
         prediction=without_loss(training),
         rules=replace(model.rules, whole=whole),
         quants=made.inputs,
+        folds=folds,
     )
 
 
@@ -50,10 +52,11 @@ def with_graph(imported: Imported, graph: Graph) -> Imported:
     return Imported(graph, imported.orders, tuple(replace(t, value=v) for t, v in pairs))
 
 
-def folded(graph: Graph) -> Graph:
+def folded(graph: Graph) -> tuple[Graph, dict[str, Fold]]:
     """Without batch norms behind layers, and with everything computed that is known."""
-    graph = fold_norms(graph)
-    return fold_constants(graph, {leaf.name for leaf in graph.leaves_of(Role.PARAM)})
+    graph, folds = fold_norms(graph)
+    params = {leaf.name for leaf in graph.leaves_of(Role.PARAM)}
+    return fold_constants(graph, params), folds
 
 
 def input_order(model: Imported) -> tuple[int, ...]:

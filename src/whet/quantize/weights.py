@@ -5,15 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir import Array
-from ..ops.settle import LIMITS
+from ..ops.settle import LIMITS, MOST
 from ..quant import HIGH
 
 
-def weight_scales(weight: Array, axis: int) -> Array:
-    """Per output channel, symmetric: the largest weight becomes 127."""
+def weight_scales(weight: Array, axis: int, bias: Array | None, x_scale: float) -> Array:
+    """Per output channel, symmetric: the largest weight becomes 127.
+
+    A channel of zeros, which is to learn, gets a step like those of the others, or of a fresh
+    layer. A channel of tiny weights gets a step that leaves room for its bias.
+    """
     others = tuple(i for i in range(weight.ndim) if i != axis % weight.ndim)
-    top = np.abs(weight).max(axis=others)
-    return np.where(top > 0, top / HIGH, 1.0)
+    steps = np.abs(weight).max(axis=others) / HIGH
+    fresh = (weight.size / steps.size) ** -0.5 / HIGH
+    usual = np.median(steps[steps > 0]) if (steps > 0).any() else fresh
+    steps = np.where(steps > 0, steps, usual)
+    if bias is None:
+        return steps
+    return np.maximum(steps, 2 * np.abs(bias) / (x_scale * MOST))
 
 
 def to_integers(array: Array, scales: Array, dtype: type[np.signedinteger]) -> Array:

@@ -78,14 +78,14 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         """What `model.load_state_dict(..., strict=False)` takes.
 
-        Integers are given as the floats that they stand for, in a model whose batch norms are part
-        of its layers.
+        Integers are given as the floats that they stand for, without the batch norm that is part
+        of them.
         """
         import torch
 
         found = self.arrays()
         for name in found.keys() & self.program.whole.units.keys():
-            found[name] = (found[name] * self._step_sizes(name)).astype(np.float32)
+            found[name] = self._real(name, found[name])
         return {n: torch.from_numpy(a.copy()) for n, a in found.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -97,15 +97,21 @@ class Trainer:
         for name, array in given.items():
             if tuple(array.shape) != (shape := self.program.tensors[name].shape):
                 raise DataError(f"{name} has shape {tuple(array.shape)}, not {shape}")
-            if name in self.program.whole.units and array.dtype.kind == "f":
-                given[name] = self._rounded(name, array)
         parts = {part.whole: (name, part) for name, part in self.program.parts.items()}
         for name, array in given.items():
-            stored = to_stored(array, self.program.tensors[name])
+            real = array
+            if name in self.program.whole.units and array.dtype.kind == "f":
+                real = self._steps_of(name, array).astype(np.float32)
+                dtype = self.program.tensors[name].type.dtype.numpy
+                array = np.rint(real).astype(dtype)
+            place = None
+            info = self.program.tensors[name]
             if name in parts:
                 name, part = parts[name]
-                stored = stored[part.place]
-            self._view(name)[:] = stored.ravel()
+                place = part.place
+            self._set(name, array, info, place)
+            self._set(f"{name}.master", real, info, place)  # what rounding kept beside it
+            self._set(f"{name}.carry", np.zeros_like(array), info, place)
 
     def stored(self, name: str) -> Array:
         """A copy of a parameter or of state as it lies in the program's memory, flat."""
@@ -215,21 +221,45 @@ class Trainer:
         stored[part.place] = self._view(name).reshape(self.program.tensors[name].type.shape)
         return part.whole, from_stored(stored, whole)
 
-    def _step_sizes(self, name: str) -> Array:
-        """What a step of 1 of an integer parameter stands for, along its channels in PyTorch."""
+    def _set(
+        self, name: str, array: Array, info: TensorInfo, place: tuple[Any, ...] | None
+    ) -> None:
+        """Write a parameter or state from an array as PyTorch has it, if the program has it."""
+        store = self.program.storage
+        kind = (store.params | store.state).get(name)
+        if kind is None:
+            return
+        stored = to_stored(array, replace(info, type=replace(info.type, dtype=kind.dtype)))
+        self._view(name)[:] = (stored if place is None else stored[place]).ravel()
+
+    def _along(self, name: str, numbers: Array) -> Array:
+        """One number per channel of an integer parameter, shaped to multiply it in PyTorch."""
         unit, info = self.program.whole.units[name], self.program.tensors[name]
-        scale = self.program.entries["train_step"].data[unit.scale] * unit.unit
         along = [1] * info.type.rank
         along[info.order[unit.axis]] = -1
-        return np.asarray(scale, np.float64).reshape(along)
+        return np.asarray(numbers, np.float64).reshape(along)
 
-    def _rounded(self, name: str, array: Array) -> Array:
-        """The integers that stand for an array."""
+    def _step_sizes(self, name: str) -> Array:
+        """What a step of 1 of an integer parameter stands for."""
+        unit = self.program.whole.units[name]
+        return self._along(name, self.program.entries["train_step"].data[unit.scale] * unit.unit)
+
+    def _real(self, name: str, integers: Array) -> Array:
+        """What integers stand for, before a batch norm became part of them."""
+        real = integers * self._step_sizes(name)
+        if (fold := self.program.folds.get(name)) is not None:
+            scale = np.where(fold.scale == 0, 1.0, fold.scale)  # a norm of 0 tells nothing
+            real = (real - self._along(name, fold.shift)) / self._along(name, scale)
+        return real.astype(np.float32)
+
+    def _steps_of(self, name: str, array: Array) -> Array:
+        """An array in units of the integers that stand for it, held in their range."""
         if not np.isfinite(array).all():
             raise DataError(f"{name} holds numbers that are not finite")
-        dtype = self.program.tensors[name].type.dtype.numpy
-        low, high = LIMITS[np.dtype(dtype).itemsize]
-        return np.clip(np.rint(array / self._step_sizes(name)), low, high).astype(dtype)
+        if (fold := self.program.folds.get(name)) is not None:
+            array = array * self._along(name, fold.scale) + self._along(name, fold.shift)
+        low, high = LIMITS[self.program.tensors[name].type.dtype.size]
+        return np.clip(array / self._step_sizes(name), low, high)
 
     def _entry(self, name: str) -> Graph:
         if name not in self.program.entries:
