@@ -512,15 +512,17 @@ def page(asked: argparse.Namespace, scores: Scores, found: Ratios) -> str:
         cells, results = cells_of(asked), read_results(asked.results)
         seeds = max(len(found) for column in scores.values() for found in column.values())
         parts.append(
-            f"## Accuracy\n\nPercent of the test pictures, mean of {seeds} seeds ± standard "
-            f"deviation. What trains is {scheme}.\nOne recipe for every cell: {r.epochs} epochs "
+            f"## Accuracy\n\nPercent of the test pictures, mean of up to {seeds} seeds ± standard "
+            f"deviation; without ± there was one.\nWhat trains is {scheme}. One recipe for every cell: {r.epochs} epochs "
             f"in batches of {r.batch}, {r.warm_up} of them to warm up, then a cosine to 0;\n"
             f"SGD without momentum at a rate of {r.sgd:g}, Adam at {r.adam:g}, labels smoothed by "
             f"{r.smoothing:g}; parts of pictures\nfrom {pictures.LEAST:.0%} of their area on, half "
             f"of them mirrored, {SIZE} x {SIZE}.\nInt8 programs have an "
             "fp32 classifier unless the table says otherwise; ways without a word about rounding "
             "round to the nearest.\nThe rates were chosen for fp32 and int8 with QAS, not for "
-            "int8 without it.\n"
+            "int8 without it: without it hardly an integer moves,\nand the classifier alone "
+            "learns. To truncate is what the published program does; to the nearest, carry and "
+            "copy are ours.\n"
         )
         parts.append(f"![accuracies]({asked.out.stem}.svg)\n")
         parts += [score_table(scores, asked.variants), bytes_table(cells, results)]
