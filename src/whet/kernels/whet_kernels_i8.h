@@ -65,9 +65,9 @@ void whet_avg_pool_i8(int8_t *y, const int8_t *x, int32_t zero, const whet_pool2
 
 /* ---- Updates of whole numbers. An element q[outer,n,inner] stands for q * s, where
  * s = scale[c] * unit and c is the index of n; results may be in place of g and of the operand they
- * are the next value of. Then `settle` makes the move, in units of q, a whole number. An int8 is held
- * within its range, an int32, which is a bias, within WHET_MOST of 0: 8,000 products added to that
- * do not leave int32. */
+ * are the next value of. Then `settle` makes the move, in units of q, a whole number. An int8 is
+ * held within its range, an int32, which is a bias, within WHET_MOST of 0: 8,000 products added to
+ * that do not leave int32. */
 
 enum { WHET_MOST = 2147483647 - 268435455 };
 

@@ -28,9 +28,9 @@ static void run(const void *args, int32_t first, int32_t end) {
     for (; i + WHET_DOTS <= stop; i += WHET_DOTS) {
         const reals_t sum = load(l.a + i, l.a_zero, l.a_scale) + load(l.b + i, l.b_zero, l.b_scale);
         if (l.bits != NULL) {
-            whet_dots_t inside;
-            whet_store_lanes(l.y + i, WHET_OF_DOTS(whet_judge)(sum, &l.range, &inside), WHET_DOTS);
-            whet_set_bits(l.bits, i, whet_lane_signs(inside), WHET_DOTS);
+            whet_dots_t beyond;
+            whet_store_lanes(l.y + i, WHET_OF_DOTS(whet_judge)(sum, &l.range, &beyond), WHET_DOTS);
+            whet_set_bits(l.bits, i, whet_lane_zeros(beyond), WHET_DOTS);
         } else {
             whet_store_lanes(l.y + i, WHET_OF_DOTS(whet_round)(sum, &l.range), WHET_DOTS);
         }

@@ -328,9 +328,9 @@ static inline __attribute__((always_inline)) void narrow(const layer_t *l, const
     const reals_t real =
         __builtin_convertvector(total, reals_t) * *(const WHET_OF_DOTS(whet_reals_u) *)scale;
     if (with_bits) {
-        whet_dots_t inside;
-        whet_store_lanes(l->y + at, WHET_OF_DOTS(whet_judge)(real, &range, &inside), n);
-        whet_set_bits(l->bits, at, whet_lane_signs(inside), n);
+        whet_dots_t beyond;
+        whet_store_lanes(l->y + at, WHET_OF_DOTS(whet_judge)(real, &range, &beyond), n);
+        whet_set_bits(l->bits, at, whet_lane_zeros(beyond), n);
     } else {
         whet_store_lanes(l->y + at, WHET_OF_DOTS(whet_round)(real, &range), n);
     }
@@ -359,6 +359,8 @@ static void finish(const columns_t *v, const int32_t *tile, int32_t i, int32_t c
     const int32_t vectors = (v->count + WHET_DOTS - 1) / WHET_DOTS;
     if (v->l->sums != NULL)
         keep(v, tile, i, count);
+    else if (v->l->bits != NULL && vectors == 1)
+        narrow_rows(v, tile, i, count, 1, 1);
     else if (v->l->bits != NULL)
         narrow_rows(v, tile, i, count, 1, vectors);
     else if (vectors == 1)

@@ -45,12 +45,17 @@ typedef struct {
 /* Channel of lane l of vector v. */
 static inline int32_t channel(int32_t v, int32_t l) { return 16 * (l / 4) + 4 * v + l % 4; }
 
-#define ALONG(outputs, N)                   \
-    case 2 * (outputs):                     \
-        along_##N(a, line, at, outputs, 0); \
-        break;                              \
-    case 2 * (outputs) + 1:                 \
-        along_##N(a, line, at, outputs, 1); \
+/* What becomes of sums. */
+enum { KEEP, NARROW, NARROW_WITH_BITS };
+
+#define ALONG(outputs, N)                                      \
+    case outputs:                                              \
+        if (l->sums != NULL)                                   \
+            along_##N(a, line, at, outputs, KEEP);             \
+        else if (l->bits == NULL)                              \
+            along_##N(a, line, at, outputs, NARROW);           \
+        else                                                   \
+            along_##N(a, line, at, outputs, NARROW_WITH_BITS); \
         break;
 
 #define BLOCKS(N)                                                                                  \
@@ -146,24 +151,24 @@ static inline int32_t channel(int32_t v, int32_t l) { return 16 * (l / 4) + 4 * 
     /* Four vectors of sums become the channels of a pixel. */                                     \
     static inline __attribute__((always_inline)) void finish_##N(                                  \
         const finish_##N##_t *f, const whet_ints_##N *sum, int32_t at, const int32_t with_bits) {  \
-        whet_ints_##N y[4], inside[4];                                                             \
+        whet_ints_##N y[4], beyond[4];                                                             \
         _Pragma("GCC unroll 4") for (int32_t v = 0; v < 4; v++) {                                  \
             const whet_ints_##N total = (whet_ints_##N)((whet_words_##N)sum[v] + f->bias[v]);      \
             const whet_reals_##N real =                                                            \
                 __builtin_convertvector(total, whet_reals_##N) * f->scale[v];                      \
-            y[v] = with_bits ? whet_judge_##N(real, &f->range, &inside[v])                         \
+            y[v] = with_bits ? whet_judge_##N(real, &f->range, &beyond[v])                         \
                              : whet_round_##N(real, &f->range);                                    \
         }                                                                                          \
         whet_store_##N(f->y + at, whet_join_##N(y), f->count);                                     \
         if (with_bits)                                                                             \
-            whet_set_bits(f->bits, at, whet_signs_##N(whet_join_##N(inside)), f->count);           \
+            whet_set_bits(f->bits, at, whet_zeros_##N(whet_join_##N(beyond)), f->count);           \
     }                                                                                              \
                                                                                                    \
     /* Row of y that begins at `at`, from lines of the ring. The last two are constants after \
-     * inlining: outputs that are made together, and whether they are only narrowed. */    \
+     * inlining: outputs that are made together, and what becomes of them. */    \
     static inline __attribute__((always_inline)) void along_##N(                                   \
         const block_t *a, const int8_t *const *line, int32_t at, const int32_t outputs,            \
-        const int32_t simple) {                                                                    \
+        const int32_t kind) {                                                                      \
         const whet_conv2d_t *d = a->l->d;                                                          \
         const finish_##N##_t f = ending_##N(a);                                                    \
         const int32_t step = d->dw * N, kh = d->kh, groups = a->l->groups, c = d->c;               \
@@ -190,12 +195,10 @@ static inline int32_t channel(int32_t v, int32_t l) { return 16 * (l / 4) + 4 * 
             }                                                                                      \
             _Pragma("GCC unroll 4") for (int32_t b = 0; b < outputs; b++, at += c) {               \
                 if (q + b >= columns) break;                                                       \
-                if (simple)                                                                        \
-                    finish_##N(&f, sum[b], at, 0);                                                 \
-                else if (a->l->sums != NULL)                                                       \
+                if (kind == KEEP)                                                                  \
                     keep_##N(a, sum[b], at);                                                       \
                 else                                                                               \
-                    finish_##N(&f, sum[b], at, 1);                                                 \
+                    finish_##N(&f, sum[b], at, kind == NARROW_WITH_BITS);                          \
             }                                                                                      \
         }                                                                                          \
     }                                                                                              \
@@ -211,8 +214,7 @@ static inline int32_t channel(int32_t v, int32_t l) { return 16 * (l / 4) + 4 * 
             const int32_t slot = (row + l->high * (1 + d->ph / l->high)) % l->high;                \
             line[r] = a->ring + slot * a->width * N;                                               \
         }                                                                                          \
-        const int32_t simple = l->sums == NULL && l->bits == NULL;                                 \
-        switch (2 * l->outputs + simple) {                                                         \
+        switch (l->outputs) {                                                                      \
             ALONG(4, N)                                                                            \
             ALONG(3, N)                                                                            \
             ALONG(2, N)                                                                            \

@@ -37,9 +37,9 @@ static float number(const layer_t *l, int32_t i) {
 
 static inline void store(const layer_t *l, const whet_range8_t *range, int32_t i, reals_t v) {
     if (l->bits != NULL) {
-        whet_dots_t inside;
-        whet_store_lanes(l->y + i, WHET_OF_DOTS(whet_judge)(v, range, &inside), WHET_DOTS);
-        whet_set_bits(l->bits, i, whet_lane_signs(inside), WHET_DOTS);
+        whet_dots_t beyond;
+        whet_store_lanes(l->y + i, WHET_OF_DOTS(whet_judge)(v, range, &beyond), WHET_DOTS);
+        whet_set_bits(l->bits, i, whet_lane_zeros(beyond), WHET_DOTS);
     } else {
         whet_store_lanes(l->y + i, WHET_OF_DOTS(whet_round)(v, range), WHET_DOTS);
     }

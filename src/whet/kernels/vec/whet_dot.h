@@ -221,25 +221,27 @@ WHET_SOME(32)
 #endif
 #endif
 
-/* Bit i = the sign of byte i. */
+/* Bit i = byte i is 0. */
 #if defined(__SSE2__)
-static inline uint64_t whet_signs_16(whet_ints_16 v) {
-    return (uint32_t)_mm_movemask_epi8((__m128i)v);
+static inline uint64_t whet_zeros_16(whet_ints_16 v) {
+    return (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8((__m128i)v, _mm_setzero_si128()));
 }
 #if WHET_WIDE >= 32
-static inline uint64_t whet_signs_32(whet_ints_32 v) {
-    return (uint32_t)_mm256_movemask_epi8((__m256i)v);
+static inline uint64_t whet_zeros_32(whet_ints_32 v) {
+    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8((__m256i)v, _mm256_setzero_si256()));
 }
 #endif
 #if WHET_WIDE >= 64
-static inline uint64_t whet_signs_64(whet_ints_64 v) { return _mm512_movepi8_mask((__m512i)v); }
+static inline uint64_t whet_zeros_64(whet_ints_64 v) {
+    return _mm512_testn_epi8_mask((__m512i)v, (__m512i)v);
+}
 #endif
 #else
-static inline uint64_t whet_signs_16(whet_ints_16 v) {
+static inline uint64_t whet_zeros_16(whet_ints_16 v) {
     int8_t byte[16];
     uint64_t bits = 0;
     memcpy(byte, &v, sizeof byte);
-    for (int32_t i = 0; i < 16; i++) bits |= (uint64_t)(byte[i] < 0) << i;
+    for (int32_t i = 0; i < 16; i++) bits |= (uint64_t)(byte[i] == 0) << i;
     return bits;
 }
 #endif
@@ -281,8 +283,31 @@ static inline whet_four_t whet_choose_16(whet_four_t v, whet_four_t low, whet_fo
 }
 #endif
 
-/* whet_round_N: v, rounded and held in range. whet_judge_N: the same, and *inside = -1 in lanes
- * where it was in range, else 0. The bits of 12582912.0f + v, for a whole v, are those of
+/* whet_limit_N: whole numbers between low and high. */
+#if WHET_WIDE == 64
+static inline whet_ints_64 whet_limit_64(whet_ints_64 x, int32_t low, int32_t high) {
+    const __m512i raised = _mm512_max_epi32((__m512i)x, _mm512_set1_epi32(low));
+    return (whet_ints_64)_mm512_min_epi32(raised, _mm512_set1_epi32(high));
+}
+#endif
+#if WHET_WIDE >= 32
+static inline whet_ints_32 whet_limit_32(whet_ints_32 x, int32_t low, int32_t high) {
+    const __m256i raised = _mm256_max_epi32((__m256i)x, _mm256_set1_epi32(low));
+    return (whet_ints_32)_mm256_min_epi32(raised, _mm256_set1_epi32(high));
+}
+#endif
+static inline whet_ints_16 whet_limit_16(whet_ints_16 x, int32_t low, int32_t high) {
+#if defined(__SSE4_1__)
+    const __m128i raised = _mm_max_epi32((__m128i)x, _mm_set1_epi32(low));
+    return (whet_ints_16)_mm_min_epi32(raised, _mm_set1_epi32(high));
+#else
+    const whet_ints_16 too_low = x<low, too_high = x> high;
+    return (x & ~(too_low | too_high)) | (too_low & low) | (too_high & high);
+#endif
+}
+
+/* whet_round_N: v, rounded and held in range. whet_judge_N: the same, and *beyond = 0 in lanes
+ * where it was in range, else 1 or -1. The bits of 12582912.0f + v, for a whole v, are those of
  * 12582912.0f plus v. */
 #define WHET_NARROW(N)                                                                      \
     typedef float whet_reals_##N __attribute__((vector_size(N)));                           \
@@ -297,14 +322,14 @@ static inline whet_four_t whet_choose_16(whet_four_t v, whet_four_t low, whet_fo
         return (whet_ints_##N)(v + 12582912.0f) - (0x4B400000 - to->zero);                  \
     }                                                                                       \
     static inline whet_ints_##N whet_judge_##N(whet_reals_##N v, const whet_range8_t *to,   \
-                                               whet_ints_##N *inside) {                     \
+                                               whet_ints_##N *beyond) {                     \
         const whet_reals_##N none = {0.0f};                                                 \
         v = whet_hold_##N(v, none + to->below, none + to->above);                           \
         const whet_ints_##N whole = (whet_ints_##N)(v + 12582912.0f) - 0x4B400000;          \
-        const int32_t low = (int32_t)to->below + 1, high = (int32_t)to->above - 1;          \
-        const whet_ints_##N too_low = whole<low, too_high = whole> high;                    \
-        *inside = ~(too_low | too_high);                                                    \
-        return whole - too_low + too_high + to->zero; /* it is one off at most */           \
+        const whet_ints_##N held =                                                          \
+            whet_limit_##N(whole, (int32_t)to->below + 1, (int32_t)to->above - 1);          \
+        *beyond = whole - held;                                                             \
+        return held + to->zero;                                                             \
     }
 WHET_NARROW(16)
 #if WHET_WIDE >= 32
@@ -314,7 +339,7 @@ WHET_NARROW(32)
 WHET_NARROW(64)
 #endif
 
-/* ---- Of the widest vectors: bytes as lanes and back, and bit i = the sign of lane i. Compilers
+/* ---- Of the widest vectors: bytes as lanes and back, and bit i = lane i is 0. Compilers
  * take __builtin_convertvector apart here, lane by lane. */
 
 static inline whet_dots_t whet_load_lanes(const int8_t *x) {
@@ -332,15 +357,16 @@ static inline whet_dots_t whet_load_lanes(const int8_t *x) {
 #endif
 }
 
-static inline uint32_t whet_lane_signs(whet_dots_t v) {
+static inline uint32_t whet_lane_zeros(whet_dots_t v) {
 #if WHET_WIDE == 64
-    return _mm512_movepi32_mask((__m512i)v);
+    return _mm512_testn_epi32_mask((__m512i)v, (__m512i)v);
 #elif WHET_WIDE == 32
-    return (uint32_t)_mm256_movemask_ps((__m256)v);
+    return (uint32_t)_mm256_movemask_ps((__m256)(v == 0));
 #elif defined(__SSE2__)
-    return (uint32_t)_mm_movemask_ps((__m128)v);
+    return (uint32_t)_mm_movemask_ps((__m128)(v == 0));
 #else
-    return (uint32_t)((v[0] & 1) | (v[1] & 2) | (v[2] & 4) | (v[3] & 8));
+    const whet_dots_t none = v == 0;
+    return (uint32_t)((none[0] & 1) | (none[1] & 2) | (none[2] & 4) | (none[3] & 8));
 #endif
 }
 
@@ -373,14 +399,37 @@ static inline void whet_store_lanes(int8_t *y, whet_dots_t v, int32_t n) {
 #endif
 }
 
+/* bytes[n] = the lowest n of a word, n <= 8. */
+static inline void whet_put_bytes(uint8_t *bytes, uint64_t word, int32_t n) {
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    if (n == 8) {
+        memcpy(bytes, &word, 8);
+        return;
+    }
+    if (n & 4) {
+        memcpy(bytes, &word, 4);
+        bytes += 4;
+        word >>= 32;
+    }
+    if (n & 2) {
+        memcpy(bytes, &word, 2);
+        bytes += 2;
+        word >>= 16;
+    }
+    if (n & 1) *bytes = (uint8_t)word;
+#else
+    for (int32_t i = 0; i < n; i++) bytes[i] = (uint8_t)(word >> 8 * i);
+#endif
+}
+
 /* Sets bits [at, at + n) of a row of them, n <= 64, that were 0. */
 static inline void whet_set_bits(uint8_t *bits, int32_t at, uint64_t value, int32_t n) {
     bits += at / 8;
-    value &= ~UINT64_C(0) >> (64 - n);
-    if (at % 8 == 0 && n % 8 == 0) {
-        for (int32_t i = 0; i < n / 8; i++) bits[i] = (uint8_t)(value >> 8 * i);
+    if (((at | n) & 7) == 0) {
+        whet_put_bytes(bits, value, n / 8);
         return;
     }
+    value &= ~UINT64_C(0) >> (64 - n);
     *bits = (uint8_t)(*bits | value << at % 8);
     for (value >>= 8 - at % 8; value != 0; value >>= 8) *++bits |= (uint8_t)value;
 }
