@@ -36,6 +36,9 @@ OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 SLOW = {"resnet50", "test_nfnet", "ghostnet_100", "repvgg_a0", "mobilevit_xxs", "proxyless"}
+SLOW |= {"resnet18", "vit_tiny_patch16_224", "mobilenet_v2", "efficientnet_lite0"}
+SLOW |= {"edgenext_xx_small"}
+SLOWEST = {"test_nfnet", "ghostnet_100"}  # at any batch
 
 # Side of the picture in the default run.
 TIMM = {
@@ -111,12 +114,16 @@ def shufflenet() -> nn.Module:
 
 
 def at_batches(names: Iterable[str]) -> list[Any]:
-    """Every model at batch 1 and 4; the slowest at batch 4 only where slow tests run."""
+    """Every model at batch 1 and 4; slow ones only where slow tests run."""
     return [
-        pytest.param(name, batch, marks=[pytest.mark.slow] if batch == 4 and name in SLOW else [])
+        pytest.param(name, batch, marks=[pytest.mark.slow] if slow(name, batch) else [])
         for name in names
         for batch in (1, 4)
     ]
+
+
+def slow(name: str, batch: int) -> bool:
+    return name in SLOWEST or (batch == 4 and name in SLOW)
 
 
 @pytest.mark.parametrize(("name", "batch"), at_batches(OWN))
