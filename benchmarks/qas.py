@@ -513,8 +513,9 @@ def page(asked: argparse.Namespace, scores: Scores, found: Ratios) -> str:
         seeds = max(len(found) for column in scores.values() for found in column.values())
         parts.append(
             f"## Accuracy\n\nPercent of the test pictures, mean of up to {seeds} seeds ± standard "
-            f"deviation; without ± there was one.\nWhat trains is {scheme}. One recipe for every "
-            f"cell: {r.epochs} epochs in batches of {r.batch}, {r.warm_up} of them to warm up, "
+            "deviation; without ± there was one, and a dash\nis a cell that was not run. "
+            f"What trains is {scheme}. One recipe for every cell:\n"
+            f"{r.epochs} epochs in batches of {r.batch}, {r.warm_up} of them to warm up, "
             "then a cosine to 0;\n"
             f"SGD without momentum at a rate of {r.sgd:g}, Adam at {r.adam:g}, labels smoothed by "
             f"{r.smoothing:g}; parts of pictures\nfrom {pictures.LEAST:.0%} of their area on, half "
