@@ -37,8 +37,9 @@ OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 SLOW = {"resnet50", "test_nfnet", "ghostnet_100", "repvgg_a0", "mobilevit_xxs", "proxyless"}
 SLOW |= {"resnet18", "vit_tiny_patch16_224", "mobilenet_v2", "efficientnet_lite0"}
-SLOW |= {"edgenext_xx_small"}
-SLOWEST = {"test_nfnet", "ghostnet_100"}  # at any batch
+SLOW |= {"edgenext_xx_small", "convnext_atto", "starnet_s050", "mnasnet_100", "regnetx_002"}
+SLOW |= {"mobilenetv4_conv_small_035", "test_mambaout", "mcunet"}
+SLOWEST = {"test_nfnet", "ghostnet_100", "repvgg_a0", "mobilevit_xxs"}  # at any batch
 
 # Side of the picture in the default run.
 TIMM = {
