@@ -523,7 +523,8 @@ def page(asked: argparse.Namespace, scores: Scores, found: Ratios) -> str:
             "fp32 classifier unless the table says otherwise; ways without a word about rounding "
             "round to the nearest.\nSGD's rate, the smoothing and the way to cut pictures were "
             "settled by fp32 runs judged on the test pictures of\nFlowers-102, so these figures "
-            "are a little too good; nothing was chosen for int8 without QAS: without it hardly an integer moves,\nand the classifier alone "
+            "are a little too good; nothing was chosen for int8 without QAS: without it "
+            "hardly an integer moves,\nand the classifier alone "
             "learns. To truncate is what the published program does; to the nearest, carry and "
             "copy are ours.\n"
         )
