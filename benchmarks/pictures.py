@@ -33,9 +33,14 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def thinned(self, step: int) -> Pictures:
-        """Every `step`-th of them."""
+    def every(self, step: int) -> Pictures:
+        """The first of each `step`."""
         return Pictures(self.images[::step], self.labels[::step])
+
+    def without_every(self, step: int) -> Pictures:
+        """The others."""
+        others = np.arange(len(self)) % step != 0
+        return Pictures(self.images[others], self.labels[others])
 
 
 def data_path(*parts: str) -> Path:

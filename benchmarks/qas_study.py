@@ -1,0 +1,321 @@
+"""The cells of the int8 study: one network, picture set, way to train and seed each.
+
+What they share, how one is trained and judged, and the file their results are kept in. The command
+is qas.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pictures
+import torch
+from pictures import CLASSES, Array, Pictures
+from torch import nn
+
+import whet
+from whet import models
+from whet.errors import NotFinite
+
+SIZE = pictures.TAKEN
+
+# --- What is compared -----------------------------------------------------------------------------
+
+BACKBONES = {  # the published scheme of about 100 KB for each
+    "mcunet-5fps": "mcunet-5fps-99kb",
+    "mbv2-w0.35": "mbv2-w0.35-99kb",
+    "proxyless-w0.3": "proxyless-w0.3-98kb",
+}
+PUBLISHED = "published"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to train: an optimizer, and how int8 parameters take its steps, if they do."""
+
+    title: str
+    int8: Mapping[str, Any] | None = field(default_factory=dict)  # arguments of whet.Int8
+    adam: bool = False
+    color: str = "#8c8c8c"
+
+    def dtype(self, seed: int) -> dict[str, Any]:
+        """What `compile` is told about numbers."""
+        return {} if self.int8 is None else {"dtype": whet.Int8(**self.int8, seed=seed)}
+
+
+VARIANTS = {
+    "fp32": Variant("fp32, SGD", None, color="#222222"),
+    "plain": Variant("int8, SGD", {"rounding": "nearest", "qas": False}, color="#b8b8b8"),
+    "truncate": Variant("int8, SGD + QAS, truncate", {"rounding": "truncate"}, color="#f2cf63"),
+    "nearest": Variant("int8, SGD + QAS, nearest", {"rounding": "nearest"}, color="#e8a33d"),
+    "stochastic": Variant("int8, SGD + QAS, stochastic", {"rounding": "stochastic"},
+                          color="#c2313d"),
+    "carry8": Variant("int8, SGD + QAS, carry of 8 bits", {"rounding": "carry8"}, color="#e59a9a"),
+    "carry16": Variant("int8, SGD + QAS, carry of 16 bits", {"rounding": "carry16"},
+                       color="#a06fb0"),
+    "master": Variant("int8, SGD + QAS, fp32 copy", {"rounding": "master"}, color="#5f6fb3"),
+    "fp32-adam": Variant("fp32, Adam", None, adam=True, color="#777777"),
+    # stochastic in both: to the nearest, Adam without QAS would move no integer at these rates
+    "adam": Variant("int8, Adam, stochastic", {"rounding": "stochastic", "qas": False}, adam=True,
+                    color="#a9d3b5"),
+    "adam+qas": Variant("int8, Adam + QAS, stochastic", {"rounding": "stochastic"}, adam=True,
+                        color="#4f9d69"),
+    "int8-head": Variant("int8, SGD + QAS, stochastic, int8 head",
+                         {"rounding": "stochastic", "head": "int8"}, color="#5fb3b3"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How every cell trains: warm-up, then a cosine to 0; parts of pictures, half of them mirrored.
+
+    SGD's rate and the smoothing are those that suited fp32 best on held-out pictures (RECIPES), not
+    those that suit each cell: int8 without QAS, which trains little but its classifier, likes a
+    higher rate.
+    """
+
+    epochs: int = 15
+    warm_up: int = 1  # epochs
+    batch: int = 8
+    sgd: float = 0.03
+    adam: float = 0.001
+    smoothing: float = 0.3  # of labels
+    thin: int = 1  # every n-th picture only, for a quick look
+    held_out: bool = False  # judge on a quarter of the training pictures, train on the others
+
+    def rate(self, adam: bool, done: float) -> float:
+        """The rate after `done` epochs."""
+        top = self.adam if adam else self.sgd
+        if done < self.warm_up:
+            return top * done / self.warm_up
+        left = (done - self.warm_up) / max(self.epochs - self.warm_up, 1)
+        return top * 0.5 * (1 + math.cos(math.pi * min(left, 1.0)))
+
+    def split(self, data: str) -> tuple[Pictures, Pictures]:
+        """The pictures to train on and those to judge by."""
+        train = pictures.load(data, "train")
+        if self.held_out:
+            train, test = train.without_every(4), train.every(4)
+        else:
+            test = pictures.load(data, "test")
+        return train.every(self.thin), test.every(self.thin)
+
+
+@dataclass(frozen=True)
+class Cell:
+    data: str
+    backbone: str
+    scheme: str
+    variant: str
+    seed: int
+    recipe: Recipe
+
+    @property
+    def key(self) -> str:
+        """What it is, for a file of results: the rate of the other optimizer does not matter."""
+        words = asdict(self)
+        words["recipe"].pop("sgd" if VARIANTS[self.variant].adam else "adam")
+        if not self.recipe.held_out:
+            words["recipe"].pop("held_out")
+        return json.dumps(words, sort_keys=True)
+
+    @property
+    def title(self) -> str:
+        words = f"{self.data}, {self.backbone} {self.scheme}, {self.variant}, seed {self.seed}"
+        r = self.recipe
+        return f"{words}, rate {r.sgd:g}, smoothing {r.smoothing:g}" if r.held_out else words
+
+
+# Seeds of each way to train: what the study is about has three, what rounds it off has one.
+MAIN = {"fp32": 3, "plain": 3, "nearest": 3, "carry8": 3}
+ALL = {name: 1 for name in VARIANTS} | MAIN | {"stochastic": 3, "master": 3}
+PLAN: Mapping[tuple[str, str], Mapping[str, int]] = {
+    ("flowers102", "mcunet-5fps"): ALL,
+    ("pets37", "mcunet-5fps"): MAIN | {"stochastic": 1, "master": 1},
+    ("flowers102", "mbv2-w0.35"): dict.fromkeys(MAIN, 1),
+    ("flowers102", "proxyless-w0.3"): dict.fromkeys(MAIN, 1),
+}
+
+
+def planned(scheme: str, recipe: Recipe) -> list[Cell]:
+    """Seeds outermost, so that a run that is stopped has a part of everything."""
+    return [
+        Cell(data, backbone, scheme_of(scheme, backbone), variant, seed, recipe)
+        for seed in range(max(ALL.values()))
+        for (data, backbone), variants in PLAN.items()
+        for variant, seeds in variants.items()
+        if seed < seeds
+    ]
+
+
+RECIPES = tuple(itertools.product((0.015, 0.03, 0.06), (0.0, 0.3)))  # SGD's rate, smoothing
+
+
+def candidates(recipe: Recipe) -> list[Cell]:
+    """fp32 by every recipe, judged on held-out pictures of both sets, to choose one for all."""
+    backbone = "mcunet-5fps"
+    return [
+        Cell(data, backbone, BACKBONES[backbone], "fp32", 0,
+             replace(recipe, sgd=rate, smoothing=smoothing, held_out=True))
+        for data in CLASSES
+        for rate, smoothing in RECIPES
+    ]  # fmt: skip
+
+
+def scheme_of(asked: str, backbone: str) -> str:
+    return BACKBONES[backbone] if asked == PUBLISHED else asked
+
+
+# --- Training -------------------------------------------------------------------------------------
+
+
+def make_model(backbone: str, classes: int, seed: int) -> nn.Module:
+    """The backbone with a new classifier, the same one for every way to train."""
+    model = models.load_int8_backbone(backbone_path(backbone))
+    torch.manual_seed(seed)
+    old = model.classifier[1]
+    assert isinstance(old, nn.Linear)
+    model.classifier[1] = nn.Linear(old.in_features, classes)
+    return model.eval()
+
+
+def backbone_path(backbone: str) -> Path:
+    return pictures.data_path("imagenet-backbones", f"{backbone}_int8.npz")
+
+
+def compiled(
+    model: nn.Module,
+    batch: int,
+    scheme: str,
+    variant: Variant,
+    seed: int = 0,
+    accumulate: bool = False,
+    smoothing: float = 0.0,
+) -> whet.Program:
+    make: Any = torch.optim.Adam if variant.adam else torch.optim.SGD
+    return whet.compile(
+        model,
+        (torch.zeros(batch, 3, SIZE, SIZE),),
+        loss=nn.CrossEntropyLoss(label_smoothing=smoothing),
+        optimizer=make(model.parameters(), lr=0.01),
+        update=scheme,
+        accumulate=accumulate,
+        **variant.dtype(seed),
+    )
+
+
+def as_input(variant: Variant, integers: Array) -> Array:
+    return pictures.reals(integers) if variant.int8 is None else integers
+
+
+def run_cell(cell: Cell) -> dict[str, Any]:
+    """Train, and say how many pictures of the test set are recognised."""
+    began = time.perf_counter()
+    variant, recipe = VARIANTS[cell.variant], cell.recipe
+    model = make_model(cell.backbone, CLASSES[cell.data], cell.seed)
+    given = (model, recipe.batch, cell.scheme, variant, cell.seed)
+    program = compiled(*given, smoothing=recipe.smoothing)
+    trainer = program.load(threads=1)
+    train, test = recipe.split(cell.data)
+    losses = list(epochs(trainer, cell, train))
+    accuracy = accuracy_of(trainer, variant, recipe.batch, test)
+    kept = {kind: program.memory[kind] for kind in ("trained", "state")}
+    found = {"accuracy": accuracy, "losses": losses, "finished": len(losses) == recipe.epochs}
+    seconds = round(time.perf_counter() - began, 1)
+    return {"cell": json.loads(cell.key), **found, "bytes": kept, "seconds": seconds}
+
+
+def epochs(trainer: whet.Trainer, cell: Cell, train: Pictures) -> Iterator[float]:
+    """The mean loss of each epoch; there are no more once it is not finite."""
+    variant, recipe = VARIANTS[cell.variant], cell.recipe
+    random = np.random.default_rng(cell.seed)
+    steps = len(train) // recipe.batch
+    for epoch in range(recipe.epochs):
+        order = random.permutation(len(train))
+        total = 0.0
+        for step in range(steps):
+            batch = np.sort(order[step * recipe.batch : (step + 1) * recipe.batch])
+            x = as_input(variant, pictures.resized_at_random(train.images[batch], random))
+            rate = recipe.rate(variant.adam, epoch + (step + 0.5) / steps)
+            try:
+                total += trainer.step(x, train.labels[batch], lr=rate)
+            except NotFinite:
+                return
+        yield round(total / steps, 5)
+
+
+def accuracy_of(trainer: whet.Trainer, variant: Variant, batch: int, test: Pictures) -> float:
+    """Percent of the pictures, their middle, for which the right class has the highest score."""
+    right = 0
+    for start in range(0, len(test), batch):
+        labels = test.labels[start : start + batch]
+        images = test.images[start : start + batch]
+        full = np.concatenate([images, np.repeat(images[:1], batch - len(images), 0)])
+        scores = trainer.predict(as_input(variant, pictures.centre(full)))
+        right += int((scores[: len(labels)].argmax(1) == labels).sum())
+    return round(100 * right / len(test), 3)
+
+
+# --- Results on disk ------------------------------------------------------------------------------
+
+
+def read_results(path: Path) -> dict[str, dict[str, Any]]:
+    """By the key of their cell; a line that a stopped run left unfinished is passed over."""
+    found = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            result = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        found[json.dumps(result["cell"], sort_keys=True)] = result
+    return found
+
+
+def append(path: Path, result: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as file:
+        file.write(json.dumps(result) + "\n")
+
+
+def run_cells(cells: Sequence[Cell], path: Path, processes: int) -> None:
+    known = read_results(path)
+    missing = [cell for cell in cells if cell.key not in known]
+    say(f"{len(cells)} cells, {len(cells) - len(missing)} of them in {path.name}")
+    for data in {cell.data for cell in missing}:
+        for part in ("train", "test"):
+            pictures.load(data, part)
+    failed = 0
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, one_thread) as pool:
+        waiting = {pool.submit(run_cell, cell): cell for cell in missing}
+        for done, future in enumerate(as_completed(waiting), 1):
+            where = f"{done}/{len(missing)} {waiting[future].title}"
+            if error := future.exception():
+                failed += 1
+                say(f"{where}: {type(error).__name__}: {error}")
+                continue
+            result = future.result()
+            append(path, result)
+            note = "" if result["finished"] else f", stopped in epoch {len(result['losses']) + 1}"
+            say(f"{where}: {result['accuracy']:.1f} % ({result['seconds']:.0f} s{note})")
+    if failed:
+        say(f"{failed} cells failed; the same command tries them again")
+
+
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
