@@ -20,7 +20,6 @@ from tiny import convnet
 from tiny import images as pictures
 from whet.budget import parse_bytes
 from whet.check import with_gradients
-from whet.emit.memory import POOL
 from whet.emit.program import Program
 from whet.errors import BudgetError, FrontendError
 from whet.models import mcunet_5fps
@@ -359,7 +358,7 @@ def test_ram_is_what_the_linker_finds(name: str, tmp_path: Path) -> None:
     report = (tmp_path / "report.txt").read_text()
     assert re.search(rf"RAM +{memory['ram']:,} B", report)
     network = program.load()._function("sizeof")()
-    padding = memory["ram"] - network - memory["io"] - POOL[program.isa[0]]
+    padding = memory["ram"] - network - memory["io"] - program.target.pool
     assert 0 <= padding < 16 + 4 * 2, "the network, the caller's arrays, and alignment"
     parts = memory["arena"] + memory["trained"] + memory["state"]
     assert parts <= network < parts + 2 * 16 + 1

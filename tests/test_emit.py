@@ -207,7 +207,7 @@ def test_an_input_nobody_looks_at_and_infinite_numbers_build(tmp_path: Path) -> 
 
 def test_a_loss_that_ignores_its_target_builds() -> None:
     program = whet.compile(
-        mlp(), next(vectors())[:1], loss=lambda out, _: (out**2).mean(), target=torch.zeros(1)
+        mlp(), next(vectors())[:1], loss=lambda out, _: (out**2).mean(), labels=torch.zeros(1)
     )
     trainer = program.load()
     x, _ = next(vectors())

@@ -105,7 +105,7 @@ def test_unsupported_operators_are_all_listed() -> None:
 
 def test_an_operator_used_in_an_unsupported_way_says_why() -> None:
     model = nn.Sequential(nn.Linear(5, 3), nn.InstanceNorm1d(4, track_running_stats=True)).train()
-    text = message(UnsupportedOps, lambda: whet.compile(model, (X,), target=Y))
+    text = message(UnsupportedOps, lambda: whet.compile(model, (X,), labels=Y))
     assert "1: aten.instance_norm" in text and "tracks running statistics while training" in text
 
 
@@ -129,7 +129,7 @@ def test_inputs_that_are_no_tuple_of_tensors(inputs: Any) -> None:
 
 @pytest.mark.parametrize("target", [None, Y])
 def test_an_example_the_model_itself_refuses(target: Tensor | None) -> None:
-    text = compiling(mlp(), (torch.zeros(2, 7),), target=target)
+    text = compiling(mlp(), (torch.zeros(2, 7),), labels=target)
     assert "the model itself fails on the example input of shape (2, 7)" in text
     assert "mat1 and mat2 shapes cannot be multiplied (2x7 and 5x8)" in text
 
@@ -239,7 +239,7 @@ def test_a_loss_whose_targets_are_unknown() -> None:
     text = compiling(mlp(), loss=loss)
     assert "whet does not know what targets this loss takes" in text
     assert "the loss is TripletMarginLoss" in text
-    assert "compile(..., target=torch.zeros(...))" in text
+    assert "compile(..., labels=torch.zeros(...))" in text
 
 
 def test_a_loss_without_reduction() -> None:
@@ -251,7 +251,7 @@ def test_a_loss_without_reduction() -> None:
 
 
 def test_a_target_that_does_not_fit_the_loss() -> None:
-    text = compiling(mlp(), target=torch.zeros(9, dtype=torch.int64))
+    text = compiling(mlp(), labels=torch.zeros(9, dtype=torch.int64))
     assert "torch.export could not trace the model" in text and "9" in text
 
 

@@ -245,7 +245,7 @@ def masked() -> whet.Program:
         return (output * weights).sum()
 
     return whet.compile(
-        Masked().train(), (torch.zeros(N),), loss=weighted_sum, target=torch.ones(2, N),
+        Masked().train(), (torch.zeros(N),), loss=weighted_sum, labels=torch.ones(2, N),
         accumulate=True,
     )  # fmt: skip
 

@@ -7,12 +7,13 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .budget import fit, parse_bytes
 from .emit.program import Program
-from .errors import FrontendError, SchemeError
+from .errors import BudgetError, FrontendError, SchemeError, TargetError
 from .frontend.optim import default_optimizer, nothing_to_train
 from .frontend.torch import Loss, Model, check_inputs, import_model
 from .machine import this_machine
@@ -20,8 +21,10 @@ from .passes import SWITCHES, Recompute, check_switches
 from .pipeline import Options, assemble
 from .quantize import Int8, int8_of
 from .quantize.model import integer_model
+from .report import kib
 from .report.compare import Comparison
 from .scheme import Scheme, named, parameters_of
+from .targets import PORTABLE, Chip, Target, target_named
 
 if TYPE_CHECKING:
     import torch
@@ -35,9 +38,11 @@ def compile(
     *,
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
-    target: torch.Tensor | None = None,
+    labels: torch.Tensor | None = None,
     update: Update | None = None,
+    target: str = "host",
     ram: int | str | None = None,
+    flash: int | str | None = None,
     rematerialize: bool = False,
     accumulate: bool = False,
     clip_norm: float | None = None,
@@ -53,10 +58,12 @@ def compile(
     `.eval()` decides about batch norm and dropout; prediction always behaves as in eval mode.
     `update` says what trains: a Scheme, its name ("full", "bias+last", "last-3", ...) or its TOML
     file; without it, parameters train if they require a gradient and are in the optimizer.
+    `target` is where the program will run: "host", "cortex-m7" or "cortex-m4".
     `ram` is a budget in bytes, or as "256K" or "1M": a program that needs more is not made, and the
-    error says what would fit. `rematerialize` lets element-wise work be done twice where that saves
-    memory; a budget that needs it switches it on by itself.
-    `target` is an example of what the loss compares with, needed only for losses whet does not
+    error says what would fit. On a microcontroller that is all the RAM there is, 256K by default,
+    as `flash` is all the flash, 1M by default. `rematerialize` lets element-wise work be done twice
+    where that saves memory; a budget that needs it switches it on by itself.
+    `labels` is an example of what the loss compares with, needed only for losses whet does not
     know. `accumulate` adds the entry points `gradients` and `apply`; `clip_norm` limits the norm
     of all gradients. `without` names passes to leave out, to see what each is good for.
     `portable` takes kernels in plain C11 only; others use the vector extensions of gcc and clang.
@@ -65,15 +72,50 @@ def compile(
     """
     recompute = Recompute() if rematerialize else None
     switches, machine = check_switches(without), this_machine()
-    options = Options(check_name(name), accumulate, switches, recompute, portable, machine)
-    budget = None if ram is None else parse_bytes(ram)
+    place = target_of(target, portable, ram, flash)
+    options = Options(check_name(name), accumulate, switches, recompute, place, machine)
+    budget = place.chip.ram if place.chip else None if ram is None else parse_bytes(ram)
     int8 = int8_of(dtype)
-    source = Source(model, loss, optimizer, inputs, target, clip_norm, int8, calibrate)
+    source = Source(model, loss, optimizer, inputs, labels, clip_norm, int8, calibrate)
     imported = source.imported()
     scheme = choose_scheme(update, imported)
     if budget is None:
         return assemble(imported, scheme, options, source)
-    return fit(imported, scheme, options, budget, source)
+    program = fit(imported, scheme, options, budget, source)
+    if place.chip is not None:
+        check_flash(program, place.chip)
+    return program
+
+
+def target_of(name: str, portable: bool, ram: int | str | None, flash: int | str | None) -> Target:
+    """The target asked for, with the memory asked for."""
+    if hasattr(name, "shape"):
+        raise TargetError(
+            "target= names where the program runs",
+            try_="labels=... for an example of what the loss compares with",
+        )
+    target = target_named(name)
+    if target.chip is None:
+        if flash is not None:
+            raise TargetError(f"flash= means nothing to {name}", try_='target="cortex-m7"')
+        return PORTABLE if portable else target
+    chip = replace(
+        target.chip,
+        ram=target.chip.ram if ram is None else parse_bytes(ram),
+        flash=target.chip.flash if flash is None else parse_bytes(flash),
+    )
+    return replace(target, isa=("ref",) if portable else target.isa, chip=chip)
+
+
+def check_flash(program: Program, chip: Chip) -> None:
+    """The arrays alone; the linker counts the code as well."""
+    if (need := program.memory["flash"]) > chip.flash:
+        raise BudgetError(
+            f"{kib(need)} of weights exceed the flash of {kib(chip.flash)} by "
+            f"{kib(need - chip.flash)}",
+            why="frozen parameters, constants and initial values of what trains; code comes on top",
+            try_='dtype="int8", a smaller model, or a larger flash=',
+        )
 
 
 def compare(
@@ -83,7 +125,7 @@ def compare(
     *,
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
-    target: torch.Tensor | None = None,
+    labels: torch.Tensor | None = None,
     clip_norm: float | None = None,
     dtype: str | Int8 | None = None,
     calibrate: Iterable[Any] | None = None,
@@ -96,7 +138,7 @@ def compare(
     check_switches(without)
     if not schemes:
         raise SchemeError("there is no scheme to compare", try_='["full", "last"]')
-    source = Source(model, loss, optimizer, inputs, target, clip_norm, int8_of(dtype), calibrate)
+    source = Source(model, loss, optimizer, inputs, labels, clip_norm, int8_of(dtype), calibrate)
     imported = source.imported()
     rows = []
     for i, update in enumerate(schemes):
@@ -169,7 +211,7 @@ class Source:
         loss: Loss | None,
         optimizer: torch.optim.Optimizer | None,
         inputs: tuple[torch.Tensor, ...],
-        target: torch.Tensor | None,
+        labels: torch.Tensor | None,
         clip_norm: float | None,
         int8: Int8 | None = None,
         calibrate: Iterable[Any] | None = None,
@@ -180,7 +222,7 @@ class Source:
         loss = loss if loss is not None else torch.nn.CrossEntropyLoss()
         optimizer = optimizer if optimizer is not None else default_optimizer(model)
         self.model, self.loss, self.optimizer = copy.deepcopy((model, loss, optimizer))
-        self.inputs, self.target = inputs, target
+        self.inputs, self.labels = inputs, labels
         self.clip_norm = check_clip_norm(clip_norm)
         self.int8, self.calibrate = int8, calibrate
         self.integers: Model | None = None
@@ -196,7 +238,7 @@ class Source:
             self.model.eval()
 
     def imported(self) -> Model:
-        parts = (self.model, self.inputs, self.loss, self.optimizer, self.target, self.clip_norm)
+        parts = (self.model, self.inputs, self.loss, self.optimizer, self.labels, self.clip_norm)
         if self.int8 is None:
             return import_model(*parts)
         if self.integers is None:  # once: the calibration data may be readable only once

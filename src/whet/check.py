@@ -22,6 +22,7 @@ from .ir import Array
 from .pipeline import Options, assemble
 from .report import CheckReport
 from .runtime import Trainer
+from .targets import PORTABLE
 
 GRADIENT_TOLERANCE = 1e-4
 PARAMETER_TOLERANCE = 1e-3
@@ -71,10 +72,10 @@ def with_gradients(program: Program) -> Program:
         return program
     source: Source = program.source
     model, loss, optimizer = copies(source)
-    imported = import_model(model, source.inputs, loss, optimizer, source.target, source.clip_norm)
-    portable = program.isa == ("ref",)
+    imported = import_model(model, source.inputs, loss, optimizer, source.labels, source.clip_norm)
+    target = PORTABLE if program.target.chip else program.target  # it runs here
     options = Options(
-        program.name, True, program.without, program.recompute, portable, program.machine,
+        program.name, True, program.without, program.recompute, target, program.machine,
         program.grow,
     )  # fmt: skip
     assert program.scheme is not None
@@ -285,7 +286,7 @@ class Batches:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.generator = torch.Generator().manual_seed(0)
-        if source.target is None:
+        if source.labels is None:
             model = copies(source)[0].eval()
             with torch.no_grad():
                 self.output = main_output(model(*source.inputs)).shape
@@ -302,8 +303,8 @@ class Batches:
         return torch.randint(low, high + 1, x.shape, generator=self.generator, dtype=x.dtype)
 
     def target(self) -> torch.Tensor:
-        if self.source.target is not None:
-            return self.like(self.source.target)
+        if self.source.labels is not None:
+            return self.like(self.source.labels)
         shape = self.output
         if isinstance(self.source.loss, (nn.CrossEntropyLoss, nn.NLLLoss)):
             labels = (shape[0], *shape[2:]) if len(shape) > 1 else ()

@@ -14,6 +14,7 @@ from .ir import Array, Role
 from .pipeline import Options, assemble
 from .runtime.trainer import Trainer, accept, from_stored
 from .straight_through import gradients
+from .targets import PORTABLE
 
 if TYPE_CHECKING:
     from .emit.program import Program
@@ -74,8 +75,8 @@ def with_gradients(program: Program) -> Program:
     """The same program with an entry point for its gradients."""
     if "gradients" in program.entries:
         return program
-    portable = program.isa == ("ref",)
-    options = Options(program.name, True, program.without, program.recompute, portable)
+    target = PORTABLE if program.target.chip else program.target  # it runs here
+    options = Options(program.name, True, program.without, program.recompute, target)
     assert program.scheme is not None
     return assemble(program.source.imported(), program.scheme, options, program.source)
 

@@ -9,7 +9,9 @@ WhetError
 ├── DataError            an array handed to a running program is not what the program expects
 ├── NotFinite            the loss became NaN or infinite; the step changed no parameter
 ├── CheckpointError      a saved blob is truncated, corrupt, or belongs to another model
-├── BuildError           no C compiler, or the compiler refused the program
+├── TargetError          there is no such target, or the target cannot do that
+├── BuildError           no C compiler, or the compiler or linker refused the program
+├── RunError             an emulated board stopped, or did what it must not
 ├── CheckError           the C program and PyTorch disagree
 └── InternalError        a mistake in whet itself; the message shows the IR to report
 """
@@ -75,6 +77,14 @@ class CheckpointError(WhetError):
 
 class BuildError(WhetError):
     code = "W501"
+
+
+class TargetError(WhetError):
+    code = "W503"
+
+
+class RunError(WhetError):
+    code = "W504"
 
 
 class CheckError(WhetError):

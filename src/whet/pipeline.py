@@ -16,6 +16,7 @@ from .machine import UNTUNED, Machine
 from .passes import Part, Recompute, choose, optimise, simplify, split_channels
 from .plan import lifetimes
 from .scheme import Chosen, Scheme, parameters_of
+from .targets import HOST, Target
 from .training import Training, Whole
 
 LARGE = 16 << 20  # bytes of RAM that no microcontroller has
@@ -29,7 +30,7 @@ class Options:
     accumulate: bool = False
     without: frozenset[str] = frozenset()
     recompute: Recompute | None = None
-    portable: bool = False  # kernels in plain C only
+    target: Target = HOST
     machine: Machine = UNTUNED  # that the kernels are chosen for
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
 
@@ -53,7 +54,7 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         entries["apply"] = training.apply(forward, rules, entries["gradients"])
     entries["predict"] = training.predict(prediction)
     entries = {n: optimise(g, options.without, options.recompute) for n, g in entries.items()}
-    if not options.portable:
+    if options.target.isa[0] == "vec":
         entries = choose(entries, options.machine, options.without, growth(entries, options))
     tensors = tensors_of(model.training, model.prediction)
     return Program(
@@ -70,7 +71,7 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         wholes={p.whole: model.training.graph.data[p.whole] for p in parts.values()},
         source=source,
         without=options.without,
-        isa=("ref",) if options.portable else ("vec", "ref"),
+        target=options.target,
         recompute=options.recompute,
         machine=options.machine,
         grow=options.grow,

@@ -52,11 +52,15 @@ class Lives:
         return int((offsets + self.bytes).max(initial=0))
 
 
-def find_offsets(lives: Lives) -> Array:
-    """An offset for every buffer; the same for the same lives, always."""
+def find_offsets(lives: Lives, pinned: int = 0) -> Array:
+    """An offset for every buffer; the same for the same lives, always.
+
+    The first `pinned` of them, alive from the beginning, lie at the beginning of the arena.
+    """
     bound = int(lives.loads.max())
     tried: list[tuple[int, Array, Array]] = []
     for order in promising_orders(lives):
+        order = np.concatenate((np.arange(pinned), order[order >= pinned]))
         offsets = first_fit(order, lives)
         arena = lives.arena(offsets)
         if arena == bound:
@@ -67,7 +71,7 @@ def find_offsets(lives: Lives) -> Array:
     effort = min(EFFORT, EFFORT_PER_BUFFER * len(best))
     if effort < WORTHWHILE * lives.pairs:
         return best
-    search = Search(lives)
+    search = Search(lives, pinned)
     for _ in range(ROUNDS):
         for _, _, order in tried:
             better = search.repair(order.tolist(), arena, bound, effort // len(tried))
@@ -121,7 +125,8 @@ class Search:
     lists are several times as fast as arrays.
     """
 
-    def __init__(self, lives: Lives) -> None:
+    def __init__(self, lives: Lives, pinned: int = 0) -> None:
+        self.pinned = pinned  # buffers at the head of every order, which stay there
         self.bytes: list[int] = lives.bytes.tolist()
         self.met = [np.flatnonzero(lives.meet(i)).tolist() for i in range(len(self.bytes))]
         self.random = Random(0)  # seeded: a program must come out the same every time
@@ -137,6 +142,8 @@ class Search:
         while arena > bound and effort > 0:
             stuck, work = self.fill(order, spans, arena - 1)
             effort -= work + len(order)
+            if stuck is not None and stuck < self.pinned:
+                break
             if stuck is None:
                 arena = max(end for _, end in spans.values())
                 best = np.array([spans[i][0] for i in range(len(order))], np.int64)
@@ -144,7 +151,7 @@ class Search:
             else:
                 in_its_way = [j for j in self.met[stuck] if j in spans]
                 drawn = self.random.choices(in_its_way, k=DRAWS)
-                position = max(order.index(j) for j in drawn)
+                position = max(self.pinned, *(order.index(j) for j in drawn))
                 for i in order[position : len(spans)]:
                     del spans[i]
                 order.remove(stuck)

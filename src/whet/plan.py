@@ -155,11 +155,17 @@ class _Storage:
                     break
 
 
-def plan(graph: Graph, inplace: bool = True) -> Plan:
-    """Where every value lives; without `inplace` no result overwrites an operand."""
-    need = lifetimes(graph, inplace)
-    placed, arena = place(need.buffers)
-    home: dict[Value, Value | Buffer] = {v: b for b in placed for v in b.values}
+def plan(graph: Graph, inplace: bool = True, inside: bool = False) -> Plan:
+    """Where every value lives; without `inplace` no result overwrites an operand.
+
+    With `inside` there is room for the inputs at the beginning of the arena, in this order, for as
+    long as they are read. They are still the caller's: in another place they do as well.
+    """
+    need = lifetimes(graph, inplace, inside)
+    placed, arena = place(need.buffers, need.pinned)
+    home: dict[Value, Value | Buffer] = {
+        v: b for b in placed for v in b.values if v.role is Role.TEMP
+    }
     for value in need.storage.made:
         if value not in home:
             home[value] = need.storage.root(value)
@@ -179,6 +185,7 @@ class Lifetimes:
     buffers: list[Buffer]
     workspace: dict[Node, Value]
     copies: list[tuple[Value, Value]]
+    pinned: int = 0  # how many of the buffers, the first ones, begin the arena
 
     @functools.cached_property
     def peak(self) -> tuple[int, int]:
@@ -188,13 +195,18 @@ class Lifetimes:
         return int(loads[at]), at
 
 
-def lifetimes(graph: Graph, inplace: bool = True) -> Lifetimes:
+def lifetimes(graph: Graph, inplace: bool = True, inside: bool = False) -> Lifetimes:
     storage = _Storage(graph)
     copies = storage.join_updates()
     if inplace:
         storage.join_temporaries()
-    buffers: list[Buffer] = []
-    for root, values in storage.members().items():
+    members = storage.members()
+    inputs = graph.leaves_of(Role.INPUT) if inside else ()
+    buffers = [
+        Buffer((leaf,), aligned(leaf.type.bytes), 0, max(0, storage.last_read(members[leaf])))
+        for leaf in inputs
+    ]
+    for root, values in members.items():
         if root.role is Role.TEMP:
             first = min(storage.made[v] for v in values)
             last = max(first, storage.last_read(values))
@@ -205,7 +217,7 @@ def lifetimes(graph: Graph, inplace: bool = True) -> Lifetimes:
             value = Value(f"{node.out.name}.workspace", f32(floats))
             workspace[node] = value
             buffers.append(Buffer((value,), aligned(value.type.bytes), i, i))
-    need = Lifetimes(storage, buffers, workspace, copies)
+    need = Lifetimes(storage, buffers, workspace, copies, len(inputs))
     if alignment(need.peak[0]) == ALIGN:
         return need
     return replace(need, buffers=[replace(b, bytes=aligned(b.bytes, LINE)) for b in buffers])
@@ -220,9 +232,9 @@ def aligned(n: int, to: int = ALIGN) -> int:
     return -(-n // to) * to
 
 
-def place(buffers: Sequence[Buffer]) -> tuple[list[Buffer], int]:
+def place(buffers: Sequence[Buffer], pinned: int = 0) -> tuple[list[Buffer], int]:
     """The buffers with their offsets, and the size of the arena that takes."""
-    offsets = find_offsets(lives(buffers))
+    offsets = find_offsets(lives(buffers), pinned)
     placed = [replace(b, offset=int(at)) for b, at in zip(buffers, offsets, strict=True)]
     arena = max((b.end for b in placed), default=0)
     return sorted(placed, key=lambda b: (b.first, b.offset)), arena

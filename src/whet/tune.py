@@ -9,12 +9,13 @@ from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
-from .emit.program import FLAGS, LIBRARIES, headers_of, kernel_file
+from .emit.program import headers_of, kernel_file
 from .errors import BuildError
 from .machine import Machine
 from .runtime.build import STRICT, find_compiler, run
+from .targets import HOST
 
-ISA = ("vec", "ref")
+ISA = HOST.isa
 SOURCES = ("conv2d", "matmul", "outer", "threads", "winograd")
 PATIENCE = 300  # seconds
 LEAST_WAKE = 1000.0  # nanoseconds; a clock that is read twice is not much finer
@@ -30,8 +31,8 @@ def tune() -> Machine:
         for file, text in (texts | headers_of(ISA, [main.read_text(), *texts.values()])).items():
             (folder / file).write_text(text)
         sources = ["tune.c", *(f"{s}.c" for s in SOURCES)]
-        flags = (*STRICT, *FLAGS["vec"])
-        run([*find_compiler(), *flags, *sources, *LIBRARIES["vec"].split(), "-o", "tune"], folder)
+        flags = (*STRICT, *HOST.flags)
+        run([*find_compiler(), *flags, *sources, *HOST.libraries, "-o", "tune"], folder)
         try:
             done = subprocess.run(
                 ["./tune"], cwd=folder, capture_output=True, text=True, check=True, timeout=PATIENCE

@@ -101,6 +101,36 @@ class Signature:
         return f"{prefix}_status_t {prefix}_{entry}({', '.join(parts)})"
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where in the arena an input may lie, under the name it has in the prototypes."""
+
+    name: str
+    type: Type
+    offset: int
+
+    def head(self, prefix: str) -> str:
+        return f"{self.type.dtype.c} *{prefix}_{self.name}({prefix}_t *net)"
+
+    def declared(self, prefix: str) -> list[str]:
+        return [
+            f"/* A place for {self.name} if it has none: memory that a step uses for other things",
+            " * once it has read it, so that it is to be filled anew for every step. */",
+            f"{self.head(prefix)};",
+            "",
+        ]
+
+    def defined(self, prefix: str) -> list[str]:
+        return [f"{self.head(prefix)} {{ return AT({self.type.dtype.c}, {self.offset}); }}"]
+
+
+def places_of(plan: Plan) -> list[Place]:
+    """Of the inputs that the plan has room for."""
+    found = {b.values[0]: b.offset for b in plan.buffers if b.values[0].role is Role.INPUT}
+    leaves = Signature.of(plan.graph).leaves
+    return [Place(name, leaf.type, found[leaf]) for name, leaf in leaves if leaf in found]
+
+
 class EntryWriter:
     """Writes the body of one entry point: a flat list of kernel calls."""
 
@@ -260,6 +290,7 @@ def model_c(
     fingerprint: int,
     threads: bool,
     int8: bool,
+    places: Sequence[Place],
 ) -> str:
     structs: dict[Struct, str] = {}
     writers = [EntryWriter(prefix, p, tensors, structs) for p in plans.values()]
@@ -286,6 +317,7 @@ def model_c(
     for function in functions:
         lines += ["", *function]
     lines += ["", *checkpoint_functions(prefix, tensors, fingerprint)]
+    lines += [line for place in places for line in ("", *place.defined(prefix))]
     if threads:
         head = f"int {prefix}_set_threads(int count)"
         lines += ["", f"{head} {{ return (int)whet_set_threads((int32_t)count); }}"]
@@ -358,6 +390,7 @@ def model_h(
     lr: float,
     threads: bool,
     quants: Mapping[str, Quant],
+    places: Sequence[Place],
 ) -> str:
     upper = prefix.upper()
     lines = [
@@ -407,6 +440,7 @@ def model_h(
         "",
         f"size_t {prefix}_sizeof(void);",
         "",
+        *(line for place in places for line in place.declared(prefix)),
         *(threads_h(prefix) if threads else ()),
         "#endif",
     ]
@@ -524,15 +558,3 @@ def main_for_many(prefix: str, signature: Signature) -> str:
             "",
         ]
     )
-
-
-def makefile(
-    prefix: str, template: str, kernels: Sequence[str], flags: Sequence[str], libraries: str
-) -> str:
-    listed = " ".join(kernels)
-    wrapped = " \\\n    ".join(textwrap.wrap(listed, WIDTH - 12))
-    words = {"@name@": prefix, "@kernels@": wrapped, "@flags@": " ".join(flags)}
-    words["@libraries@"] = libraries
-    for word, text in words.items():
-        template = template.replace(word, text)
-    return template

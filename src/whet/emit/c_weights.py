@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -78,3 +79,44 @@ def weights_included(
         blob.append(array.tobytes())
         offset += array.nbytes
     return INCLUDE_BINARY + "\n".join(lines) + "\n", b"".join(blob)
+
+
+def samples_h(prefix: str, count: int) -> str:
+    upper = prefix.upper()
+    return "\n".join(
+        [
+            "/* Samples in the program image, to train on without anybody at the other end. */",
+            f"#ifndef {upper}_SAMPLES_H",
+            f"#define {upper}_SAMPLES_H",
+            "",
+            '#include "model.h"',
+            "",
+            f"#define {upper}_SAMPLES {count}",
+            "",
+            "typedef struct {",
+            f"    {prefix}_input_t input[{upper}_INPUT_ELEMENTS];",
+            f"    {prefix}_label_t label[{upper}_LABEL_ELEMENTS];",
+            f"}} {prefix}_sample_t;",
+            "",
+            *([f"extern const {prefix}_sample_t {prefix}_samples[{upper}_SAMPLES];", ""]
+              if count else []),
+            "#endif",
+        ]
+    ) + "\n"  # fmt: skip
+
+
+def samples_c(prefix: str, samples: Sequence[tuple[Array, Array]]) -> str:
+    """Pairs of input and label, as they are stored."""
+    lines = ['#include "samples.h"', ""]
+    if samples:
+        lines.append(f"const {prefix}_sample_t {prefix}_samples[{prefix.upper()}_SAMPLES] = {{")
+        for pair in samples:
+            rows = ["{" + ", ".join(map(number, array.ravel())) + "}," for array in pair]
+            wrapped = [line for row in rows for line in textwrap.wrap(row, WIDTH - 8)]
+            lines += ["    {", *(f"        {line}" for line in wrapped), "    },"]
+        lines.append("};")
+    return "\n".join(lines) + "\n"
+
+
+def number(x: Any) -> str:
+    return float_text(float(x)) if isinstance(x, np.floating) else str(x)

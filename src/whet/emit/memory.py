@@ -12,24 +12,20 @@ from .c import Signature
 if TYPE_CHECKING:
     from .program import Program
 
-# A pointer to threads; their stacks come on top, if more than one is asked for.
-POOL = {"ref": 0, "vec": 16}
-
 
 def memory_of(program: Program) -> dict[str, int]:
     """Bytes by kind. `ram` is all that changes, to the byte: arena, trained parameters, state,
-    the caller's arrays for one training step, and what alignment adds; the stack comes on top, some
-    200 KB of it for kernels with vectors. `flash` is what does not:
-    frozen parameters and constants, and the initial values of what changes; code comes on top.
+    the caller's arrays for one training step, and what alignment adds. A microcontroller's stack is
+    part of it, and its input has a place in the arena; elsewhere the stack comes on top, some
+    200 KB of it for kernels with vectors. `flash` is what does not: frozen parameters and
+    constants, and the initial values of what changes; code comes on top.
     """
     store, plans = program.storage, program.plans
     arena = max(plan.arena for plan in plans.values())
     arrays = program_arrays(program)
-    network = 0
-    for table in (store.params, store.state):
-        network += struct_bytes(table.values(), network)
     align = alignment(arena)
-    network = up(up(network, align) + max(arena, 1), align)  # an empty array is not C
+    stack = program.target.chip.stack if program.target.chip else 0
+    network = up(network_bytes(program) + max(arena, 1), align)  # an empty array is not C
     frozen = sum(t.bytes for t in store.frozen.values())
     return {
         "arena": arena,
@@ -37,16 +33,28 @@ def memory_of(program: Program) -> dict[str, int]:
         "trained": sum(t.bytes for t in store.params.values()),
         "state": sum(t.bytes for t in store.state.values()),
         "io": sum(t.bytes for t in arrays),
-        "ram": up(network + struct_bytes(arrays, network), align) + POOL[program.isa[0]],
+        "stack": stack,
+        "ram": up(network + struct_bytes(arrays, network), align) + program.target.pool + stack,
         "frozen": frozen,
         "flash": sum(t.bytes for t in store.stored.values()),
     }
 
 
+def network_bytes(program: Program) -> int:
+    """Where the arena begins in net_t, behind trained parameters and state."""
+    network = 0
+    for table in (program.storage.params, program.storage.state):
+        network += struct_bytes(table.values(), network)
+    return up(network, alignment(program.arena))
+
+
 def program_arrays(program: Program) -> list[Type]:
-    """What the caller hands to a training step: inputs and labels."""
-    leaves = Signature.of(program.entries["train_step"]).leaves
-    return [leaf.type for _, leaf in leaves if leaf.role is not Role.SCALAR]
+    """What the caller holds: inputs and labels; on a microcontroller labels and outputs."""
+    step, predict = (Signature.of(program.entries[name]) for name in ("train_step", "predict"))
+    if program.target.chip is None:
+        return [leaf.type for _, leaf in step.leaves if leaf.role is not Role.SCALAR]
+    labels = [leaf.type for _, leaf in step.leaves if leaf.role is Role.LABEL]
+    return labels + [value.type for _, value in predict.outputs]
 
 
 def up(n: int, alignment: int) -> int:

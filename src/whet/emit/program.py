@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BuildError, InternalError, WhetError
+from ..errors import BuildError, InternalError, TargetError, WhetError
 from ..ir import Array, DType, Graph, Type
 from ..machine import UNTUNED, Machine
 from ..ops.random import RngNext
@@ -18,8 +18,10 @@ from ..passes import Part, Recompute
 from ..plan import Plan, plan
 from ..quant import Fold, Quant
 from ..scheme import Scheme
+from ..targets import HOST, Target
 from ..training import Whole
 from . import c, c_weights
+from .around import around, flash_samples
 from .memory import memory_of
 from .tensors import Tensors
 
@@ -44,18 +46,6 @@ class TensorInfo:
             sizes[axis] = n
         return tuple(sizes)
 
-
-# How kernels of a folder are compiled. A fused multiply-add would make the portable ones give other
-# bits on other machines; those for vectors are written for it.
-FLAGS = {
-    "ref": ("-O3", "-ffp-contract=off"),
-    "vec": ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno"),
-}
-
-LIBRARIES = {"ref": "-lm", "vec": "-lm -pthread"}
-
-# Files that every program with kernels of a folder needs, besides those of its kernels.
-SHARED = {"ref": (), "vec": ("matmul", "outer", "threads")}
 
 # Files of vec/ that give the bits of ref/. An integer program is promised the same bits everywhere,
 # so it takes these alone, and is compiled without contraction.
@@ -107,18 +97,23 @@ class Program:
     wholes: Mapping[str, Array] = field(default_factory=dict)  # those parameters, as stored
     source: Any = None
     without: frozenset[str] = frozenset()  # passes that were left out
-    isa: tuple[str, ...] = ("vec", "ref")  # folders of kernels, the first that has one wins
+    target: Target = HOST
     recompute: Recompute | None = None  # what may be computed twice
     machine: Machine = UNTUNED  # that the kernels were chosen for
     grow: bool = True  # whether faster kernels may take a little more memory
     quants: Mapping[str, Quant] = field(default_factory=dict)  # what int8 inputs stand for
     folds: Mapping[str, Fold] = field(default_factory=dict)  # norms in integer parameters
     whole: Whole = field(default_factory=Whole)  # how integer parameters are updated
+    measured: dict[str, int] = field(default_factory=dict, repr=False)  # of it built, and run
 
     @functools.cached_property
     def plans(self) -> dict[str, Plan]:
-        inplace = "inplace" not in self.without
-        return {name: plan(graph, inplace) for name, graph in self.entries.items()}
+        inplace, inside = "inplace" not in self.without, self.target.chip is not None
+        return {name: plan(graph, inplace, inside) for name, graph in self.entries.items()}
+
+    @property
+    def isa(self) -> tuple[str, ...]:
+        return self.target.isa
 
     @functools.cached_property
     def trained(self) -> dict[str, tuple[int, tuple[int, ...]] | None]:
@@ -161,28 +156,33 @@ class Program:
     @functools.cached_property
     def files(self) -> dict[str, bytes]:
         """The whole output folder by relative path. The same program gives the same bytes."""
-        kernels = resources.files("whet") / "kernels"
         weights, blob = c_weights.weights_c(self.name, self.storage)
-        threads = self.isa[0] == "vec"
-        sources = self.kernel_files
+        threads = self.target.threads
+        sources, places = self.kernel_files, c.places_of(self.plans["train_step"])
         files = {
             "model.h": c.model_h(
-                self.name, self.plans, self.storage, self.arena, self.lr, threads, self.quants
+                self.name,
+                self.plans,
+                self.storage,
+                self.arena,
+                self.lr,
+                threads,
+                self.quants,
+                places,
             ),
             "model.c": c.model_c(
-                self.name, self.plans, self.storage, self.fingerprint, threads, self.integer
+                self.name,
+                self.plans,
+                self.storage,
+                self.fingerprint,
+                threads,
+                self.integer,
+                places,
             ),
             "weights.h": c_weights.weights_h(self.name, self.storage),
             "weights.c": weights,
-            "main.c": c.main_c(self.name, (kernels / "main" / "host.c").read_text(), self.plans),
-            "Makefile": c.makefile(
-                self.name,
-                (kernels / "main" / "host.mk").read_text(),
-                [name for name in sources if name.endswith(".c")],
-                self.flags,
-                LIBRARIES[self.isa[0]],
-            ),
             "report.txt": self.report() + "\n",
+            **around(self),
         }
         encoded = {name: text.encode() for name, text in (files | sources).items()}
         return encoded if blob is None else encoded | {"weights.bin": blob}
@@ -196,7 +196,7 @@ class Program:
     @property
     def flags(self) -> tuple[str, ...]:
         """What the compiler is told, warnings aside."""
-        flags = FLAGS[self.isa[0]]
+        flags = self.target.flags
         if self.integer:
             flags = (*(f for f in flags if "contract" not in f), "-ffp-contract=off")
         return flags
@@ -207,11 +207,11 @@ class Program:
 
         An integer program has those for vectors in a folder of their own, with their own headers.
         """
-        used = {*c.used_kernels(self.plans.values()), *SHARED[self.isa[0]]}
-        if not self.integer or self.isa == ("ref",):
+        used = {*c.used_kernels(self.plans.values()), *self.target.shared}
+        if not self.integer or self.isa[0] != "vec":
             return self._in_folder("kernels", self.isa, used)
         fast = {s for s in used & SAME_BITS if has_kernel("vec", s)}
-        plain = used - fast - set(SHARED["vec"])
+        plain = used - fast - set(self.target.shared)
         portable = self._in_folder("kernels", ("ref",), plain)
         return portable | self._in_folder("kernels/vec", self.isa, fast)
 
@@ -228,11 +228,16 @@ class Program:
 
         return program_report(self)
 
-    def write(self, folder: str | Path) -> Path:
-        """Write the C program; it builds with `make` wherever there is a C compiler."""
-        root = Path(folder)
+    def write(self, folder: str | Path, samples: tuple[Any, Any] | None = None) -> Path:
+        """Write the C program; it builds with `make` wherever there is a C compiler.
+
+        `samples`, inputs and labels of several batches, go into a microcontroller's flash.
+        """
+        root, files = Path(folder), self.files
+        if samples is not None:
+            files = files | self._in_flash(*samples)
         try:
-            for name, content in self.files.items():
+            for name, content in files.items():
                 path = root / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if not path.exists() or path.read_bytes() != content:
@@ -248,15 +253,24 @@ class Program:
             ) from error
         return root
 
+    def _in_flash(self, inputs: Any, labels: Any) -> dict[str, bytes]:
+        from ..runtime import stored_batch
+
+        if self.target.chip is None:
+            raise TargetError("samples= are for a microcontroller", try_='target="cortex-m7"')
+        pairs = [stored_batch(self, x, y) for x, y in zip(inputs, labels, strict=True)]
+        return {name: text.encode() for name, text in flash_samples(self.name, pairs).items()}
+
     def load(self, threads: int | None = None) -> Trainer:
         """Build with the machine's C compiler and load it into this process.
 
+        A program for a microcontroller is built for that, and runs in an emulator of it.
         Any number of threads gives the same results, to the bit. Trainers of one program share
         theirs: one thread at first, and as many as was said last.
         """
-        from ..runtime import Trainer
+        from ..runtime import Board, Trainer
 
-        return Trainer(self, threads=threads)
+        return Board(self) if self.target.chip else Trainer(self, threads=threads)
 
     def check(self, steps: int = 10) -> CheckReport | IntegerReport:
         """Build, then compare every gradient and some training steps with PyTorch.

@@ -15,7 +15,7 @@ KEYWORDS = frozenset(
     "for goto if inline int long register restrict return short signed sizeof static struct switch "
     "true typedef typeof union unsigned void volatile while NULL NAN INFINITY net "
     # what model.h declares behind the program's name, as arrays of weights are named too
-    "init train_step gradients apply predict save load set_threads "
+    "init train_step gradients apply predict save load set_threads input "
     "t status_t input_t label_t".split()
 )
 

@@ -190,7 +190,7 @@ def example_target(loss: Loss, output: torch.Tensor) -> torch.Tensor:
     raise FrontendError(
         "whet does not know what targets this loss takes",
         why=f"the loss is {loss!r}",
-        try_="pass an example: compile(..., target=torch.zeros(...))",
+        try_="pass an example: compile(..., labels=torch.zeros(...))",
     )
 
 

@@ -1,5 +1,6 @@
 """Build programs with a C compiler and run them from Python."""
 
-from .trainer import Trainer
+from .board import Board
+from .trainer import Trainer, stored_batch
 
-__all__ = ["Trainer"]
+__all__ = ["Board", "Trainer", "stored_batch"]

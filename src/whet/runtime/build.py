@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..cache import cache_folder
-from ..emit.program import LIBRARIES, Program
+from ..emit.program import Program
 from ..errors import BuildError
 
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -97,7 +97,7 @@ def build(program: Program, folder: Path, flags: Sequence[str] | None = None) ->
             "-shared",
             *flags,
             *parts,
-            *LIBRARIES[program.isa[0]].split(),
+            *program.target.libraries,
             "-o",
             str(result),
         ],

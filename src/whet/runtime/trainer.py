@@ -112,6 +112,7 @@ class Trainer:
             self._set(name, array, info, place)
             self._set(f"{name}.master", real, info, place)  # what rounding kept beside it
             self._set(f"{name}.carry", np.zeros_like(array), info, place)
+        self._written()
 
     def stored(self, name: str) -> Array:
         """A copy of a parameter or of state as it lies in the program's memory, flat."""
@@ -138,20 +139,17 @@ class Trainer:
             self._view(self.program.rng)[:] = np.array([seed & 0xFFFFFFFF, 0], np.uint32).view(
                 np.int32
             )
+            self._written()
 
     def save(self, path: str | Path | None = None) -> bytes:
         """Trained parameters and state as a checkpoint, also written to `path` if given."""
-        function = self._function("save", ctypes.c_size_t)
-        size = function(self._pointer, None, ctypes.c_size_t(0))
-        buffer = ctypes.create_string_buffer(size)
-        if function(self._pointer, buffer, ctypes.c_size_t(size)) != size:
-            raise InternalError("the program could not save itself")
+        blob = self._snapshot()
         if path is not None:
             try:
-                Path(path).write_bytes(buffer.raw)
+                Path(path).write_bytes(blob)
             except OSError as error:
                 raise CheckpointError(f"cannot write {path}", why=str(error.strerror)) from error
-        return buffer.raw
+        return blob
 
     def load(self, checkpoint: bytes | str | Path) -> None:
         """Restore a checkpoint; CheckpointError, with nothing changed, if it does not fit."""
@@ -162,20 +160,19 @@ class Trainer:
                 blob = Path(blob).read_bytes()
             except OSError as error:
                 raise CheckpointError(f"cannot read {where}", why=str(error.strerror)) from error
-        status = self._function("load")(self._pointer, blob, ctypes.c_size_t(len(blob)))
-        self._raise(status, f"{where}, {len(blob)} bytes")
+        self._raise(self._restore(blob), f"{where}, {len(blob)} bytes")
 
     # Below: the C side --------------------------------------------------------------------------
 
     @property
     def threads(self) -> int:
         """How many threads the program uses; trainers of one program share them."""
-        return int(self._function("set_threads")(0)) if self.program.isa[0] == "vec" else 1
+        return int(self._function("set_threads")(0)) if self.program.target.threads else 1
 
     def _set_threads(self, count: int) -> None:
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise DataError(f"threads={count!r} is no number of threads", try_="threads=2")
-        if self.program.isa[0] == "vec":
+        if self.program.target.threads:
             self._function("set_threads")(count)
         elif count > 1:
             raise DataError(
@@ -184,18 +181,25 @@ class Trainer:
             )
 
     def _allocate(self) -> Any:
-        store = self.program.storage
-        fields: list[tuple[str, Any]] = []
-        for part, table in (("params", store.params), ("state", store.state)):
-            if table:
-                members = [(store.ids[n], C_TYPES[t.dtype] * t.elements) for n, t in table.items()]
-                fields.append((part, type(part, (ctypes.Structure,), {"_fields_": members})))
-        net: Any = type("net_t", (ctypes.Structure,), {"_fields_": fields})
         size = self._function("sizeof", ctypes.c_size_t)()
         self._memory = np.zeros(size + 64, np.uint8)
         start = -self._memory.ctypes.data % 64
         self._pointer = ctypes.c_void_p(self._memory.ctypes.data + start)
-        return net.from_buffer(self._memory, start)
+        return changing(self.program).from_buffer(self._memory, start)
+
+    def _written(self) -> None:
+        """What `_view` showed has been changed: here that is all there is to do."""
+
+    def _snapshot(self) -> bytes:
+        function = self._function("save", ctypes.c_size_t)
+        size = function(self._pointer, None, ctypes.c_size_t(0))
+        buffer = ctypes.create_string_buffer(size)
+        if function(self._pointer, buffer, ctypes.c_size_t(size)) != size:
+            raise InternalError("the program could not save itself")
+        return buffer.raw
+
+    def _restore(self, blob: bytes) -> int:
+        return int(self._function("load")(self._pointer, blob, ctypes.c_size_t(len(blob))))
 
     def _function(self, name: str, result: Any = ctypes.c_int) -> Any:
         function = getattr(self._library, f"{self.program.name}_{name}")
@@ -328,6 +332,28 @@ class Trainer:
                 try_="a smaller learning rate, clip_norm=..., or a look at the input",
             )
         raise CheckpointError(f"the checkpoint is refused: {dict(STATUSES)[name]}", at=where)
+
+
+def changing(program: Program) -> Any:
+    """net_t as ctypes has it: trained parameters and state, the arena left out."""
+    store = program.storage
+    fields: list[tuple[str, Any]] = []
+    for part, table in (("params", store.params), ("state", store.state)):
+        if table:
+            members = [(store.ids[n], C_TYPES[t.dtype] * t.elements) for n, t in table.items()]
+            fields.append((part, type(part, (ctypes.Structure,), {"_fields_": members})))
+    return type("net_t", (ctypes.Structure,), {"_fields_": fields})
+
+
+def stored_batch(program: Program, x: Any, y: Any) -> tuple[Array, Array]:
+    """A batch as it goes into a training step, for a program with one input."""
+    step = program.entries["train_step"]
+    (given,), (label,) = step.leaves_of(Role.INPUT), step.leaves_of(Role.LABEL)
+    quant = program.quants.get(given.name)
+    return (
+        accept(x, program.tensors[given.name], given.name, quant),
+        accept(y, program.tensors[label.name], label.name),
+    )
 
 
 def ranges(graph: Graph, feed: Mapping[str, Array]) -> list[str]:

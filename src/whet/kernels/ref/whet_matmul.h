@@ -2,6 +2,13 @@
 #ifndef WHET_MATMUL_H
 #define WHET_MATMUL_H
 
+/* Not made part of its caller, which would then need the function's stack at all times. */
+#ifdef __GNUC__
+#define WHET_OWN_FRAME __attribute__((noinline, unused))
+#else
+#define WHET_OWN_FRAME inline
+#endif
+
 /* ---- Matrix products: y += a b. Sums are short (WHET_DEPTH) before they are added to y. */
 
 /* Sum of a[i] * b[i]. */
@@ -86,6 +93,14 @@ static inline void whet_pack(float *panel, const float *b, int32_t ldb, int32_t 
         for (int32_t j = 0; j < n; j++) panel[l * n + j] = b[j * ldb + l];
 }
 
+/* y[m,n] += a[m,k] b[n,k]' for width <= WHET_TILE rows of b, which is transposed first. */
+WHET_OWN_FRAME static void whet_transposed(float *y, int32_t ldy, const float *a, const float *b,
+                                           int32_t ld, int32_t m, int32_t width, int32_t depth) {
+    float panel[WHET_DEPTH * WHET_TILE];
+    whet_pack(panel, b, ld, width, depth);
+    whet_panel(y, ldy, a, ld, 1, panel, width, m, width, depth);
+}
+
 /* y[m,n] += a[m,k] b[n,k]', rows of b `k` apart. Many rows pay for transposing b piece by piece. */
 static inline void whet_matmul_nt(float *y, const float *a, const float *b, int32_t m, int32_t n,
                                   int32_t k) {
@@ -96,12 +111,9 @@ static inline void whet_matmul_nt(float *y, const float *a, const float *b, int3
     }
     for (int32_t l = 0; l < k; l += WHET_DEPTH) {
         const int32_t depth = whet_min(k - l, WHET_DEPTH);
-        for (int32_t j = 0; j < n; j += WHET_TILE) {
-            const int32_t width = whet_min(n - j, WHET_TILE);
-            float panel[WHET_DEPTH * WHET_TILE];
-            whet_pack(panel, b + j * k + l, k, width, depth);
-            whet_panel(y + j, n, a + l, k, 1, panel, width, m, width, depth);
-        }
+        for (int32_t j = 0; j < n; j += WHET_TILE)
+            whet_transposed(y + j, n, a + l, b + j * k + l, k, m, whet_min(n - j, WHET_TILE),
+                            depth);
     }
 }
 

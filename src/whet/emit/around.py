@@ -1,0 +1,88 @@
+"""What lies around a model in its folder: a main program, how it is built, start-up code.
+
+All of it are fixed files with a few words filled in.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from ..ir import Array
+from ..targets import Chip
+from .c import WIDTH, main_c
+from .c_weights import samples_c, samples_h
+
+if TYPE_CHECKING:
+    from .program import Program
+
+FIRMWARE = {  # where a file of main/cortex-m/ comes to lie
+    "main.c": "main.c",
+    "cortex-m.mk": "Makefile",
+    "CMakeLists.txt": "CMakeLists.txt",
+    "startup.c": "board/startup.c",
+    "board.h": "board/board.h",
+    "board.c": "board/board.c",
+    "link.ld": "board/link.ld",
+    "libc/string.h": "board/libc/string.h",
+    "libc/math.h": "board/libc/math.h",
+}
+
+
+def around(program: Program) -> dict[str, str]:
+    """Those files by path."""
+    words = words_of(program)
+    if program.target.chip is None:
+        main = main_c(program.name, template("host.c"), program.plans)
+        return {"main.c": main, "Makefile": filled(template("host.mk"), words)}
+    words |= chip_words(program, program.target.chip)
+    found = {to: filled(template(f"cortex-m/{name}"), words) for name, to in FIRMWARE.items()}
+    found["main.c"] = main_c(program.name, found["main.c"], program.plans)
+    return found | flash_samples(program.name, ())
+
+
+def flash_samples(name: str, pairs: Sequence[tuple[Array, Array]]) -> dict[str, str]:
+    """The samples that a microcontroller has in its flash."""
+    return {"samples.h": samples_h(name, len(pairs)), "samples.c": samples_c(name, pairs)}
+
+
+def template(name: str) -> str:
+    return (resources.files("whet") / "kernels" / "main" / name).read_text()
+
+
+def filled(text: str, words: Mapping[str, str]) -> str:
+    for word, value in words.items():
+        text = text.replace(f"@{word}@", value)
+    return text
+
+
+def words_of(program: Program) -> dict[str, str]:
+    sources = [name for name in program.kernel_files if name.endswith(".c")]
+    return {
+        "name": program.name,
+        "upper": program.name.upper(),
+        "kernels": listed(sources),
+        "kernel_lines": "\n    ".join(sources),
+        "flags": " ".join(program.flags),
+        "libraries": " ".join(program.target.libraries),
+    }
+
+
+def listed(names: Sequence[str]) -> str:
+    return " \\\n    ".join(textwrap.wrap(" ".join(names), WIDTH - 12))
+
+
+def chip_words(program: Program, chip: Chip) -> dict[str, str]:
+    return {
+        "target": program.target.name,
+        "chip": " ".join(chip.flags),
+        "zig_cpu": chip.zig_cpu,
+        "machine": chip.machine,
+        "ram_at": f"0x{chip.ram_at:08x}",
+        "flash_at": f"0x{chip.flash_at:08x}",
+        "ram": str(chip.ram),
+        "flash": str(chip.flash),
+        "stack": str(chip.stack),
+    }

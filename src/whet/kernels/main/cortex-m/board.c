@@ -1,0 +1,56 @@
+/* The board's functions over semihosting: a break that the debugger or the emulator answers. */
+#include "board.h"
+
+enum {
+    OPEN = 0x01,
+    WRITE_TEXT = 0x04,
+    WRITE = 0x05,
+    READ = 0x06,
+    EXIT = 0x20,
+    READ_BINARY = 1, /* modes of OPEN */
+    WRITE_BINARY = 5,
+    APPLICATION_EXIT = 0x20026
+};
+
+static int32_t commands, answers; /* files */
+
+static int32_t ask(int32_t operation, const void *block) {
+    register int32_t r0 __asm__("r0") = operation;
+    register const void *r1 __asm__("r1") = block;
+    __asm__ volatile("bkpt 0xAB" : "+r"(r0) : "r"(r1) : "memory");
+    return r0;
+}
+
+static int32_t open_file(const char *name, size_t length, uintptr_t mode) {
+    const uintptr_t block[3] = {(uintptr_t)name, mode, length};
+    return ask(OPEN, block);
+}
+
+int board_connect(void) {
+    commands = open_file("commands", 8, READ_BINARY);
+    answers = commands < 0 ? -1 : open_file("answers", 7, WRITE_BINARY);
+    return answers >= 0;
+}
+
+/* The answer is how many bytes are left; a channel may take several turns. */
+static void transfer(int32_t operation, int32_t file, uintptr_t at, size_t size) {
+    while (size > 0) {
+        const uintptr_t block[3] = {(uintptr_t)file, at, size};
+        const size_t left = (size_t)ask(operation, block);
+        if (left >= size) board_stop(98);
+        at += size - left;
+        size = left;
+    }
+}
+
+void board_read(void *to, size_t size) { transfer(READ, commands, (uintptr_t)to, size); }
+
+void board_write(const void *from, size_t size) { transfer(WRITE, answers, (uintptr_t)from, size); }
+
+void board_say(const char *text) { ask(WRITE_TEXT, text); }
+
+_Noreturn void board_stop(int code) {
+    const uintptr_t block[2] = {APPLICATION_EXIT, (uintptr_t)code};
+    ask(EXIT, block);
+    for (;;) {}
+}

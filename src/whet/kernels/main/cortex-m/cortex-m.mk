@@ -1,0 +1,55 @@
+# make         build @name@.elf for @target@: start-up code, linker script and all
+# make run     train in the emulator (qemu-system-arm), on the samples in samples.c
+# make lib     build lib@name@.a: the functions of model.h alone, for a project that has its own
+#              start-up code; the sources it lists are all that is needed
+# make size    show the sections: data + bss + stack is the RAM that report.txt promises
+CROSS ?= arm-none-eabi-
+CHIP = @chip@
+FLAGS = @flags@ -std=c11 -Wall -Wextra -Werror -pedantic -ffunction-sections -fdata-sections \
+    -I. -Ikernels -Iboard
+ifneq ($(shell command -v $(CROSS)gcc),)
+CC = $(CROSS)gcc
+AR = $(CROSS)ar
+ALL = $(CHIP) $(FLAGS)
+LINK = $(CHIP) -nostartfiles --specs=nano.specs -Wl,--gc-sections -Wl,--no-warn-rwx-segments
+LIBS = -lm
+else # no Arm toolchain: the compiler in the Python package ziglang; its first run takes a minute
+ZIG ?= python3 -m ziglang
+CC = $(ZIG) cc
+AR = $(ZIG) ar
+ALL = -target thumb-freestanding-eabihf -mcpu=@zig_cpu@ -g0 -fno-sanitize=all \
+    -fomit-frame-pointer -isystem board/libc $(FLAGS)
+LINK = $(ALL) -Wl,--gc-sections -Wl,-e,vectors
+endif
+
+MODEL = model.c weights.c @kernels@
+BOARD = main.c samples.c board/startup.c board/board.c
+HEADERS = $(wildcard *.h kernels/*.h kernels/*/*.h board/*.h)
+objects = $(patsubst %.c,build/%.o,$(1))
+
+@name@.elf: $(call objects,$(MODEL) $(BOARD)) board/link.ld
+	$(CC) $(LINK) $(filter %.o,$^) -T board/link.ld $(LIBS) -o $@
+
+build/%.o: %.c $(HEADERS) Makefile
+	@mkdir -p $(@D)
+	$(CC) $(ALL) -c $< -o $@
+
+build/weights.o: $(wildcard weights.bin)
+
+lib: lib@name@.a
+
+lib@name@.a: $(call objects,$(MODEL))
+	rm -f $@
+	$(AR) rcs $@ $^
+
+run: @name@.elf
+	qemu-system-arm -M @machine@ -nographic -monitor none -serial none \
+	    -semihosting-config enable=on,target=native -kernel $<
+
+size: @name@.elf
+	$(CROSS)size -A $<
+
+clean:
+	rm -rf build @name@.elf lib@name@.a
+
+.PHONY: lib run size clean

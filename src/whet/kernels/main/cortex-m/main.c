@@ -1,0 +1,141 @@
+/* Train: with somebody at the other end of the board's channel, on what arrives there; alone, on
+ * the samples in flash (samples.c), over and over, or on made-up ones if there are none. */
+#include "board.h"
+#include "model.h"
+#include "samples.h"
+
+/* All the memory that the program works in, the stack aside. The input has its place in net. */
+static struct {
+    net_t net;
+    net_label_t label[NET_LABEL_ELEMENTS];
+    float output[NET_OUTPUT_ELEMENTS];
+} ram;
+
+enum { STEPS = 40 };
+
+/* What the other end may ask for, each answered with an int32 of status and what it says. */
+typedef enum {
+    TRAIN = 'T',   /* float rate, input, label: float loss */
+    PREDICT = 'P', /* input: output */
+    FETCH = 'F',   /* nothing: trained parameters and state, as they lie in net */
+    STORE = 'S',   /* those: nothing */
+    STACK = 'K',   /* nothing: uint32 bytes of stack used */
+    QUIT = 'Q'     /* nothing: nothing, and the program ends */
+} command_t;
+
+static void answer(net_status_t status, const void *data, size_t size) {
+    const int32_t word = (int32_t)status;
+    board_write(&word, sizeof word);
+    if (size > 0) board_write(data, size);
+}
+
+static void train(void) {
+    net_input_t *const input = net_input(&ram.net);
+    float rate, loss = 0.0f;
+    board_read(&rate, sizeof rate);
+    board_read(input, NET_INPUT_ELEMENTS * sizeof *input);
+    board_read(ram.label, sizeof ram.label);
+    const net_status_t status = net_train_step(&ram.net, input, ram.label, rate, &loss);
+    answer(status, &loss, sizeof loss);
+}
+
+static void predict(void) {
+    net_input_t *const input = net_input(&ram.net);
+    board_read(input, NET_INPUT_ELEMENTS * sizeof *input);
+    const net_status_t status = net_predict(&ram.net, input, ram.output);
+    answer(status, ram.output, sizeof ram.output);
+}
+
+static void serve(void) {
+    for (;;) {
+        uint8_t command;
+        board_read(&command, sizeof command);
+        switch ((command_t)command) {
+        case TRAIN:
+            train();
+            break;
+        case PREDICT:
+            predict();
+            break;
+        case FETCH:
+            answer(NET_OK, &ram.net, offsetof(net_t, arena));
+            break;
+        case STORE:
+            board_read(&ram.net, offsetof(net_t, arena));
+            answer(NET_OK, NULL, 0);
+            break;
+        case STACK: {
+            const uint32_t used = board_stack_used();
+            answer(NET_OK, &used, sizeof used);
+            break;
+        }
+        case QUIT:
+            answer(NET_OK, NULL, 0);
+            return;
+        default:
+            board_stop(97);
+        }
+    }
+}
+
+/* A loss as text, in thousandths: there is no printf here. */
+static void say_loss(int step, float loss) {
+    char text[] = "step ....  loss ....000\n";
+    int thousandths = loss < 9999.0f ? (int)(loss * 1000.0f + 0.5f) : 9999999;
+    for (int i = 8; i >= 5; i--, step /= 10)
+        text[i] = (char)(step > 0 || i == 8 ? '0' + step % 10 : ' ');
+    for (int i = 22; i >= 16; i--) {
+        if (i == 19) {
+            text[i] = '.';
+            continue;
+        }
+        text[i] = (char)('0' + thousandths % 10);
+        thousandths /= 10;
+    }
+    board_say(text);
+}
+
+#if NET_SAMPLES > 0
+
+static net_status_t step_on_sample(int step, float *loss) {
+    const net_sample_t *const sample = &net_samples[step % NET_SAMPLES];
+    return net_train_step(&ram.net, sample->input, sample->label, NET_LEARNING_RATE, loss);
+}
+
+#else
+
+/* A made-up batch, made anew every time: a step uses the memory of its input for other things. */
+static net_status_t step_on_sample(int step, float *loss) {
+    net_input_t *const input = net_input(&ram.net);
+    uint32_t word = 1;
+    (void)step;
+    for (size_t i = 0; i < NET_INPUT_ELEMENTS; i++) {
+        word = word * 1664525u + 1013904223u;
+#ifdef NET_INPUT_SCALE /* an int8 that stands for a real number: any of them */
+        input[i] = (net_input_t)((int32_t)(word >> 24) - 128);
+#else
+        input[i] = (net_input_t)((float)(word >> 8) / 8388608.0f - 1.0f);
+#endif
+    }
+    for (size_t i = 0; i < NET_LABEL_ELEMENTS; i++) ram.label[i] = (net_label_t)(i % 2);
+    return net_train_step(&ram.net, input, ram.label, NET_LEARNING_RATE, loss);
+}
+
+#endif
+
+static int learn(void) {
+    for (int step = 0; step < STEPS; step++) {
+        float loss = 0.0f;
+        const net_status_t status = step_on_sample(step, &loss);
+        if (status != NET_OK) return (int)status;
+        if (step % 10 == 0 || step == STEPS - 1) say_loss(step + 1, loss);
+    }
+    return 0;
+}
+
+int main(void) {
+    net_init(&ram.net);
+    if (!board_connect()) return learn();
+    serve();
+    return 0;
+}

@@ -1,0 +1,40 @@
+/* From power-up to main: vectors, memory, floating point. */
+#include <stdint.h>
+
+#include "board.h"
+
+/* Edges of the sections, from link.ld. */
+extern uint32_t data_image[], data_begin[], data_end[], bss_begin[], bss_end[];
+extern uint32_t stack_begin[], stack_end[];
+
+enum { PAINT = 0x5EA5C0DE, MARGIN = 16 }; /* words below the stack pointer that stay as they are */
+
+int main(void);
+
+static void fault(void) { board_stop(99); }
+
+static void reset(void) {
+    volatile uint32_t *const coprocessors = (volatile uint32_t *)0xE000ED88u;
+    *coprocessors |= 0xFu << 20; /* full access to the floating-point unit */
+    __asm__ volatile("dsb\n isb" ::: "memory");
+    for (uint32_t *to = data_begin, *from = data_image; to < data_end;) *to++ = *from++;
+    for (uint32_t *to = bss_begin; to < bss_end;) *to++ = 0;
+    uint32_t *const here = (uint32_t *)__builtin_frame_address(0) - MARGIN;
+    for (uint32_t *to = stack_begin; to < here;) *to++ = PAINT;
+    board_stop(main());
+}
+
+uint32_t board_stack_used(void) {
+    const uint32_t *word = stack_begin;
+    while (word < stack_end && *word == PAINT) word++;
+    return (uint32_t)((const char *)stack_end - (const char *)word);
+}
+
+/* What the processor reads first: the end of the stack, then where to go when. */
+static const struct {
+    uint32_t *stack;
+    void (*handlers[15])(void);
+} vectors __attribute__((section(".vectors"), used)) = {
+    stack_end,
+    {reset, fault, fault, fault, fault, fault, 0, 0, 0, 0, fault, fault, 0, fault, fault},
+};

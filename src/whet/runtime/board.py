@@ -1,0 +1,147 @@
+"""Board: a program on an emulated microcontroller, driven like any other trainer."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import zlib
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ..emit.c import Signature
+from ..emit.memory import network_bytes
+from ..emit.program import Program
+from ..errors import DataError, RunError
+from ..ir import Array
+from .emulator import Emulator, Watched
+from .firmware import firmware
+from .trainer import STATUS, Trainer, changing
+
+MAGIC, VERSION = 0x54454857, 1  # of checkpoints, as in kernels/ref/checkpoint.c
+HEADER = "<IIIIQ"
+LETTERS = {"train_step": b"T", "predict": b"P"}
+
+
+class Board(Trainer):
+    """One network on a board of its own. `close` ends it and says what was seen of it.
+
+    Without `watched` nobody looks at what the program does, and it runs several times as fast.
+    """
+
+    def __init__(self, program: Program, watched: bool = True) -> None:
+        chip = program.target.chip
+        assert chip is not None
+        self.program = program
+        self.firmware = firmware(program)
+        self._machine = Emulator(self.firmware, chip, f"{program.name}_train_step", watched)
+        self._memory = np.zeros(network_bytes(program), np.uint8)  # a copy of the board's
+        self._net = changing(program).from_buffer(self._memory)
+        self._fresh = False  # whether the copy is up to date
+        self.watched: Watched | None = None
+        self.steps = 0
+
+    def __enter__(self) -> Board:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+
+    def close(self) -> Watched | None:
+        """Switch it off. RunError if it reached outside of its memory."""
+        measured = self.program.measured
+        measured["stack, by its paint"] = struct.unpack("<I", self._ask(b"K", b"", 4))[0]
+        self._ask(b"Q", b"", 0)
+        seen = self._machine.finish()
+        if seen is not None:
+            self.watched = seen
+            measured["stack"] = seen.stack
+            measured["steps"] = self.steps
+            measured["instructions"] = seen.instructions
+            if seen.outside:
+                raise RunError(
+                    f"{seen.outside:,} loads or stores were outside of the memory there is",
+                    at=f"the first of them: 0x{seen.first_outside:08x}",
+                )
+        return seen
+
+    @property
+    def threads(self) -> int:
+        return 1
+
+    # Below: over the channel --------------------------------------------------------------------
+
+    def _ask(self, letter: bytes, data: bytes, size: int) -> bytes:
+        """Send a command, and give back what the board says, its status checked."""
+        self._machine.send(letter + data)
+        self._status = struct.unpack("<i", self._machine.receive(4))[0]
+        return self._machine.receive(size)
+
+    def _run(
+        self, entry: str, feed: dict[str, Array], scalars: dict[str, float | None]
+    ) -> list[Array]:
+        if entry not in LETTERS:
+            raise DataError(f"a board has no command for {entry!r}", try_="step and predict")
+        signature = Signature.of(self._entry(entry))
+        rate = b"" if entry == "predict" else bytes(self._scalar(scalars["lr"]))
+        arrays = [feed[v.name] for _, v in signature.leaves if v.name in feed]
+        data = rate + b"".join(array.tobytes() for array in arrays)
+        outs = [np.zeros(v.shape, v.type.dtype.numpy) for _, v in signature.outputs]
+        answer = self._ask(LETTERS[entry], data, sum(out.nbytes for out in outs))
+        for out in outs:
+            out[...] = np.frombuffer(answer[: out.nbytes], out.dtype).reshape(out.shape)
+            answer = answer[out.nbytes :]
+        if entry == "train_step":
+            self._fresh = False
+            self.steps += 1
+        self._raise(self._status, entry, feed, outs)
+        return outs
+
+    def _view(self, name: str) -> Array:
+        if not self._fresh:
+            self._memory[:] = np.frombuffer(self._ask(b"F", b"", len(self._memory)), np.uint8)
+            self._fresh = True
+        return super()._view(name)
+
+    def _written(self) -> None:
+        self._ask(b"S", self._memory.tobytes(), 0)
+
+    def _payload(self) -> list[Any]:
+        """The parts of the copy that a checkpoint holds."""
+        return [getattr(self._net, name) for name, _ in self._net._fields_]
+
+    def _snapshot(self) -> bytes:
+        self._fresh = False
+        self._view(next(iter(self.program.storage.params)))
+        payload = b"".join(bytes(part) for part in self._payload())
+        words = (MAGIC, VERSION, self.program.fingerprint, zlib.crc32(payload), len(payload))
+        return struct.pack(HEADER, *words) + payload
+
+    def _restore(self, blob: bytes) -> int:
+        """As whet_checkpoint_load does."""
+        size, parts = struct.calcsize(HEADER), self._payload()
+        bytes_ = sum(ctypes.sizeof(part) for part in parts)
+        if len(blob) < size:
+            return STATUS.index("TRUNCATED")
+        magic, version, model, crc, payload = struct.unpack(HEADER, blob[:size])
+        if magic != MAGIC:
+            return STATUS.index("CORRUPT")
+        if (version, model, payload) != (VERSION, self.program.fingerprint, bytes_):
+            return STATUS.index("FOREIGN")
+        if len(blob) < size + bytes_:
+            return STATUS.index("TRUNCATED")
+        if len(blob) > size + bytes_ or zlib.crc32(blob[size:]) != crc:
+            return STATUS.index("CORRUPT")
+        self._view(next(iter(self.program.storage.params)))
+        for part in parts:
+            ctypes.memmove(ctypes.byref(part), blob[size:], ctypes.sizeof(part))
+            size += ctypes.sizeof(part)
+        self._written()
+        return STATUS.index("OK")

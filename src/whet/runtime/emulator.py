@@ -1,0 +1,159 @@
+"""QEMU running a microcontroller's firmware, and a plugin that watches what it does."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import weakref
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from ..cache import cache_folder
+from ..errors import BuildError, RunError
+from ..targets import Chip
+from .build import find_compiler, run
+from .firmware import Firmware
+
+PATIENCE = 0.5  # seconds between looks at whether the emulator is still there
+REASONS = {97: "it was sent a command it does not know", 98: "the channel broke", 99: "a fault"}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What the plugin saw: counts from main on, wrong accesses from reset on."""
+
+    instructions: int
+    loads: int
+    stores: int
+    registers: int  # accesses to the processor's own
+    outside: int  # accesses that are neither in RAM nor a load from flash
+    first_outside: int
+    stack: int  # bytes, at its deepest
+    spent: dict[int, int]  # instructions from each address of the training step to the next in it
+
+
+class Emulator:
+    """A running machine. What is sent arrives where the firmware reads, and the other way."""
+
+    def __init__(self, built: Firmware, chip: Chip, step: str, watched: bool) -> None:
+        if shutil.which("qemu-system-arm") is None:
+            raise BuildError(
+                "the emulator qemu-system-arm is not installed",
+                try_=("make setup-mcu", "apt install qemu-system-arm  (Debian, Ubuntu)"),
+            )
+        self._folder = tempfile.TemporaryDirectory(prefix="whet-board-")
+        root = Path(self._folder.name)
+        self._ends = []
+        for name in ("commands", "answers"):  # open at both ends here, so that nobody waits
+            os.mkfifo(root / name)
+            self._ends.append(os.open(root / name, os.O_RDWR | os.O_NONBLOCK))
+        self._seen = root / "seen"
+        command = ["qemu-system-arm", "-M", chip.machine, "-nographic", "-monitor", "none"]
+        command += ["-serial", "none", "-semihosting-config", "enable=on,target=native"]
+        if watched:
+            command += ["-plugin", f"{plugin()},{arguments(built, chip, step)},out={self._seen}"]
+        self._log = open(root / "log", "wb")
+        self._process = subprocess.Popen(
+            [*command, "-kernel", str(built.path)],
+            cwd=root,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+        )
+        self._stop = weakref.finalize(self, end, self._process, self._ends, self._log, self._folder)
+
+    def send(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            self._wait([], [self._ends[0]])
+            view = view[os.write(self._ends[0], view) :]
+
+    def receive(self, size: int) -> bytes:
+        parts = []
+        while size:
+            self._wait([self._ends[1]], [])
+            parts.append(os.read(self._ends[1], size))
+            size -= len(parts[-1])
+        return b"".join(parts)
+
+    def _wait(self, readable: list[int], writable: list[int]) -> None:
+        while True:
+            ready = select.select(readable, writable, [], PATIENCE)
+            if ready[0]:
+                return
+            if (code := self._process.poll()) is not None:
+                raise self._died(code)
+            if ready[1]:
+                return
+
+    def _died(self, code: int) -> RunError:
+        log = (Path(self._folder.name) / "log").read_text(errors="replace").strip()
+        why = [REASONS.get(code, f"exit code {code}"), *log.splitlines()[-10:]]
+        return RunError("the emulated board stopped by itself", why=why)
+
+    def finish(self) -> Watched | None:
+        """Wait for the firmware to end, which it was asked to; what was seen of it."""
+        code = self._process.wait()
+        if code != 0:
+            raise self._died(code)
+        seen = self._seen.read_text() if self._seen.exists() else ""
+        self._stop()
+        return read_seen(seen) if seen else None
+
+
+def end(
+    process: subprocess.Popen[bytes],
+    ends: list[int],
+    log: object,
+    folder: tempfile.TemporaryDirectory[str],
+) -> None:
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    for one in ends:
+        os.close(one)
+    log.close()  # type: ignore[attr-defined]
+    folder.cleanup()
+
+
+def arguments(built: Firmware, chip: Chip, step: str) -> str:
+    """The plugin's: which memory there is, and which function is the training step."""
+    begin, stop = built.symbols["stack_begin"][0], built.symbols["stack_end"][0]
+    at, size = built.symbols[step]
+    spans = {
+        "ram": (chip.ram_at, chip.ram_at + chip.ram),
+        "flash": (chip.flash_at, chip.flash_at + chip.flash),
+        "stack": (begin, stop),
+        "function": (at, at + size),
+    }
+    words = [f"{name}=0x{low:x}:0x{high:x}" for name, (low, high) in spans.items()]
+    return ",".join([*words, f"start=0x{built.symbols['main'][0]:x}"])
+
+
+def read_seen(text: str) -> Watched:
+    numbers, spent = {}, {}
+    for line in text.splitlines():
+        name, *rest = line.split()
+        if name == "at":
+            spent[int(rest[0])] = int(rest[1])
+        else:
+            numbers[name] = int(rest[0])
+    return Watched(**numbers, spent=spent)
+
+
+def plugin() -> Path:
+    """The plugin, built when it is first needed."""
+    source = (resources.files("whet") / "targets" / "watch.c").read_bytes()
+    target = cache_folder() / f"watch-{hashlib.sha256(source).hexdigest()[:24]}.so"
+    if not target.exists():
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            (Path(folder) / "watch.c").write_bytes(source)
+            flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
+            run([*find_compiler(), *flags, "watch.c", "-o", "watch.so"], Path(folder))
+            os.replace(Path(folder) / "watch.so", target)
+    return target

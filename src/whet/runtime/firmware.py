@@ -1,0 +1,122 @@
+"""Build a program for a microcontroller, and read off what the linker made of it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..emit.program import Program
+from ..errors import BuildError
+
+SECTIONS = ("text", "data", "bss", "stack")
+
+
+@dataclass(frozen=True)
+class Firmware:
+    """A built program: its file, the bytes of its sections, and where its symbols lie."""
+
+    path: Path
+    sections: dict[str, int]
+    symbols: dict[str, tuple[int, int]]  # address and size
+
+    @property
+    def ram(self) -> int:
+        """All of it: the stack too, and the gaps that alignment leaves."""
+        return self.sections["ram"]
+
+    @property
+    def flash(self) -> int:
+        return self.sections["flash"]
+
+
+def firmware(program: Program) -> Firmware:
+    """The program's firmware, built once and kept for as long as the program lives."""
+    if program not in _built:
+        folder = tempfile.TemporaryDirectory(prefix="whet-")
+        _built[program] = folder, build(program, Path(folder.name))
+    return _built[program][1]
+
+
+_built: weakref.WeakKeyDictionary[Program, tuple[tempfile.TemporaryDirectory[str], Firmware]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def build(program: Program, folder: Path) -> Firmware:
+    """Write the program to `folder` and run its Makefile there."""
+    program.write(folder)
+    command = ["make", "-s", f"-j{os.cpu_count() or 1}", *compiler(), f"{program.name}.elf"]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise BuildError("make is not installed", try_="apt install make") from error
+    if done.returncode != 0:
+        raise refused(program, done.stderr)
+    built = read_elf(folder / f"{program.name}.elf")
+    program.measured.update({"built ram": built.ram, "built flash": built.flash})
+    return built
+
+
+def compiler() -> list[str]:
+    """What to tell make: nothing if there is an Arm compiler, else the one in ziglang."""
+    if shutil.which(f"{os.environ.get('CROSS', 'arm-none-eabi-')}gcc"):
+        return []
+    if importlib.util.find_spec("ziglang") is not None:
+        return [f"ZIG={sys.executable} -m ziglang"]
+    raise BuildError(
+        "no compiler for Cortex-M found",
+        why="looked for arm-none-eabi-gcc and for the Python package ziglang",
+        try_=(
+            "make setup-mcu",
+            "apt install gcc-arm-none-eabi libnewlib-arm-none-eabi  (Debian, Ubuntu)",
+            "pip install ziglang",
+        ),
+    )
+
+
+def refused(program: Program, words: str) -> BuildError:
+    """What the compiler or the linker had to say; that memory is short comes first."""
+    lines = words.strip().splitlines()
+    short = [line for line in lines if "overflowed" in line or "will not fit" in line]
+    chip = program.target.chip
+    if short and chip is not None:
+        return BuildError(
+            f"the program does not fit into {chip.ram:,} bytes of RAM and {chip.flash:,} of flash",
+            why=short,
+            try_="another update=, or a larger ram= or flash=",
+        )
+    return BuildError("the firmware could not be built", why=lines[:20])
+
+
+def read_elf(path: Path) -> Firmware:
+    from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import SymbolTableSection
+
+    with open(path, "rb") as file:
+        elf = ELFFile(file)
+        table = elf.get_section_by_name(".symtab")
+        symbols = {
+            s.name: (s["st_value"] & ~1, s["st_size"])  # the lowest bit says that it is Thumb code
+            for s in (table.iter_symbols() if isinstance(table, SymbolTableSection) else ())
+            if s["st_shndx"] != "SHN_UNDEF"
+        }
+        found = {s.name.lstrip("."): s for s in elf.iter_sections() if s["sh_flags"] & 2}
+        sizes = {name: found[name]["sh_size"] if name in found else 0 for name in SECTIONS}
+        ram = [s for name, s in found.items() if name in ("data", "bss", "stack")]
+        in_ram = max(s["sh_addr"] + s["sh_size"] for s in ram) - min(s["sh_addr"] for s in ram)
+        in_flash = sum(s["sh_size"] for n, s in found.items() if n not in ("bss", "stack"))
+    sizes |= {"ram": in_ram, "flash": in_flash}
+    return Firmware(path, sizes, symbols)
+
+
+@functools.cache
+def has_emulator() -> bool:
+    return shutil.which("qemu-system-arm") is not None
