@@ -1,4 +1,4 @@
-"""The command line: `whet compile`, `check`, `plan`, `compare`, `ir` and `tune`."""
+"""The command line: `whet compile`, `run`, `check`, `plan`, `compare`, `ir` and `tune`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .options import (
     DecayOpt,
     DTypeName,
     DTypeOpt,
+    FlashOpt,
     InputOpt,
     JsonOpt,
     LossName,
@@ -35,10 +36,13 @@ from .options import (
     RoundingName,
     RoundingOpt,
     StepsOpt,
+    TargetName,
+    TargetOpt,
     TrainOpt,
     UpdateOpt,
     WithoutOpt,
 )  # fmt: skip
+from .run import run_command
 
 if TYPE_CHECKING:
     from ..emit.program import Program
@@ -51,6 +55,9 @@ app = typer.Typer(
 )
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+app.command("run")(run_command)
 
 
 def say(text: str = "") -> None:
@@ -70,7 +77,9 @@ def compile_command(
     clip_norm: ClipOpt = None,
     train: TrainOpt = False,
     update: UpdateOpt = None,
+    target: TargetOpt = TargetName.host,
     ram: RamOpt = None,
+    flash: FlashOpt = None,
     rematerialize: RematOpt = False,
     without: WithoutOpt = None,
     dtype: DTypeOpt = DTypeName.float32,
@@ -86,7 +95,9 @@ def compile_command(
     program = recipe.compile(
         **numbers(dtype, calibrate, rounding, input),
         update=update,
+        target=target.value,
         ram=ram,
+        flash=flash,
         rematerialize=rematerialize,
         without=without or (),
         portable=portable,
@@ -98,7 +109,10 @@ def compile_command(
     say()
     seconds = time.perf_counter() - start
     say(f"wrote {len(program.files)} files to {folder} in {seconds:.1f} s")
-    say(f"next: make -C {folder} && {folder}/{name}")
+    if program.target.chip is None:
+        say(f"next: make -C {folder} && {folder}/{name}")
+    else:
+        say(f"next: make -C {folder} run")
 
 
 @app.command("check")

@@ -30,6 +30,12 @@ class DTypeName(StrEnum):
     int8 = "int8"
 
 
+class TargetName(StrEnum):
+    host = "host"
+    cortex_m7 = "cortex-m7"
+    cortex_m4 = "cortex-m4"
+
+
 class RoundingName(StrEnum):
     nearest = "nearest"
     stochastic = "stochastic"
@@ -68,6 +74,8 @@ UpdateOpt = Annotated[
     ),
 ]
 RamOpt = Annotated[str | None, typer.Option(help="budget, as 256K or 1M")]
+FlashOpt = Annotated[str | None, typer.Option(help="a microcontroller's, as 1M")]
+TargetOpt = Annotated[TargetName, typer.Option(help="where the program runs")]
 RematOpt = Annotated[
     bool, typer.Option("--rematerialize", help="do element-wise work twice to save memory")
 ]

@@ -181,7 +181,7 @@ class Program:
             ),
             "weights.h": c_weights.weights_h(self.name, self.storage),
             "weights.c": weights,
-            "report.txt": self.report() + "\n",
+            "report.txt": self._report({}) + "\n",
             **around(self),
         }
         encoded = {name: text.encode() for name, text in (files | sources).items()}
@@ -223,10 +223,16 @@ class Program:
         return {f"{folder}/{name}": text for name, text in (headers | sources).items()}
 
     def report(self) -> str:
-        """What is in the program, how many bytes, and where they lie."""
+        """What is in the program, how many bytes, and where they lie.
+
+        Once it was built or run for a microcontroller, with what was measured there.
+        """
+        return self._report(self.measured)
+
+    def _report(self, measured: Mapping[str, int]) -> str:
         from ..report import program_report
 
-        return program_report(self)
+        return program_report(self, measured)
 
     def write(self, folder: str | Path, samples: tuple[Any, Any] | None = None) -> Path:
         """Write the C program; it builds with `make` wherever there is a C compiler.

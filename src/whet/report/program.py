@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..ir import Call
@@ -25,25 +26,29 @@ def gap(arena: int, bound: int) -> str:
     return f"{100 * (arena - bound) / bound:.1f} %" if bound else "0.0 %"
 
 
-def program_report(program: Program) -> str:
-    memory, store = program.memory, program.storage
+def program_report(program: Program, measured: Mapping[str, int] | None = None) -> str:
+    """With what was measured beside what was planned, if it has been."""
+    memory, store, seen = program.memory, program.storage, measured or {}
     elements = sum(t.elements for t in store.params.values())
-    parts = ("arena", "trained", "state", "io")
+    parts = ("arena", "trained", "state", "io", "stack")
     padding = memory["ram"] - sum(memory[part] for part in parts)
     lines = [
         f"{program.name}: {program.parameters:,} parameters, {elements:,} of them trained "
         f"({len(store.params)} tensors)",
         *scheme_lines(program),
         "",
-        f"  RAM                                 {exactly(memory['ram'])}",
+        f"  RAM                                 {exactly(memory['ram'])}"
+        f"{beside(seen, 'built ram', 'measured, in the built program')}",
         f"    arena                             {exactly(memory['arena'])}"
         f"    lower bound {memory['lower_bound']:,}, gap "
         f"{gap(memory['arena'], memory['lower_bound'])}",
         f"    trained parameters                {exactly(memory['trained'])}",
         f"    optimizer and running state       {exactly(memory['state'])}",
-        f"    input and label                   {exactly(memory['io'])}",
+        f"    {arrays_word(program):<33} {exactly(memory['io'])}",
+        *stack_lines(program, seen),
         f"    alignment                         {exactly(padding)}",
-        f"  flash, code aside                   {exactly(memory['flash'])}",
+        f"  flash, code aside                   {exactly(memory['flash'])}"
+        f"{beside(seen, 'built flash', 'measured, with the code')}",
         f"    frozen parameters and constants   {exactly(memory['frozen'])}",
         f"    initial values                    {exactly(memory['flash'] - memory['frozen'])}",
         "",
@@ -55,8 +60,28 @@ def program_report(program: Program) -> str:
     return "\n".join([*lines, "", *training_against_inference(program), *peak_lines(name, plan)])
 
 
+def beside(measured: Mapping[str, int], name: str, words: str) -> str:
+    return f"{exactly(measured[name])} {words}" if name in measured else ""
+
+
+def arrays_word(program: Program) -> str:
+    return "input and label" if program.target.chip is None else "label and output"
+
+
+def stack_lines(program: Program, measured: Mapping[str, int]) -> list[str]:
+    """A microcontroller's; elsewhere the system has it."""
+    if program.target.chip is None:
+        return []
+    line = f"    stack                             {exactly(program.memory['stack'])}"
+    return [line + beside(measured, "stack", "used, measured in a run")]
+
+
 def scheme_lines(program: Program) -> list[str]:
     lines = []
+    if chip := program.target.chip:
+        lines.append(
+            f"for {program.target.name}: {chip.ram:,} bytes of RAM, {chip.flash:,} of flash"
+        )
     if program.scheme is not None and program.scheme.name:
         lines.append(f"update scheme: {program.scheme.name}")
     idle = [name for name in program.chosen if name not in program.trained]

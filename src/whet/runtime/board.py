@@ -17,6 +17,7 @@ from ..errors import DataError, RunError
 from ..ir import Array
 from .emulator import Emulator, Watched
 from .firmware import firmware
+from .profile import Profile, profile
 from .trainer import STATUS, Trainer, changing
 
 MAGIC, VERSION = 0x54454857, 1  # of checkpoints, as in kernels/ref/checkpoint.c
@@ -71,6 +72,12 @@ class Board(Trainer):
                     at=f"the first of them: 0x{seen.first_outside:08x}",
                 )
         return seen
+
+    def profile(self) -> Profile:
+        """What the calls of a mean step cost, once it was watched and is closed."""
+        if self.watched is None or not self.steps:
+            raise DataError("nothing was watched", try_="steps, then close()")
+        return profile(self.program, self.firmware, self.watched, self.steps)
 
     @property
     def threads(self) -> int:

@@ -36,6 +36,16 @@ class Firmware:
     def flash(self) -> int:
         return self.sections["flash"]
 
+    def code(self, begin: int, size: int) -> bytes:
+        """The bytes at an address of the flash."""
+        from elftools.elf.elffile import ELFFile
+
+        with open(self.path, "rb") as file:
+            text = ELFFile(file).get_section_by_name(".text")
+            assert text is not None
+            start = begin - text["sh_addr"]
+            return bytes(text.data()[start : start + size])
+
 
 def firmware(program: Program) -> Firmware:
     """The program's firmware, built once and kept for as long as the program lives."""

@@ -1,0 +1,171 @@
+"""`whet run`: compile, build and train where the program is for, with progress."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..errors import DataError
+from .models import Recipe, numbers
+from .options import (
+    CalibrateOpt,
+    DTypeName,
+    DTypeOpt,
+    FlashOpt,
+    InputOpt,
+    LossName,
+    LossOpt,
+    LrOpt,
+    ModelArg,
+    MomentumOpt,
+    OptimizerName,
+    OptimizerOpt,
+    RamOpt,
+    RoundingName,
+    RoundingOpt,
+    TargetName,
+    TargetOpt,
+    UpdateOpt,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from ..ir import Array
+    from ..runtime import Trainer
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def say(text: str = "") -> None:
+    console.print(text, markup=False)
+
+
+def run_command(
+    model: ModelArg,
+    input: InputOpt,
+    target: TargetOpt = TargetName.cortex_m7,
+    data: Annotated[
+        Path | None,
+        typer.Option(help=".npz with x and y, and x_test and y_test to judge by; else made-up"),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="training steps")] = 50,
+    save: Annotated[Path | None, typer.Option(help="checkpoint to write at the end")] = None,
+    watch: Annotated[bool, typer.Option(help="check every load and store, and count")] = True,
+    loss: LossOpt = LossName.cross_entropy,
+    optimizer: OptimizerOpt = OptimizerName.sgd,
+    lr: LrOpt = 0.01,
+    momentum: MomentumOpt = 0.0,
+    update: UpdateOpt = None,
+    ram: RamOpt = None,
+    flash: FlashOpt = None,
+    dtype: DTypeOpt = DTypeName.float32,
+    calibrate: CalibrateOpt = None,
+    rounding: RoundingOpt = RoundingName.nearest,
+) -> None:
+    """Train MODEL on an emulated microcontroller, or on this machine."""
+    from ..runtime import Board
+
+    recipe = Recipe(model, input, loss, optimizer, lr, momentum)
+    kind = numbers(dtype, calibrate, rounding, input)
+    program = recipe.compile(update=update, target=target.value, ram=ram, flash=flash, **kind)
+    batches = Batches.read(data) if data is not None else Batches.made_up(program)
+    batch = len(recipe.arguments()["inputs"][0])
+    with console.status("building"):
+        trainer = Board(program, watch) if program.target.chip else program.load()
+    if batches.test is not None:
+        say(f"accuracy before  {accuracy(trainer, *batches.test, batch):6.1%}")
+    train(trainer, batches, batch, steps)
+    if batches.test is not None:
+        say(f"accuracy after   {accuracy(trainer, *batches.test, batch):6.1%}")
+    if save is not None:
+        trainer.save(save)
+        say(f"saved {save}")
+    if isinstance(trainer, Board):
+        trainer.close()
+        tell(trainer)
+    say()
+    say(program.report())
+
+
+class Batches:
+    """Samples to train on, and some to judge by."""
+
+    def __init__(self, x: Array, y: Array, test: tuple[Array, Array] | None) -> None:
+        if len(x) != len(y):
+            raise DataError(f"there are {len(x)} inputs and {len(y)} labels")
+        self.x, self.y, self.test = x, y, test
+
+    @classmethod
+    def read(cls, path: Path) -> Batches:
+        import numpy as np
+
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                found = {name: archive[name] for name in archive.files}
+        except (OSError, ValueError) as error:
+            raise DataError(f"cannot read {path}", why=str(error), try_="an .npz file") from error
+        if missing := {"x", "y"} - found.keys():
+            words = f"{path} has no {' and no '.join(sorted(missing))}"
+            raise DataError(words, try_="np.savez(path, x=inputs, y=labels)")
+        test = (found["x_test"], found["y_test"]) if "x_test" in found else None
+        return cls(found["x"], found["y"], test)
+
+    @classmethod
+    def made_up(cls, program: Any) -> Batches:
+        """One batch of noise, to be learned by heart."""
+        import numpy as np
+
+        say("no --data: one made-up batch is learned by heart")
+        from ..ir import Role
+
+        step = program.entries["train_step"]
+        (leaf,), (label,) = step.leaves_of(Role.INPUT), step.leaves_of(Role.LABEL)
+        x = np.random.default_rng(0).normal(size=program.tensors[leaf.name].shape)
+        y = np.zeros(program.tensors[label.name].shape, label.type.dtype.numpy)
+        return cls(x.astype(np.float32), y, None)
+
+
+def train(trainer: Trainer, batches: Batches, batch: int, steps: int) -> None:
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("loss {task.fields[loss]:.4f}"),
+        TimeRemainingColumn(),
+    )
+    last = len(batches.x) - batch
+    if last < 0:
+        raise DataError(f"{len(batches.x)} samples are fewer than a batch of {batch}")
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=steps, loss=float("nan"))
+        for step in range(steps):
+            at = step * batch % (last + 1)
+            loss = trainer.step(batches.x[at : at + batch], batches.y[at : at + batch])
+            progress.update(task, advance=1, loss=loss)
+    say(f"loss of the last step {loss:.6f}")
+
+
+def accuracy(trainer: Trainer, x: Array, y: Array, batch: int) -> float:
+    """Of whole batches; what is left over is not looked at."""
+    starts = range(0, len(x) - batch + 1, batch)
+    right = sum(
+        int((trainer.predict(x[at : at + batch]).argmax(1) == y[at : at + batch]).sum())
+        for at in starts
+    )
+    return right / max(1, batch * len(starts))
+
+
+def tell(board: Any) -> None:
+    """What was seen of a board."""
+    seen = board.watched
+    if seen is None:
+        return
+    profile = board.profile()
+    say()
+    say(f"{profile.total / 1e6:,.1f} M instructions a step")
+    for phase in ("forward", "backward", "update"):
+        say(f"  {phase:<9} {profile.of(phase) / 1e6:8,.1f} M")
+    say(f"{seen.loads + seen.stores:,} loads and stores, {seen.outside} outside of the memory")

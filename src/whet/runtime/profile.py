@@ -1,0 +1,100 @@
+"""What each kernel call of a training step costs on a microcontroller, in instructions.
+
+A step is one function that calls a kernel after the other. The emulator says how many instructions
+ran from each of its addresses to the next; here those addresses get the names of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..emit.program import Program
+from ..ir import Graph, Node
+from ..ops import settle, update
+from .emulator import Watched
+from .firmware import Firmware
+
+PHASES = ("forward", "backward", "update")
+UPDATES = (settle.__name__, update.__name__)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One kernel call: its node, which part of the step it belongs to, instructions a step."""
+
+    node: Node
+    kernel: str
+    phase: str
+    instructions: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    costs: tuple[Cost, ...]
+
+    @property
+    def total(self) -> float:
+        return sum(c.instructions for c in self.costs)
+
+    def of(self, phase: str) -> float:
+        return sum(c.instructions for c in self.costs if c.phase == phase)
+
+
+def profile(program: Program, built: Firmware, seen: Watched, steps: int) -> Profile:
+    """Costs of a mean step of a run of `steps`."""
+    begin, size = built.symbols[f"{program.name}_train_step"]
+    names = {at: name for name, (at, _) in built.symbols.items()}
+    found = [
+        (names.get(to, ""), seen.spent[at])
+        for at, to in calls(built.code(begin, size), begin)
+        if at in seen.spent
+    ]
+    graph = program.entries["train_step"]
+    phases = phases_of(graph)
+    costs, place = [], 0
+    for node in graph.nodes:
+        call = node.op.call(node)
+        if call is None:
+            continue
+        while place < len(found) and found[place][0] != call.kernel:
+            place += 1  # a copy or a check, which are no nodes
+        if place == len(found):
+            break
+        costs.append(Cost(node, call.kernel, phases[node], found[place][1] / steps))
+        place += 1
+    return Profile(tuple(costs))
+
+
+def phases_of(graph: Graph) -> dict[Node, str]:
+    (loss,) = graph.outputs
+    phase, found = "forward", {}
+    for node in graph.nodes:
+        found[node] = "update" if node.op.__module__ in UPDATES else phase
+        if loss in node.outs:
+            phase = "backward"
+    return found
+
+
+def calls(code: bytes, begin: int) -> Iterator[tuple[int, int]]:
+    """Every call in Thumb code, and where it goes: BL, which is two halfwords."""
+    halves = [int.from_bytes(code[i : i + 2], "little") for i in range(0, len(code) - 1, 2)]
+    i = 0
+    while i < len(halves):
+        first = halves[i]
+        wide = first >> 11 in (0b11101, 0b11110, 0b11111)
+        if wide and i + 1 < len(halves) and first >> 11 == 0b11110:
+            second = halves[i + 1]
+            if second & 0xD000 == 0xD000:
+                at = begin + 2 * i
+                yield at, at + 4 + branch_offset(first, second)
+        i += 2 if wide else 1
+
+
+def branch_offset(first: int, second: int) -> int:
+    """How far a BL goes: a sign, two bits stored mixed with it, and 21 bits of halfwords."""
+    sign = first >> 10 & 1
+    high = 1 - ((second >> 13 & 1) ^ sign)
+    low = 1 - ((second >> 11 & 1) ^ sign)
+    bits = high << 23 | low << 22 | (first & 0x3FF) << 12 | (second & 0x7FF) << 1
+    return bits - (sign << 24)
