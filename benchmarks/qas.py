@@ -19,7 +19,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -29,8 +28,9 @@ from typing import Any
 import pictures
 import qas_ratio
 import qas_study
+from page import processor, table
 from pictures import CLASSES
-from qas_ratio import Ratios, table
+from qas_ratio import Ratios
 from qas_study import BACKBONES, PUBLISHED, VARIANTS, Cell, Recipe, append, read_results, run_cells
 
 from whet.report import svg
@@ -178,12 +178,6 @@ def page(asked: argparse.Namespace, scores: Scores, found: Ratios) -> str:
         )
         parts += [f"![ratios]({asked.out.stem}_ratio.svg)\n", qas_ratio.ratio_table(found)]
     return "\n".join(parts)
-
-
-def processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 # --- Arguments ------------------------------------------------------------------------------------

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pictures
+from page import table
 from pictures import CLASSES, Array, Pictures
 from qas_study import VARIANTS, Recipe, Variant, as_input, backbone_path, compiled, make_model
 from torch import nn
@@ -134,8 +134,3 @@ def ratio_picture(found: Ratios, backbone: str, data: str) -> str:
     parts.append(svg.text((left + right) / 2, bottom + 24, words, text_anchor="middle"))
     about = f"log10 of the norm of a parameter over that of its gradient; {backbone}, {data}"
     return svg.page("Parameters against their gradients", about, parts)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

@@ -22,7 +22,6 @@ import copy
 import json
 import math
 import os
-import platform
 import select
 import statistics
 import subprocess
@@ -34,6 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from page import processor, table
 from peers import PEERS, ROOT
 from peers.case import RATE, Case
 
@@ -375,11 +375,6 @@ def picture(results: Results, peers: Sequence[str], threads: int) -> str:
 # --- The page -------------------------------------------------------------------------------------
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
 def per_peer(results: Results, peers: Sequence[str], cell: Callable[[str, Result], str]) -> str:
     rows = [
         [name, *("-" if found[p].why else cell(name, found[p]) for p in peers)]
@@ -505,12 +500,6 @@ def int8_page(results: Results, threads: int) -> str:
 def stem(threads: int, dtype: str = "float32") -> str:
     name = "step" if dtype == "float32" else f"step-{dtype}"
     return name if threads == 1 else f"{name}-{threads}"
-
-
-def processor() -> str:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def arguments() -> argparse.Namespace:
