@@ -16,9 +16,15 @@ typedef struct {
     const whet_conv2d_t *d;
     part_t part[2];
     int32_t parts, whole; /* whether one column holds everything */
+    int32_t plain;        /* whether a window is a pixel of x, and all are in order */
     int32_t zero;
     const int32_t *b;
 } layer_t;
+
+static int32_t is_plain(const whet_conv2d_t *d) {
+    return d->kh * d->kw * d->sh * d->sw == 1 && (d->ph | d->pw) == 0 && d->p == d->h &&
+           d->q == d->w;
+}
 
 typedef struct {
     uint32_t column[DEPTH];
@@ -33,21 +39,28 @@ typedef struct {
 
 /* ---- Columns. */
 
+static inline void expand_word(uint32_t *to, const int8_t *x, uint32_t less) {
+    const uint32_t v = whet_word(x);
+    to[0] = whet_add_even(less, v);
+    to[1] = whet_add_odd(less, v);
+}
+
 /* to[..] = n numbers; the last word, if n is no multiple of 4, holds the last four numbers, and 0
  * for those that the word before has already. */
 static void expand(uint32_t *to, const int8_t *x, int32_t n, uint32_t less) {
-    const int8_t *const end = x + (n & ~3);
-    for (; x < end; x += 4, to += 4) {
-        const uint32_t v = whet_word(x);
-        to[0] = whet_add_even(less, v);
-        to[1] = whet_add_odd(less, v);
+    int32_t i = n;
+    for (; i >= 16; i -= 16, x += 16, to += 16) {
+        expand_word(to, x, less);
+        expand_word(to + 4, x + 4, less);
+        expand_word(to + 8, x + 8, less);
+        expand_word(to + 12, x + 12, less);
     }
-    const int32_t left = n & 3;
-    if (left == 0) return;
-    const uint32_t v = n < 4 ? whet_part_word(x, left) : whet_word(x + left - 4);
+    for (; i >= 4; i -= 4, x += 4, to += 4) expand_word(to, x, less);
+    if (i == 0) return;
+    const uint32_t v = n < 4 ? whet_part_word(x, i) : whet_word(x + i - 4);
     const uint32_t even = whet_add_even(less, v), odd = whet_add_odd(less, v);
-    to[0] = n < 4 ? even : left == 1 ? 0u : even & 0xffff0000u;
-    to[1] = n < 4 || left == 3 ? odd : odd & 0xffff0000u;
+    to[0] = n < 4 ? even : i == 1 ? 0u : even & 0xffff0000u;
+    to[1] = n < 4 || i == 3 ? odd : odd & 0xffff0000u;
 }
 
 static void clear(uint32_t *to, int32_t n) {
@@ -71,11 +84,15 @@ static void fill(uint32_t *column, int8_t *bytes, const layer_t *l, const part_t
                  const piece_t *piece, int32_t i, int32_t group) {
     const whet_conv2d_t *d = l->d;
     const int32_t ci = part->c / d->groups, n = piece->channels;
+    const uint32_t less = whet_less(l->zero);
+    if (l->plain) {
+        expand(column, part->x + i * part->c + group * ci + piece->first, n, less);
+        return;
+    }
     const int32_t line = i / d->q, n_image = line / d->p;
     const int32_t top = (line - n_image * d->p) * d->sh - d->ph,
                   left = (i - line * d->q) * d->sw - d->pw;
     const int8_t *image = part->x + n_image * d->h * d->w * part->c + group * ci + piece->first;
-    const uint32_t less = whet_less(l->zero);
     const int32_t direct = piece->taps == 1 || n % 4 == 0;
     /* Taps side by side in x are one run. */
     const int32_t joined =
@@ -98,56 +115,69 @@ static void fill(uint32_t *column, int8_t *bytes, const layer_t *l, const part_t
 
 /* ---- Products. */
 
-/* Four numbers of two pixels and of two rows of w. */
-#define QUAD                            \
-    "ldmia %[x]!, {r8, r9, r10, r11}\n" \
-    "ldr %[v], [%[w0]], #4\n"           \
-    "sxtb16 %[u], %[v]\n"               \
-    "sxtb16 %[v], %[v], ror #8\n"       \
-    "smlad %[s0], r8, %[u], %[s0]\n"    \
-    "smlad %[s1], r10, %[u], %[s1]\n"   \
-    "smlad %[s0], r9, %[v], %[s0]\n"    \
-    "smlad %[s1], r11, %[v], %[s1]\n"   \
-    "ldr %[v], [%[w1]], #4\n"           \
-    "sxtb16 %[u], %[v]\n"               \
-    "sxtb16 %[v], %[v], ror #8\n"       \
-    "smlad %[s2], r8, %[u], %[s2]\n"    \
-    "smlad %[s3], r10, %[u], %[s3]\n"   \
-    "smlad %[s2], r9, %[v], %[s2]\n"    \
-    "smlad %[s3], r11, %[v], %[s3]\n"
-
-#define QUADS(count, end)                                                                       \
-    __asm__ volatile("1:\n" count "ldr %[v], %[stop]\n"                                         \
-                     "cmp %[x], %[v]\n"                                                         \
-                     "bne 1b\n"                                                                 \
-                     : [x] "+r"(x), [w0] "+r"(w0), [w1] "+r"(w1), [s0] "+r"(s0), [s1] "+r"(s1), \
-                       [s2] "+r"(s2), [s3] "+r"(s3), [u] "=&r"(u), [v] "=&r"(v)                 \
-                     : [stop] "m"(end)                                                          \
-                     : "r8", "r9", "r10", "r11", "cc", "memory")
-
 /* The last n % 4 numbers of a row of w, as `expand` has them. */
 static inline uint32_t rest(const int8_t *w, int32_t n) {
     return n < 4 ? whet_part_word(w, n) : whet_word(w + (n & 3) - 4);
 }
 
-/* sum[0..3] += the products of n numbers of two pixels with two rows of w. */
-static inline void two_by_two(uint32_t *sum, const uint32_t *x, const int8_t *w0, const int8_t *w1,
-                              int32_t n) {
-    const uint32_t *const fours = x + (n & ~15), *const end = x + (n & ~3);
-    uint32_t s0 = sum[0], s1 = sum[1], s2 = sum[2], s3 = sum[3], u, v;
-    if (x != fours) QUADS(QUAD QUAD QUAD QUAD, fours);
-    if (x != end) QUADS(QUAD, end);
-    if (n & 3) {
-        const uint32_t a = rest(w0, n), b = rest(w1, n);
-        s0 = whet_dot2(whet_dot2(s0, x[0], whet_even(a)), x[1], whet_odd(a));
-        s1 = whet_dot2(whet_dot2(s1, x[2], whet_even(a)), x[3], whet_odd(a));
-        s2 = whet_dot2(whet_dot2(s2, x[0], whet_even(b)), x[1], whet_odd(b));
-        s3 = whet_dot2(whet_dot2(s3, x[2], whet_even(b)), x[3], whet_odd(b));
-    }
-    sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3;
+/* Four numbers of two pixels, at r6, and of two rows of w, at r0 and r1. */
+#define QUAD                          \
+    "ldmia r6!, {r8, r9, r10, r11}\n" \
+    "ldr lr, [r0], #4\n"              \
+    "sxtb16 r12, lr\n"                \
+    "sxtb16 lr, lr, ror #8\n"         \
+    "smlad r2, r8, r12, r2\n"         \
+    "smlad r3, r10, r12, r3\n"        \
+    "smlad r2, r9, lr, r2\n"          \
+    "smlad r3, r11, lr, r3\n"         \
+    "ldr lr, [r1], #4\n"              \
+    "sxtb16 r12, lr\n"                \
+    "sxtb16 lr, lr, ror #8\n"         \
+    "smlad r4, r8, r12, r4\n"         \
+    "smlad r5, r10, r12, r5\n"        \
+    "smlad r4, r9, lr, r4\n"          \
+    "smlad r5, r11, lr, r5\n"
+
+/* sum += the products of n >= 4 numbers of two pixels with `outputs` rows of w, two at a time. Of
+ * the 13 registers that it needs none is the frame pointer; all else is in memory. */
+static void add_pairs(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_t ldw, int32_t n,
+                      int32_t outputs) {
+    const uint32_t *const fours = x + (n & ~15), *const end = sum + 2 * outputs;
+    const int32_t back = n & 3 ? (n & 3) - 4 : 0;
+    __asm__ volatile("1: ldr r0, %[w]\n"
+                     "ldr lr, %[ldw]\n"
+                     "add r1, r0, lr\n"
+                     "add lr, lr, r1\n"
+                     "str lr, %[w]\n"
+                     "ldr r12, %[sum]\n"
+                     "ldmia r12, {r2, r3, r4, r5}\n"
+                     "ldr r6, %[x]\n"
+                     "ldr lr, %[fours]\n"
+                     "cmp r6, lr\n"
+                     "beq 3f\n"
+                     "2:\n" QUAD QUAD QUAD QUAD "ldr lr, %[fours]\n"
+                     "cmp r6, lr\n"
+                     "bne 2b\n"
+                     "3: ldr lr, %[n]\n"
+                     "lsls lr, lr, #29\n" /* carry: 8 and more are left; negative: 4 after that */
+                     "bcc 4f\n" QUAD QUAD "4: bpl 5f\n" QUAD "5: ldr lr, %[back]\n"
+                     "cmp lr, #0\n"
+                     "beq 6f\n"
+                     "add r0, r0, lr\n"
+                     "add r1, r1, lr\n" QUAD "6: ldr r12, %[sum]\n"
+                     "stmia r12!, {r2, r3, r4, r5}\n"
+                     "str r12, %[sum]\n"
+                     "ldr lr, %[end]\n"
+                     "cmp r12, lr\n"
+                     "bne 1b\n"
+                     : [w] "+m"(w), [sum] "+m"(sum)
+                     : [x] "m"(x), [n] "m"(n), [ldw] "m"(ldw), [fours] "m"(fours), [end] "m"(end),
+                       [back] "m"(back)
+                     : "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12",
+                       "lr", "cc", "memory");
 }
 
-/* The same for fewer pixels or rows; both are constants after inlining. */
+/* sum += the products of few pixels and rows; both are constants after inlining. */
 static inline void few(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_t ldw, int32_t n,
                        const int32_t pixels, const int32_t rows) {
     uint32_t s[2][2] = {{0}};
@@ -171,8 +201,9 @@ static inline void few(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_
 
 static void add_pair(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_t ldw, int32_t n,
                      int32_t outputs) {
-    for (; outputs >= 2; outputs -= 2, sum += 4, w += 2 * ldw) two_by_two(sum, x, w, w + ldw, n);
-    if (outputs) few(sum, x, w, ldw, n, 2, 1);
+    const int32_t pairs = n < 4 ? 0 : outputs & ~1;
+    if (pairs) add_pairs(sum, x, w, ldw, n, pairs);
+    for (int32_t k = pairs; k < outputs; k++) few(sum + 2 * k, x, w + k * ldw, ldw, n, 2, 1);
 }
 
 static void add_single(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_t ldw, int32_t n,
@@ -184,7 +215,14 @@ static void add_single(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_
 /* ---- Sums. */
 
 static void start(uint32_t *sum, const int32_t *b, int32_t count) {
-    for (int32_t k = 0; k < count; k++) sum[2 * k] = sum[2 * k + 1] = b ? (uint32_t)b[k] : 0u;
+    int32_t k = 0;
+    for (; b && k + 4 <= count; k += 4, sum += 8, b += 4) {
+        sum[0] = sum[1] = (uint32_t)b[0];
+        sum[2] = sum[3] = (uint32_t)b[1];
+        sum[4] = sum[5] = (uint32_t)b[2];
+        sum[6] = sum[7] = (uint32_t)b[3];
+    }
+    for (; k < count; k++, sum += 2) sum[0] = sum[1] = b ? (uint32_t)*b++ : 0u;
 }
 
 /* work->sum = outputs o .. o + count, of one group, of pixel i and, of two pixels, the next. */
@@ -224,7 +262,7 @@ static int32_t together(const whet_conv2d_t *d, int32_t o) {
 void whet_conv2d_i8(int32_t *y, const int8_t *x, const int8_t *w, const int32_t *b, int32_t zero,
                     const whet_conv2d_t *d) {
     const int32_t size = d->kh * d->kw * (d->c / d->groups), all = d->n * d->p * d->q;
-    const layer_t l = {d, {{x, w, d->c}, {NULL, NULL, 0}}, 1, size <= DEPTH, zero, b};
+    const layer_t l = {d, {{x, w, d->c}, {NULL, NULL, 0}}, 1, size <= DEPTH, is_plain(d), zero, b};
     work_t work;
     for (int32_t i = 0; i < all; i += 2) {
         const int32_t pixels = whet_min(2, all - i);
@@ -240,12 +278,55 @@ void whet_conv2d_i8(int32_t *y, const int8_t *x, const int8_t *w, const int32_t 
 
 /* ---- Narrowing. */
 
-/* y[k] and y[next + k] = the sums of two pixels, narrowed. */
-static inline void put_pair(int8_t *y, int32_t next, const uint32_t *sum, const float *scale,
-                            int32_t count, const whet_narrow_t *to, const int32_t full) {
-    for (int32_t k = 0; k < count; k++) {
-        y[k] = (int8_t)whet_hold(whet_scaled(sum[2 * k], scale[k], to->zero), to, full);
-        y[k + next] = (int8_t)whet_hold(whet_scaled(sum[2 * k + 1], scale[k], to->zero), to, full);
+/* y[k] and y[k + next] = the sums of two pixels, narrowed to all of int8; count is even. */
+static void put_full(int8_t *y, int32_t next, const uint32_t *sum, const float *scale,
+                     int32_t count, int32_t zero) {
+    int8_t *y2 = y + next;
+    const float *const end = scale + count;
+    uint32_t a, b, c, d;
+    __asm__ volatile("1: vldmia %[sum]!, {s0, s1, s2, s3}\n"
+                     "vldmia %[scale]!, {s4, s5}\n"
+                     "vcvt.f32.s32 s0, s0\n"
+                     "vcvt.f32.s32 s1, s1\n"
+                     "vcvt.f32.s32 s2, s2\n"
+                     "vcvt.f32.s32 s3, s3\n"
+                     "vmul.f32 s0, s0, s4\n"
+                     "vmul.f32 s1, s1, s4\n"
+                     "vmul.f32 s2, s2, s5\n"
+                     "vmul.f32 s3, s3, s5\n"
+                     "vcvtr.s32.f32 s0, s0\n"
+                     "vcvtr.s32.f32 s1, s1\n"
+                     "vcvtr.s32.f32 s2, s2\n"
+                     "vcvtr.s32.f32 s3, s3\n"
+                     "vmov %[a], %[b], s0, s1\n"
+                     "vmov %[c], %[d], s2, s3\n"
+                     "qadd %[a], %[a], %[zero]\n"
+                     "qadd %[b], %[b], %[zero]\n"
+                     "qadd %[c], %[c], %[zero]\n"
+                     "qadd %[d], %[d], %[zero]\n"
+                     "ssat %[a], #8, %[a]\n"
+                     "ssat %[b], #8, %[b]\n"
+                     "ssat %[c], #8, %[c]\n"
+                     "ssat %[d], #8, %[d]\n"
+                     "strb %[a], [%[y]], #1\n"
+                     "strb %[b], [%[y2]], #1\n"
+                     "strb %[c], [%[y]], #1\n"
+                     "strb %[d], [%[y2]], #1\n"
+                     "cmp %[scale], %[end]\n"
+                     "bne 1b\n"
+                     : [sum] "+r"(sum), [scale] "+r"(scale), [y] "+r"(y), [y2] "+r"(y2),
+                       [a] "=&r"(a), [b] "=&r"(b), [c] "=&r"(c), [d] "=&r"(d)
+                     : [zero] "r"(zero), [end] "r"(end)
+                     : "s0", "s1", "s2", "s3", "s4", "s5", "cc", "memory");
+}
+
+static void put_pair(int8_t *y, int32_t next, const uint32_t *sum, const float *scale,
+                     int32_t count, const whet_narrow_t *to) {
+    const int32_t fast = whet_is_full(to) ? count & ~1 : 0;
+    if (fast) put_full(y, next, sum, scale, fast, to->zero);
+    for (int32_t k = fast; k < count; k++) {
+        y[k] = (int8_t)whet_hold(whet_scaled(sum[2 * k], scale[k], to->zero), to, 0);
+        y[k + next] = (int8_t)whet_hold(whet_scaled(sum[2 * k + 1], scale[k], to->zero), to, 0);
     }
 }
 
@@ -271,9 +352,13 @@ void whet_conv2d_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_
                           const int32_t *b, const float *scale, const int8_t *x2, const int8_t *w2,
                           const whet_narrow_t *to, const whet_conv2d_t *d) {
     const int32_t size = d->kh * d->kw * (d->c / d->groups), all = d->n * d->p * d->q;
-    const layer_t l = {d,          {{x, w, d->c}, {x2, w2, to->part}},
-                       x2 ? 2 : 1, size <= DEPTH && x2 == NULL,
-                       to->x_zero, b};
+    const layer_t l = {d,
+                       {{x, w, d->c}, {x2, w2, to->part}},
+                       x2 ? 2 : 1,
+                       size <= DEPTH && x2 == NULL,
+                       is_plain(d),
+                       to->x_zero,
+                       b};
     work_t work;
     if (bits != NULL) memset(bits, 0, (size_t)(all * d->o + 7) / 8);
     for (int32_t i = 0; i < all; i += 2) {
@@ -283,10 +368,7 @@ void whet_conv2d_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_
             count = together(d, o);
             sum_up(&work, &l, i, pixels, o, count);
             if (pixels == 2 && bits == NULL) {
-                if (whet_is_full(to))
-                    put_pair(y + first, d->o, work.sum, scale + o, count, to, 1);
-                else
-                    put_pair(y + first, d->o, work.sum, scale + o, count, to, 0);
+                put_pair(y + first, d->o, work.sum, scale + o, count, to);
                 continue;
             }
             for (int32_t p = 0; p < pixels; p++) {
