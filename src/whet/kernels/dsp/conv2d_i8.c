@@ -330,15 +330,29 @@ static void put_pair(int8_t *y, int32_t next, const uint32_t *sum, const float *
     }
 }
 
-/* y[k] = the sums of one pixel, narrowed, and the bits from index on. */
-static void put_bits(int8_t *y, uint8_t *bits, int32_t index, const uint32_t *sum,
-                     const float *scale, int32_t count, const whet_narrow_t *to) {
-    for (int32_t k = 0; k < count; k++) {
-        const int32_t v = whet_scaled(sum[2 * k], scale[k], to->zero);
-        const int32_t held = whet_hold(v, to, 0);
-        y[k] = (int8_t)held;
-        if (bits != NULL) whet_or_bits(bits, index + k, v == held);
+/* y[k] = the sums of one pixel, narrowed, and the bits from index on, if they are wanted. */
+static inline void put_bits(int8_t *y, uint8_t *bits, int32_t index, const uint32_t *sum,
+                            const float *scale, int32_t count, const whet_narrow_t *to,
+                            const int32_t full) {
+    int32_t k = 0;
+#define ONE(l) whet_narrow(y + k + l, sum[2 * (k + l)], scale[k + l], to, full) << l
+    for (; k + 4 <= count; k += 4) {
+        const uint32_t inside = ONE(0) | ONE(1) | ONE(2) | ONE(3);
+        if (bits != NULL) whet_or_bits(bits, index + k, inside);
     }
+    for (; k < count; k++) {
+        const uint32_t inside = ONE(0);
+        if (bits != NULL) whet_or_bits(bits, index + k, inside);
+    }
+#undef ONE
+}
+
+static void put_single(int8_t *y, uint8_t *bits, int32_t index, const uint32_t *sum,
+                       const float *scale, int32_t count, const whet_narrow_t *to) {
+    if (whet_is_full(to))
+        put_bits(y, bits, index, sum, scale, count, to, 1);
+    else
+        put_bits(y, bits, index, sum, scale, count, to, 0);
 }
 
 /* formula    y = round((conv2d_i8(x, w, b) + conv2d_i8(x2, w2)) * scale[o]) + zero, held between
@@ -373,7 +387,7 @@ void whet_conv2d_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_
             }
             for (int32_t p = 0; p < pixels; p++) {
                 const int32_t index = first + p * d->o;
-                put_bits(y + index, bits, index, work.sum + p, scale + o, count, to);
+                put_single(y + index, bits, index, work.sum + p, scale + o, count, to);
             }
         }
     }

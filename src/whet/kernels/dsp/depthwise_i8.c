@@ -153,24 +153,34 @@ static void put_full(int8_t *y, const uint32_t *sum, const float *scale, int32_t
         : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "cc", "memory");
 }
 
+/* The same between any limits, and with bits, if they are wanted. */
+static inline void put_bits(int8_t *y, uint8_t *bits, int32_t first, const uint32_t *sum,
+                            const float *scale, int32_t count, int32_t c, const whet_narrow_t *to,
+                            const int32_t full) {
+    for (; count > 0; count--, sum += 4, first += c) {
+        const uint32_t inside = whet_narrow(y + first, sum[0], scale[0], to, full) |
+                                whet_narrow(y + first + 1, sum[1], scale[1], to, full) << 1 |
+                                whet_narrow(y + first + 2, sum[2], scale[2], to, full) << 2 |
+                                whet_narrow(y + first + 3, sum[3], scale[3], to, full) << 3;
+        if (bits != NULL) whet_or_bits(bits, first, inside);
+    }
+}
+
 /* Four channels of `count` pixels from i on; they are in work->sum. */
 static void put(const layer_t *l, const work_t *work, int32_t i, int32_t count) {
     const int32_t c = l->d->c, first = i * c + work->channel;
-    if (l->wide == NULL && l->bits == NULL && whet_is_full(l->to)) {
-        put_full(l->y + first, work->sum, l->scale + work->channel, count, c, l->to->zero);
+    if (l->wide != NULL) {
+        for (int32_t k = 0; k < 4 * count; k++)
+            l->wide[first + (k >> 2) * c + (k & 3)] = (int32_t)work->sum[k];
         return;
     }
-    for (int32_t k = 0; k < 4 * count; k++) {
-        const int32_t lane = k & 3, index = first + (k >> 2) * c + lane;
-        if (l->wide != NULL) {
-            l->wide[index] = (int32_t)work->sum[k];
-            continue;
-        }
-        const int32_t v = whet_scaled(work->sum[k], l->scale[work->channel + lane], l->to->zero);
-        const int32_t held = whet_hold(v, l->to, 0);
-        l->y[index] = (int8_t)held;
-        if (l->bits != NULL) whet_or_bits(l->bits, index, v == held);
-    }
+    const float *scale = l->scale + work->channel;
+    if (!whet_is_full(l->to))
+        put_bits(l->y, l->bits, first, work->sum, scale, count, c, l->to, 0);
+    else if (l->bits != NULL)
+        put_bits(l->y, l->bits, first, work->sum, scale, count, c, l->to, 1);
+    else
+        put_full(l->y + first, work->sum, scale, count, c, l->to->zero);
 }
 
 /* ---- Pixels. */

@@ -7,7 +7,19 @@
  * it; up to three taps share what is read of dy. Sums wait in a list until the last row. If c is no
  * multiple of 4, the last four channels overlap those before, and are made again. */
 
-enum { TAPS = 64, WIDTH = 64, GROUP = 3 };
+enum { TAPS = 64, PIXELS = 48, GROUP = 3, WIDTH = 11, RUNS = 28 }; /* a window's taps and width */
+
+/* Some taps with some pixels: the first tap, how many; where they begin in the rows of dy and x, and
+ * how many pixels. */
+typedef struct {
+    int32_t tap, taps, dy, x, count;
+} run_t;
+
+/* What is the same for every row: for a part of x, from column `left` on. */
+typedef struct {
+    int32_t left, width, runs;
+    run_t run[RUNS];
+} plan_t;
 
 #define TAP(s0, s1, s2, s3, x0, x1, x2, x3) \
     "vmla.f32 " s0 ", " x0 ", s24\n"        \
@@ -33,85 +45,82 @@ enum { TAPS = 64, WIDTH = 64, GROUP = 3 };
                      : [sum] "r"(sum), [x_step] "r"(x_step), [dy_step] "r"(dy_step)     \
                      : WHET_FLOATS)
 
-/* sum[t] += dy * x[t] for `count` > 0 pixels and neighbouring taps t, of four channels each; pixels
- * of x and dy are so many bytes apart. */
-static void add_pixels(float *sum, const float *dy, int32_t dy_step, const float *x, int32_t x_step,
-                       int32_t taps, int32_t count) {
-    if (count <= 0) return;
-    if (taps == 1)
-        RUN(SUMS1, X1, TAP1);
-    else if (taps == 2)
-        RUN(SUMS2, X2, TAP2);
-    else
-        RUN(SUMS3, X3, TAP3);
+/* Everything that a row of dy and a row of x add to the sums of a row of taps. */
+static void add_row(float *sums, const float *dy_row, const float *panel, const whet_conv2d_t *d,
+                    const plan_t *plan) {
+    const int32_t dy_step = 4 * d->c, x_step = 16 * d->sw;
+    const run_t *const end = plan->run + plan->runs;
+    for (const run_t *run = plan->run; run < end; run++) {
+        float *const sum = sums + 4 * run->tap;
+        const float *dy = dy_row + run->dy, *x = panel + run->x;
+        int32_t count = run->count;
+        if (run->taps == 1)
+            RUN(SUMS1, X1, TAP1);
+        else if (run->taps == 2)
+            RUN(SUMS2, X2, TAP2);
+        else
+            RUN(SUMS3, X3, TAP3);
+    }
 }
 
-/* A row of dy and a part of a row of x, from column `left` on. */
-typedef struct {
-    const whet_conv2d_t *d;
-    const float *dy, *x;
-    float *sum; /* of a row of taps */
-    int32_t left, width;
-} row_t;
+/* ---- Plans. */
 
-/* Taps s to s + taps of the pixels [first, end) of dy. */
-static void some(const row_t *row, int32_t s, int32_t taps, int32_t first, int32_t end) {
-    const whet_conv2d_t *d = row->d;
-    const int32_t col = first * d->sw + s * d->dw - d->pw - row->left;
-    add_pixels(row->sum + 4 * s, row->dy + first * d->c, 4 * d->c, row->x + 4 * col, 16 * d->sw,
-               taps, end - first);
+static void add_run(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t taps, int32_t first,
+                    int32_t end) {
+    const int32_t col = first * d->sw + s * d->dw - d->pw - plan->left;
+    const run_t run = {s, taps, first * d->c, 4 * col, end - first};
+    if (run.count > 0) plan->run[plan->runs++] = run;
 }
 
-/* The same for all pixels that those taps have; every tap meets its pixels in order. */
-static void group(const row_t *row, int32_t s, int32_t taps) {
-    const whet_conv2d_t *d = row->d;
+/* Neighbouring taps from s on for all pixels that they have; every tap meets them in order. */
+static void add_group(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t taps) {
     whet_range_t each[GROUP], all = {0, d->q};
     for (int32_t k = 0; k < taps; k++) {
-        const int32_t offset = (s + k) * d->dw - d->pw - row->left;
-        each[k] = whet_outputs(offset, row->width, d->sw, d->q);
+        const int32_t offset = (s + k) * d->dw - d->pw - plan->left;
+        each[k] = whet_outputs(offset, plan->width, d->sw, d->q);
         all.first = each[k].first > all.first ? each[k].first : all.first;
         all.end = whet_min(each[k].end, all.end);
     }
     if (all.end < all.first) all.end = all.first;
     for (int32_t k = 0; k < taps; k++)
-        some(row, s + k, 1, each[k].first, whet_min(all.first, each[k].end));
-    some(row, s, taps, all.first, all.end);
+        add_run(plan, d, s + k, 1, each[k].first, whet_min(all.first, each[k].end));
+    add_run(plan, d, s, taps, all.first, all.end);
     for (int32_t k = 0; k < taps; k++) {
         const int32_t begin = all.end > each[k].first ? all.end : each[k].first;
-        some(row, s + k, 1, begin, each[k].end);
+        add_run(plan, d, s + k, 1, begin, each[k].end);
     }
 }
 
-static void add_row(const row_t *row) {
-    const whet_conv2d_t *d = row->d;
+static void make_plan(plan_t *plan, const whet_conv2d_t *d, int32_t left) {
     const int32_t most = d->dw == 1 ? GROUP : 1;
-    for (int32_t s = 0; s < d->kw; s += most) group(row, s, whet_min(most, d->kw - s));
+    plan->left = left;
+    plan->width = whet_min(PIXELS, d->w - left);
+    plan->runs = 0;
+    for (int32_t s = 0; s < d->kw; s += most) add_group(plan, d, s, whet_min(most, d->kw - s));
 }
 
-/* All rows of taps that reach row `line` of image n; a part of it is in the panel. */
-static void add_line(row_t *row, const float *dy, float *sum, int32_t n, int32_t line) {
-    const whet_conv2d_t *d = row->d;
+/* Row `line` of an image, of which a part is in the panel, with all rows of taps that reach it. */
+static void add_line(float *sum, const float *dy, const float *panel, int32_t line,
+                     const whet_conv2d_t *d, const plan_t *plan) {
     for (int32_t r = 0; r < d->kh; r++) {
         const int32_t below = line + d->ph - r * d->dh, p = below / d->sh;
-        if (below < 0 || p * d->sh != below || p >= d->p) continue;
-        row->dy = dy + (n * d->p + p) * d->q * d->c;
-        row->sum = sum + 4 * r * d->kw;
-        add_row(row);
+        if (below >= 0 && p * d->sh == below && p < d->p)
+            add_row(sum + 4 * r * d->kw, dy + p * d->q * d->c, panel, d, plan);
     }
 }
 
 static void four_channels(float *dw, const float *dy, const int8_t *x, int32_t zero,
-                          const whet_conv2d_t *d) {
-    float sum[4 * TAPS], panel[4 * WIDTH];
+                          const whet_conv2d_t *d, plan_t *plan) {
+    float sum[4 * TAPS], panel[4 * PIXELS];
     const int32_t taps = d->kh * d->kw;
-    row_t row = {.d = d, .x = panel};
     whet_fill(sum, 4 * taps, 0.0f);
-    for (int32_t i = 0; i < d->n * d->h; i++)
-        for (row.left = 0; row.left < d->w; row.left += WIDTH) {
-            row.width = whet_min(WIDTH, d->w - row.left);
-            whet_make_panel(panel, x + (i * d->w + row.left) * d->c, d->c, row.width, zero);
-            add_line(&row, dy, sum, i / d->h, i % d->h);
-        }
+    for (int32_t n = 0; n < d->n; n++, dy += d->p * d->q * d->c)
+        for (int32_t i = 0; i < d->h; i++, x += d->w * d->c)
+            for (int32_t left = 0; left < d->w; left += PIXELS) {
+                if (left != plan->left) make_plan(plan, d, left);
+                whet_make_panel(panel, x + left * d->c, d->c, plan->width, zero);
+                add_line(sum, dy, panel, i, d, plan);
+            }
     for (int32_t k = 0; k < taps; k++)
         for (int32_t l = 0; l < 4; l++) dw[k * d->c + l] = sum[4 * k + l];
 }
@@ -139,11 +148,15 @@ static float one_tap(const float *dy, const int8_t *x, int32_t zero, const whet_
 void whet_depthwise_i8_dw(float *dw, const float *dy, const int8_t *x, int32_t zero,
                           const whet_conv2d_t *d) {
     const int32_t taps = d->kh * d->kw;
-    for (int32_t c = 0; d->c >= 4 && taps <= TAPS && c < d->c; c += 4) {
-        const int32_t first = whet_min(c, d->c - 4);
-        four_channels(dw + first, dy + first, x + first, zero, d);
+    plan_t plan;
+    if (d->c >= 4 && taps <= TAPS && d->kw <= WIDTH) {
+        make_plan(&plan, d, 0);
+        for (int32_t c = 0; c < d->c; c += 4) {
+            const int32_t first = whet_min(c, d->c - 4);
+            four_channels(dw + first, dy + first, x + first, zero, d, &plan);
+        }
+        return;
     }
-    if (d->c >= 4 && taps <= TAPS) return;
     for (int32_t k = 0; k < taps; k++) {
         const whet_tap_t tap = whet_tap(d, k);
         for (int32_t c = 0; c < d->c; c++) dw[k * d->c + c] = one_tap(dy + c, x + c, zero, d, &tap);

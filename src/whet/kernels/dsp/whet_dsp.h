@@ -117,6 +117,14 @@ static inline int32_t whet_hold(int32_t v, const whet_narrow_t *to, const int32_
     return raised < to->high ? raised : to->high;
 }
 
+/* y = sum * scale, narrowed; gives whether it was within low and high. */
+static inline uint32_t whet_narrow(int8_t *y, uint32_t sum, float scale, const whet_narrow_t *to,
+                                   const int32_t full) {
+    const int32_t v = whet_scaled(sum, scale, to->zero), held = whet_hold(v, to, full);
+    *y = (int8_t)held;
+    return v == held;
+}
+
 /* Sets some of the n <= 8 bits from index on; all were 0. */
 static inline void whet_or_bits(uint8_t *bits, int32_t index, uint32_t some) {
     const uint32_t v = some << (index & 7);
