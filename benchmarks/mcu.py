@@ -179,8 +179,8 @@ def page(found: list[Result], target: str) -> str:
             table(["scheme", *PHASES, "step", "plain", "plain / step"], work),
             "## Proof\n\nLoads and stores outside of the memory, whether the painted stack agrees "
             "with the plugin, and how many of the losses\nand of the trained tensors differ from "
-            "those of the program built for this machine, in any bit. Where it says so,\nevery step "
-            "was compared with the NumPy reference too, which stops at the first such bit.\n",
+            "those of the program built for this machine, in any bit. Where it says so,\nevery "
+            "step was compared with the NumPy reference too, which stops at the first such bit.\n",
             table(["scheme", "steps", "outside", "paint agrees", "differ", "NumPy too"], proof),
         ]
     )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import struct
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 import c_kernels
+import cortex
 from c_kernels import Buffer, Prepared
 from kernel_checks import SAMPLES, check, runs
 from kernel_samples import Sample
@@ -21,6 +22,7 @@ from kernel_samples import Sample
 MAIN = Path(__file__).with_name("batch.c")
 BYTES, POINTERS = 0, 1
 NUMBER, POINTER = 0, 1
+Done = subprocess.CompletedProcess[bytes]
 
 
 def check_samples(
@@ -31,14 +33,23 @@ def check_samples(
     emulator: str = "",
     guard: int = 0,
     samples: Sequence[Sample] = SAMPLES,
+    cpu: str = "",
 ) -> None:
-    """Every sample of every kernel, in one program that is built in `folder`."""
+    """Every sample of every kernel, in one program that is built in `folder`; `cpu`: see cortex."""
     wanted = {sample.name: runs(sample, isa) for sample in samples}
     assert len(wanted) == len(samples), "two samples have the same name"
     calls = {n: [c_kernels.prepare(*run, guard) for run in of] for n, of in wanted.items()}
     kernels = sorted({call.kernel for of in calls.values() for call in of})
-    program = build(folder, kernels, compiler, isa, *flags, f"-DGUARD={guard}")
-    run_all([*emulator.split(), str(program)], calls, kernels)
+    only = source_files(calls) if cpu else None
+    program = build(folder, kernels, compiler, isa, *flags, f"-DGUARD={guard}", only=only)
+
+    def run(described: bytes) -> Done:
+        if cpu:
+            return cortex.run(cpu, program, described)
+        command = [*emulator.split(), str(program)]
+        return subprocess.run(command, input=described, capture_output=True, check=False)
+
+    run_all(run, calls, kernels)
     wrong = {}
     for name, of in calls.items():
         try:
@@ -48,7 +59,21 @@ def check_samples(
     assert not wrong, "\n".join(f"{name}: {error}" for name, error in wrong.items())
 
 
-def build(folder: Path, kernels: Sequence[str], compiler: str, isa: str, *flags: str) -> Path:
+def source_files(calls: Mapping[str, Sequence[Prepared]]) -> set[str]:
+    """The files that define the kernels of these calls; a stream is made of other kernels."""
+    nodes = [call.node for of in calls.values() for call in of]
+    used = {call.source for node in nodes if (call := node.op.call(node))}
+    return used | ({"conv2d_i8", "depthwise_i8"} if "stream_i8" in used else set())
+
+
+def build(
+    folder: Path,
+    kernels: Sequence[str],
+    compiler: str,
+    isa: str,
+    *flags: str,
+    only: Collection[str] | None = None,
+) -> Path:
     """The program that can call `kernels`, which are known by their index."""
     (folder / "calls.h").write_text("\n".join([
         *(f"static void call_{i}(const arg_t *a) {{ {call_text(k)}; }}"
@@ -58,9 +83,8 @@ def build(folder: Path, kernels: Sequence[str], compiler: str, isa: str, *flags:
         "};\n",
     ]))  # fmt: skip
     program = folder / "batch"
-    c_kernels.compile_kernels(
-        compiler, isa, *flags, f"-I{folder}", str(MAIN), "-lm", "-pthread", "-o", str(program)
-    )
+    link = ("-lm", *(() if only else ("-pthread",)), "-o", str(program))
+    c_kernels.compile_kernels(compiler, isa, *flags, f"-I{folder}", str(MAIN), *link, only=only)
     return program
 
 
@@ -72,13 +96,15 @@ def call_text(kernel: str) -> str:
 
 
 def run_all(
-    command: Sequence[str], calls: Mapping[str, Sequence[Prepared]], kernels: Sequence[str]
+    run: Callable[[bytes], Done],
+    calls: Mapping[str, Sequence[Prepared]],
+    kernels: Sequence[str],
 ) -> None:
-    """Make the calls of every sample; what they change is then in their buffers."""
+    """Make the calls of every sample by `run`; what they change is then in their buffers."""
     number = {kernel: i for i, kernel in enumerate(kernels)}
     flat = [(name, call) for name, of in calls.items() for call in of]
     described = b"".join(encode(call, number[call.kernel]) for _, call in flat)
-    done = subprocess.run(command, input=described, capture_output=True, check=False)
+    done = run(described)
     report = done.stderr.decode(errors="replace")[:2000]
     at = 0
     for name, call in flat:

@@ -17,7 +17,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,12 +29,13 @@ from whet.ir import Arg, Array, Call, Node, Struct, Value, Workspace
 KERNELS = Path(whet.__file__).parent / "kernels"
 SOURCES = sorted((KERNELS / "ref").glob("*.c"))
 HEADERS = sorted([*KERNELS.glob("*.h"), *KERNELS.glob("*/*.h")])
-ISAS = {"ref": ("ref",), "vec": ("vec", "ref")}
+ISAS = {"ref": ("ref",), "vec": ("vec", "ref")}  # that run here
+FOLDERS = ISAS | {"dsp": ("dsp", "ref")}
 
 
 def sources(isa: str) -> list[Path]:
     """The file of every kernel, from the first folder that has it."""
-    folders = [KERNELS / part for part in ISAS[isa]]
+    folders = [KERNELS / part for part in FOLDERS[isa]]
     names = sorted({p.name for f in folders for p in f.glob("*.c")})
     return [next(f / n for f in folders if (f / n).exists()) for n in names]
 
@@ -47,10 +48,13 @@ WARNINGS = (
 GUARD = 64  # bytes on either side of an array
 
 
-def compile_kernels(compiler: str, isa: str, *flags: str) -> None:
-    """Compile every kernel, and what `flags` name, with every warning an error."""
-    folders = [f"-I{KERNELS}", *(f"-I{KERNELS / part}" for part in ISAS[isa])]
-    command = [compiler, *WARNINGS, *folders, *map(str, sources(isa)), *flags]
+def compile_kernels(
+    compiler: str, isa: str, *flags: str, only: Collection[str] | None = None
+) -> None:
+    """Compile every kernel file, or those named, and what `flags` name; warnings are errors."""
+    folders = [f"-I{KERNELS}", *(f"-I{KERNELS / part}" for part in FOLDERS[isa])]
+    files = [str(p) for p in sources(isa) if only is None or p.stem in only]
+    command = [compiler, *WARNINGS, *folders, *files, *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

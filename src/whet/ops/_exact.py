@@ -14,7 +14,7 @@ import numpy as np
 from ..ir import Array
 from ._common import collapse, strides
 
-TILE = 16  # WHET_TILE, of any processor but a Cortex-M, whose sums run in fewer lanes
+TILE = 16  # WHET_TILE
 DEPTH = 64  # WHET_DEPTH
 CHUNK = 128  # WHET_CHUNK
 

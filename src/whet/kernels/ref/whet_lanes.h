@@ -3,10 +3,8 @@
 #define WHET_LANES_H
 
 /* Floats worked on at once. Sums run in that many independent lanes, which a compiler can map to
- * vector registers without being allowed to reorder anything. The number is part of what a sum is:
- * another one would give other bits. */
-#ifndef WHET_LANES
+ * vector registers without being allowed to reorder anything. The number is the same everywhere,
+ * because the bits of a sum depend on it. */
 #define WHET_LANES 8
-#endif
 
 #endif

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_dsp.h"
+
+/* The windows of two pixels are copied out, as pairs of 16 bits from which the zero point has been
+ * taken: a column of four words for four numbers of each. Two rows of w are then summed with them
+ * at a time. Long windows come in pieces, and the sums of some outputs are kept. */
+
+enum { DEPTH = 384, OUTPUTS = 32 }; /* numbers of a window, outputs at a time; a multiple of 4 */
+
+typedef struct {
+    const int8_t *x, *w;
+    int32_t c; /* channels of x */
+} part_t;
+
+typedef struct {
+    const whet_conv2d_t *d;
+    part_t part[2];
+    int32_t parts, whole; /* whether one column holds everything */
+    int32_t plain;        /* whether a window is a pixel of x, and all are in order */
+    int32_t zero;
+    const int32_t *b;
+} layer_t;
+
+static int32_t is_plain(const whet_conv2d_t *d) {
+    return d->kh * d->kw * d->sh * d->sw == 1 && (d->ph | d->pw) == 0 && d->p == d->h &&
+           d->q == d->w;
+}
+
+typedef struct {
+    uint32_t column[DEPTH];
+    uint32_t sum[2 * OUTPUTS]; /* two pixels of each output */
+    int8_t bytes[DEPTH];
+} work_t;
+
+/* A piece of a window: some taps, or channels of one tap. */
+typedef struct {
+    int32_t tap, taps, first, channels;
+} piece_t;
+
+/* ---- Columns. */
+
+static inline void expand_word(uint32_t *to, const int8_t *x, uint32_t less) {
+    const uint32_t v = whet_word(x);
+    to[0] = whet_add_even(less, v);
+    to[1] = whet_add_odd(less, v);
+}
+
+/* to[..] = n numbers; the last word, if n is no multiple of 4, holds the last four numbers, and 0
+ * for those that the word before has already. */
+static void expand(uint32_t *to, const int8_t *x, int32_t n, uint32_t less) {
+    int32_t i = n;
+    for (; i >= 16; i -= 16, x += 16, to += 16) {
+        expand_word(to, x, less);
+        expand_word(to + 4, x + 4, less);
+        expand_word(to + 8, x + 8, less);
+        expand_word(to + 12, x + 12, less);
+    }
+    for (; i >= 4; i -= 4, x += 4, to += 4) expand_word(to, x, less);
+    if (i == 0) return;
+    const uint32_t v = n < 4 ? whet_part_word(x, i) : whet_word(x + i - 4);
+    const uint32_t even = whet_add_even(less, v), odd = whet_add_odd(less, v);
+    to[0] = n < 4 ? even : i == 1 ? 0u : even & 0xffff0000u;
+    to[1] = n < 4 || i == 3 ? odd : odd & 0xffff0000u;
+}
+
+static void clear(uint32_t *to, int32_t n) {
+    for (const uint32_t *const end = to + n; to < end; to += 4) to[0] = to[1] = 0u;
+}
+
+static inline void copy(int8_t *to, const int8_t *x, int32_t n) {
+    for (; n >= 4; n -= 4, to += 4, x += 4) whet_put_word(to, whet_word(x));
+    for (; n > 0; n--) *to++ = *x++;
+}
+
+/* Where the numbers of a tap are, or NULL outside of the image. */
+static inline const int8_t *at(const whet_conv2d_t *d, const int8_t *image, int32_t c, int32_t row,
+                               int32_t col) {
+    const int32_t inside = (uint32_t)row < (uint32_t)d->h && (uint32_t)col < (uint32_t)d->w;
+    return inside ? image + (row * d->w + col) * c : NULL;
+}
+
+/* The window of pixel i, by way of `bytes` if taps do not fill words. */
+static void fill(uint32_t *column, int8_t *bytes, const layer_t *l, const part_t *part,
+                 const piece_t *piece, int32_t i, int32_t group) {
+    const whet_conv2d_t *d = l->d;
+    const int32_t ci = part->c / d->groups, n = piece->channels;
+    const uint32_t less = whet_less(l->zero);
+    if (l->plain) {
+        expand(column, part->x + i * part->c + group * ci + piece->first, n, less);
+        return;
+    }
+    const int32_t line = i / d->q, n_image = line / d->p;
+    const int32_t top = (line - n_image * d->p) * d->sh - d->ph,
+                  left = (i - line * d->q) * d->sw - d->pw;
+    const int8_t *image = part->x + n_image * d->h * d->w * part->c + group * ci + piece->first;
+    const int32_t direct = piece->taps == 1 || n % 4 == 0;
+    /* Taps side by side in x are one run. */
+    const int32_t joined =
+        d->kw > 1 && d->dw == 1 && n == part->c && left >= 0 && left + d->kw <= d->w;
+    for (int32_t k = 0, run, t = piece->tap; k < piece->taps; k += run, t += run) {
+        const int32_t r = t / d->kw, s = t - r * d->kw;
+        run = joined ? whet_min(d->kw - s, piece->taps - k) : 1;
+        const int8_t *x = at(d, image, part->c, top + r * d->dh, left + s * d->dw);
+        if (direct && x != NULL)
+            expand(column + k * n, x, run * n, less);
+        else if (direct)
+            clear(column + k * n, run * n);
+        else if (x != NULL)
+            copy(bytes + k * n, x, run * n);
+        else
+            memset(bytes + k * n, l->zero, (size_t)(run * n));
+    }
+    if (!direct) expand(column, bytes, piece->taps * n, less);
+}
+
+/* ---- Products. */
+
+/* The last n % 4 numbers of a row of w, as `expand` has them. */
+static inline uint32_t rest(const int8_t *w, int32_t n) {
+    return n < 4 ? whet_part_word(w, n) : whet_word(w + (n & 3) - 4);
+}
+
+/* Four numbers of two pixels, at r6, and of two rows of w, at r0 and r1. */
+#define QUAD                          \
+    "ldmia r6!, {r8, r9, r10, r11}\n" \
+    "ldr lr, [r0], #4\n"              \
+    "sxtb16 r12, lr\n"                \
+    "sxtb16 lr, lr, ror #8\n"         \
+    "smlad r2, r8, r12, r2\n"         \
+    "smlad r3, r10, r12, r3\n"        \
+    "smlad r2, r9, lr, r2\n"          \
+    "smlad r3, r11, lr, r3\n"         \
+    "ldr lr, [r1], #4\n"              \
+    "sxtb16 r12, lr\n"                \
+    "sxtb16 lr, lr, ror #8\n"         \
+    "smlad r4, r8, r12, r4\n"         \
+    "smlad r5, r10, r12, r5\n"        \
+    "smlad r4, r9, lr, r4\n"          \
+    "smlad r5, r11, lr, r5\n"
+
+/* sum += the products of n >= 4 numbers of two pixels with `outputs` rows of w, two at a time. Of
+ * the 13 registers that it needs none is the frame pointer; all else is in memory. */
+static void add_pairs(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_t ldw, int32_t n,
+                      int32_t outputs) {
+    const uint32_t *const fours = x + (n & ~15), *const end = sum + 2 * outputs;
+    const int32_t back = n & 3 ? (n & 3) - 4 : 0;
+    __asm__ volatile("1: ldr r0, %[w]\n"
+                     "ldr lr, %[ldw]\n"
+                     "add r1, r0, lr\n"
+                     "add lr, lr, r1\n"
+                     "str lr, %[w]\n"
+                     "ldr r12, %[sum]\n"
+                     "ldmia r12, {r2, r3, r4, r5}\n"
+                     "ldr r6, %[x]\n"
+                     "ldr lr, %[fours]\n"
+                     "cmp r6, lr\n"
+                     "beq 3f\n"
+                     "2:\n" QUAD QUAD QUAD QUAD "ldr lr, %[fours]\n"
+                     "cmp r6, lr\n"
+                     "bne 2b\n"
+                     "3: ldr lr, %[n]\n"
+                     "lsls lr, lr, #29\n" /* carry: 8 and more are left; negative: 4 after that */
+                     "bcc 4f\n" QUAD QUAD "4: bpl 5f\n" QUAD "5: ldr lr, %[back]\n"
+                     "cmp lr, #0\n"
+                     "beq 6f\n"
+                     "add r0, r0, lr\n"
+                     "add r1, r1, lr\n" QUAD "6: ldr r12, %[sum]\n"
+                     "stmia r12!, {r2, r3, r4, r5}\n"
+                     "str r12, %[sum]\n"
+                     "ldr lr, %[end]\n"
+                     "cmp r12, lr\n"
+                     "bne 1b\n"
+                     : [w] "+m"(w), [sum] "+m"(sum)
+                     : [x] "m"(x), [n] "m"(n), [ldw] "m"(ldw), [fours] "m"(fours), [end] "m"(end),
+                       [back] "m"(back)
+                     : "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12",
+                       "lr", "cc", "memory");
+}
+
+/* sum += the products of few pixels and rows; both are constants after inlining. */
+static inline void few(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_t ldw, int32_t n,
+                       const int32_t pixels, const int32_t rows) {
+    uint32_t s[2][2] = {{0}};
+    const uint32_t *const end = x + (n & ~3);
+    for (; x < end; x += 4, w += 4)
+        for (int32_t k = 0; k < rows; k++) {
+            const uint32_t v = whet_word(w + k * ldw), even = whet_even(v), odd = whet_odd(v);
+            for (int32_t p = 0; p < pixels; p++)
+                s[k][p] = whet_dot2(whet_dot2(s[k][p], x[2 * p], even), x[2 * p + 1], odd);
+        }
+    for (int32_t k = 0; k < rows; k++)
+        for (int32_t p = 0; p < pixels; p++) {
+            if (n & 3) {
+                const uint32_t v = rest(w + k * ldw, n);
+                s[k][p] = whet_dot2(s[k][p], x[2 * p], whet_even(v));
+                s[k][p] = whet_dot2(s[k][p], x[2 * p + 1], whet_odd(v));
+            }
+            sum[2 * k + p] += s[k][p];
+        }
+}
+
+static void add_pair(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_t ldw, int32_t n,
+                     int32_t outputs) {
+    const int32_t pairs = n < 4 ? 0 : outputs & ~1;
+    if (pairs) add_pairs(sum, x, w, ldw, n, pairs);
+    for (int32_t k = pairs; k < outputs; k++) few(sum + 2 * k, x, w + k * ldw, ldw, n, 2, 1);
+}
+
+static void add_single(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_t ldw, int32_t n,
+                       int32_t outputs) {
+    for (; outputs >= 2; outputs -= 2, sum += 4, w += 2 * ldw) few(sum, x, w, ldw, n, 1, 2);
+    if (outputs) few(sum, x, w, ldw, n, 1, 1);
+}
+
+/* ---- Sums. */
+
+static void start(uint32_t *sum, const int32_t *b, int32_t count) {
+    int32_t k = 0;
+    for (; b && k + 4 <= count; k += 4, sum += 8, b += 4) {
+        sum[0] = sum[1] = (uint32_t)b[0];
+        sum[2] = sum[3] = (uint32_t)b[1];
+        sum[4] = sum[5] = (uint32_t)b[2];
+        sum[6] = sum[7] = (uint32_t)b[3];
+    }
+    for (; k < count; k++, sum += 2) sum[0] = sum[1] = b ? (uint32_t)*b++ : 0u;
+}
+
+/* work->sum = outputs o .. o + count, of one group, of pixel i and, of two pixels, the next. */
+static void sum_up(work_t *work, const layer_t *l, int32_t i, int32_t pixels, int32_t o,
+                   int32_t count) {
+    const whet_conv2d_t *d = l->d;
+    const int32_t co = d->o / d->groups, group = o / co, taps = d->kh * d->kw;
+    start(work->sum, l->b ? l->b + o : NULL, count);
+    for (int32_t k = 0; k < l->parts; k++) {
+        const part_t *part = &l->part[k];
+        const int32_t ci = part->c / d->groups, n = whet_min(ci, DEPTH), ldw = taps * ci;
+        const int32_t most = n < ci ? 1 : DEPTH / n;
+        for (int32_t t = 0; t < taps; t += most)
+            for (int32_t c = 0; c < ci; c += n) {
+                const piece_t piece = {t, whet_min(most, taps - t), c, whet_min(n, ci - c)};
+                const int8_t *w = part->w + o * ldw + t * ci + c;
+                const int32_t size = piece.taps * piece.channels;
+                for (int32_t p = 0; p < pixels && !(l->whole && o > group * co); p++)
+                    fill(work->column + 2 * p, work->bytes, l, part, &piece, i + p, group);
+                (pixels == 2 ? add_pair : add_single)(work->sum, work->column, w, ldw, size, count);
+            }
+    }
+}
+
+/* Outputs from o on that are summed together: up to OUTPUTS of one group. */
+static int32_t together(const whet_conv2d_t *d, int32_t o) {
+    const int32_t co = d->o / d->groups;
+    return whet_min(OUTPUTS, co - o % co);
+}
+
+/* formula    y[n,p,q,o] = b[o] + sum_{r,s,i} (x[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] - zero) *
+ *            w[o,r,s,i], padding adds nothing
+ * shapes     y[n,p,q,o], x[n,h,w,c], w[o,kh,kw,c/groups], b[o] or NULL
+ * aliasing   none
+ * rounding   none; sums wrap around
+ * workspace  none */
+void whet_conv2d_i8(int32_t *y, const int8_t *x, const int8_t *w, const int32_t *b, int32_t zero,
+                    const whet_conv2d_t *d) {
+    const int32_t size = d->kh * d->kw * (d->c / d->groups), all = d->n * d->p * d->q;
+    const layer_t l = {d, {{x, w, d->c}, {NULL, NULL, 0}}, 1, size <= DEPTH, is_plain(d), zero, b};
+    work_t work;
+    for (int32_t i = 0; i < all; i += 2) {
+        const int32_t pixels = whet_min(2, all - i);
+        for (int32_t o = 0, count; o < d->o; o += count) {
+            count = together(d, o);
+            sum_up(&work, &l, i, pixels, o, count);
+            for (int32_t k = 0; k < count; k++)
+                for (int32_t p = 0; p < pixels; p++)
+                    y[(i + p) * d->o + o + k] = (int32_t)work.sum[2 * k + p];
+        }
+    }
+}
+
+/* ---- Narrowing. */
+
+/* y[k] and y[k + next] = the sums of two pixels, narrowed to all of int8; count is even. */
+static void put_full(int8_t *y, int32_t next, const uint32_t *sum, const float *scale,
+                     int32_t count, int32_t zero) {
+    int8_t *y2 = y + next;
+    const float *const end = scale + count;
+    uint32_t a, b, c, d;
+    __asm__ volatile("1: vldmia %[sum]!, {s0, s1, s2, s3}\n"
+                     "vldmia %[scale]!, {s4, s5}\n"
+                     "vcvt.f32.s32 s0, s0\n"
+                     "vcvt.f32.s32 s1, s1\n"
+                     "vcvt.f32.s32 s2, s2\n"
+                     "vcvt.f32.s32 s3, s3\n"
+                     "vmul.f32 s0, s0, s4\n"
+                     "vmul.f32 s1, s1, s4\n"
+                     "vmul.f32 s2, s2, s5\n"
+                     "vmul.f32 s3, s3, s5\n"
+                     "vcvtr.s32.f32 s0, s0\n"
+                     "vcvtr.s32.f32 s1, s1\n"
+                     "vcvtr.s32.f32 s2, s2\n"
+                     "vcvtr.s32.f32 s3, s3\n"
+                     "vmov %[a], %[b], s0, s1\n"
+                     "vmov %[c], %[d], s2, s3\n"
+                     "qadd %[a], %[a], %[zero]\n"
+                     "qadd %[b], %[b], %[zero]\n"
+                     "qadd %[c], %[c], %[zero]\n"
+                     "qadd %[d], %[d], %[zero]\n"
+                     "ssat %[a], #8, %[a]\n"
+                     "ssat %[b], #8, %[b]\n"
+                     "ssat %[c], #8, %[c]\n"
+                     "ssat %[d], #8, %[d]\n"
+                     "strb %[a], [%[y]], #1\n"
+                     "strb %[b], [%[y2]], #1\n"
+                     "strb %[c], [%[y]], #1\n"
+                     "strb %[d], [%[y2]], #1\n"
+                     "cmp %[scale], %[end]\n"
+                     "bne 1b\n"
+                     : [sum] "+r"(sum), [scale] "+r"(scale), [y] "+r"(y), [y2] "+r"(y2),
+                       [a] "=&r"(a), [b] "=&r"(b), [c] "=&r"(c), [d] "=&r"(d)
+                     : [zero] "r"(zero), [end] "r"(end)
+                     : "s0", "s1", "s2", "s3", "s4", "s5", "cc", "memory");
+}
+
+static void put_pair(int8_t *y, int32_t next, const uint32_t *sum, const float *scale,
+                     int32_t count, const whet_narrow_t *to) {
+    const int32_t fast = whet_is_full(to) ? count & ~1 : 0;
+    if (fast) put_full(y, next, sum, scale, fast, to->zero);
+    for (int32_t k = fast; k < count; k++) {
+        y[k] = (int8_t)whet_hold(whet_scaled(sum[2 * k], scale[k], to->zero), to, 0);
+        y[k + next] = (int8_t)whet_hold(whet_scaled(sum[2 * k + 1], scale[k], to->zero), to, 0);
+    }
+}
+
+/* y[k] = the sums of one pixel, narrowed, and the bits from index on, if they are wanted. */
+static inline void put_bits(int8_t *y, uint8_t *bits, int32_t index, const uint32_t *sum,
+                            const float *scale, int32_t count, const whet_narrow_t *to,
+                            const int32_t full) {
+    int32_t k = 0;
+#define ONE(l) whet_narrow(y + k + l, sum[2 * (k + l)], scale[k + l], to, full) << l
+    for (; k + 4 <= count; k += 4) {
+        const uint32_t inside = ONE(0) | ONE(1) | ONE(2) | ONE(3);
+        if (bits != NULL) whet_or_bits(bits, index + k, inside);
+    }
+    for (; k < count; k++) {
+        const uint32_t inside = ONE(0);
+        if (bits != NULL) whet_or_bits(bits, index + k, inside);
+    }
+#undef ONE
+}
+
+static void put_single(int8_t *y, uint8_t *bits, int32_t index, const uint32_t *sum,
+                       const float *scale, int32_t count, const whet_narrow_t *to) {
+    if (whet_is_full(to))
+        put_bits(y, bits, index, sum, scale, count, to, 1);
+    else
+        put_bits(y, bits, index, sum, scale, count, to, 0);
+}
+
+/* formula    y = round((conv2d_i8(x, w, b) + conv2d_i8(x2, w2)) * scale[o]) + zero, held between
+ *            low and high;  bit = it was inside
+ * shapes     as conv2d_i8; bits[(n*p*q*o + 7) / 8] or NULL, scale[o]; x2[n,h,w,part] and
+ *            w2[o,kh,kw,part/groups], or both NULL
+ * aliasing   none
+ * rounding   sums to float, one product, then to the nearest, halves to even
+ * workspace  none */
+void whet_conv2d_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_t *w,
+                          const int32_t *b, const float *scale, const int8_t *x2, const int8_t *w2,
+                          const whet_narrow_t *to, const whet_conv2d_t *d) {
+    const int32_t size = d->kh * d->kw * (d->c / d->groups), all = d->n * d->p * d->q;
+    const layer_t l = {d,
+                       {{x, w, d->c}, {x2, w2, to->part}},
+                       x2 ? 2 : 1,
+                       size <= DEPTH && x2 == NULL,
+                       is_plain(d),
+                       to->x_zero,
+                       b};
+    work_t work;
+    if (bits != NULL) memset(bits, 0, (size_t)(all * d->o + 7) / 8);
+    for (int32_t i = 0; i < all; i += 2) {
+        const int32_t pixels = whet_min(2, all - i);
+        for (int32_t o = 0, count; o < d->o; o += count) {
+            const int32_t first = i * d->o + o;
+            count = together(d, o);
+            sum_up(&work, &l, i, pixels, o, count);
+            if (pixels == 2 && bits == NULL) {
+                put_pair(y + first, d->o, work.sum, scale + o, count, to);
+                continue;
+            }
+            for (int32_t p = 0; p < pixels; p++) {
+                const int32_t index = first + p * d->o;
+                put_single(y + index, bits, index, work.sum + p, scale + o, count, to);
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_kernels_i8.h"
+
+#include "whet_panel.h"
+
+/* Tap by tap, the last first, every pixel of dy adds to one pixel of dx: so a sum runs over the
+ * pixels of dy in order. Four channels of dx at a time, and w of some outputs as floats. If c is no
+ * multiple of 4, the last four overlap those before, and are made again from 0. */
+
+enum { OUTPUTS = 64 }; /* whose w are in the panel */
+
+/* Products with the first and with the second of two outputs. */
+#define FIRST  WHET_MLA16("s16", "s17", "s18", "s19", "s24", "s26", "s28", "s30")
+#define SECOND WHET_MLA16("s20", "s21", "s22", "s23", "s25", "s27", "s29", "s31")
+
+/* Four channels of four pixels of dx, `step` floats apart, += w with the pixels of dy, `next` floats
+ * apart. */
+static void four_pixels(float *dx, int32_t step, const float *dy, int32_t next, const float *w,
+                        int32_t outputs) {
+    const float *dy1 = dy + next, *dy2 = dy1 + next, *dy3 = dy2 + next;
+    const float *const pairs = w + 4 * (outputs & ~1);
+    float *to = dx;
+    __asm__ volatile(
+        "vldmia %[x], {s0, s1, s2, s3}\n"
+        "add %[x], %[x], %[step]\n"
+        "vldmia %[x], {s4, s5, s6, s7}\n"
+        "add %[x], %[x], %[step]\n"
+        "vldmia %[x], {s8, s9, s10, s11}\n"
+        "add %[x], %[x], %[step]\n"
+        "vldmia %[x], {s12, s13, s14, s15}\n"
+        "cmp %[w], %[pairs]\n"
+        "beq 2f\n"
+        "1: vldmia %[w]!, {s16, s17, s18, s19, s20, s21, s22, s23}\n"
+        "vldmia %[y0]!, {s24, s25}\n"
+        "vldmia %[y1]!, {s26, s27}\n"
+        "vldmia %[y2]!, {s28, s29}\n"
+        "vldmia %[y3]!, {s30, s31}\n" FIRST SECOND "cmp %[w], %[pairs]\n"
+        "bne 1b\n"
+        "2: tst %[outputs], #1\n"
+        "beq 3f\n"
+        "vldmia %[w], {s16, s17, s18, s19}\n"
+        "vldr s24, [%[y0]]\n"
+        "vldr s26, [%[y1]]\n"
+        "vldr s28, [%[y2]]\n"
+        "vldr s30, [%[y3]]\n" FIRST "3: vstmia %[x], {s12, s13, s14, s15}\n"
+        "sub %[x], %[x], %[step]\n"
+        "vstmia %[x], {s8, s9, s10, s11}\n"
+        "sub %[x], %[x], %[step]\n"
+        "vstmia %[x], {s4, s5, s6, s7}\n"
+        "sub %[x], %[x], %[step]\n"
+        "vstmia %[x], {s0, s1, s2, s3}\n"
+        : [x] "+r"(to), [w] "+r"(w), [y0] "+r"(dy), [y1] "+r"(dy1), [y2] "+r"(dy2), [y3] "+r"(dy3)
+        : [step] "r"(step * 4), [pairs] "r"(pairs), [outputs] "r"(outputs)
+        : WHET_FLOATS);
+}
+
+static void one_pixel(float *dx, const float *dy, const float *w, int32_t outputs) {
+    float a = dx[0], b = dx[1], c = dx[2], d = dx[3];
+    for (; outputs > 0; outputs--, w += 4) {
+        const float v = *dy++;
+        a = whet_mla(a, w[0], v), b = whet_mla(b, w[1], v);
+        c = whet_mla(c, w[2], v), d = whet_mla(d, w[3], v);
+    }
+    dx[0] = a, dx[1] = b, dx[2] = c, dx[3] = d;
+}
+
+/* All pixels that the tap has; dx and dy are at the first channel. */
+static void add_tap(float *dx, const float *dy, const float *w, int32_t outputs,
+                    const whet_conv2d_t *d, const whet_tap_t *tap) {
+    const int32_t step = d->sw * d->c;
+    for (int32_t n = 0; n < d->n; n++)
+        for (int32_t p = tap->rows.first; p < tap->rows.end; p++) {
+            const float *u = dy + whet_tap_y(d, tap, n, p);
+            float *to = dx + whet_tap_x(d, tap, n, p);
+            int32_t q = tap->width;
+            for (; q >= 4; q -= 4, u += 4 * d->o, to += 4 * step)
+                four_pixels(to, step, u, d->o, w, outputs);
+            for (; q > 0; q--, u += d->o, to += step) one_pixel(to, u, w, outputs);
+        }
+}
+
+/* Four channels of a group from c on; w and dy are the group's first. */
+static void four_channels(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
+    const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
+    float panel[4 * OUTPUTS];
+    float *to = dx;
+    for (int32_t i = d->n * d->h * d->w; i > 0; i--, to += d->c)
+        to[0] = to[1] = to[2] = to[3] = 0.0f;
+    for (int32_t k = d->kh * d->kw - 1; k >= 0; k--) {
+        const whet_tap_t tap = whet_tap(d, k);
+        for (int32_t o = 0; o < co; o += OUTPUTS) {
+            const int32_t outputs = whet_min(OUTPUTS, co - o);
+            whet_make_panel(panel, w + o * ldw + k * ci, ldw, outputs, 0);
+            add_tap(dx, dy + o, panel, outputs, d, &tap);
+        }
+    }
+}
+
+/* One channel of dx, where a group has fewer than four. */
+static void one_channel(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
+    const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
+    for (int32_t i = 0; i < d->n * d->h * d->w; i++) dx[i * d->c] = 0.0f;
+    for (int32_t k = d->kh * d->kw - 1; k >= 0; k--) {
+        const whet_tap_t tap = whet_tap(d, k);
+        for (int32_t n = 0; n < d->n; n++)
+            for (int32_t p = tap.rows.first; p < tap.rows.end; p++) {
+                const float *u = dy + whet_tap_y(d, &tap, n, p);
+                float *to = dx + whet_tap_x(d, &tap, n, p);
+                for (int32_t q = 0; q < tap.width; q++, u += d->o, to += d->sw * d->c) {
+                    float sum = *to;
+                    for (int32_t o = 0; o < co; o++)
+                        sum = whet_mla(sum, u[o], (float)w[o * ldw + k * ci]);
+                    *to = sum;
+                }
+            }
+    }
+}
+
+/* formula    dx[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] += dy[n,p,q,o] * w[o,r,s,i], from 0
+ * shapes     dx[n,h,w,c], dy[n,p,q,o], w[o,kh,kw,c/groups]
+ * aliasing   none
+ * rounding   one sum, over the pixels of dy row by row and of each over its channels; every product
+ *            and every sum is rounded
+ * workspace  none */
+void whet_conv2d_i8_dx(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
+    const int32_t ci = d->c / d->groups, co = d->o / d->groups, size = co * d->kh * d->kw * ci;
+    for (int32_t g = 0; g < d->groups; g++, dx += ci, dy += co, w += size)
+        for (int32_t c = 0; c < ci; c += ci < 4 ? 1 : 4) {
+            const int32_t first = ci < 4 ? c : whet_min(c, ci - 4);
+            (ci < 4 ? one_channel : four_channels)(dx + first, dy, w + first, d);
+        }
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_dsp.h"
+
+/* Four channels of a row of pixels at a time, w as pairs of 16 bits: channels 0 and 2, 1 and 3. The
+ * last four overlap those before if c is no multiple of 4, and are the same there. */
+
+enum { TAPS = 128, RUN = 16 }; /* taps of a window at most; pixels whose sums are kept */
+
+typedef struct {
+    const whet_conv2d_t *d;
+    const int8_t *x;
+    const int8_t *w;
+    const int32_t *b;
+    int32_t zero;
+    /* int32 results, or int8 ones and what they need */
+    int32_t *wide;
+    int8_t *y;
+    uint8_t *bits;
+    const float *scale;
+    const whet_narrow_t *to;
+} layer_t;
+
+typedef struct {
+    int32_t channel, step, line; /* the first of four; bytes from tap to tap, and row to row of x */
+    uint32_t less;
+    uint32_t b[4];
+    uint32_t w[2 * TAPS];
+    uint32_t sum[4 * RUN];
+} work_t;
+
+/* One tap of four channels: x is at the register and offset, w so many bytes from its pointer. */
+#define TAP(offset, bytes)                  \
+    "ldr %[v], [%[x]" offset "]\n"          \
+    "ldrd %[a], %[b], [%[w], #" bytes "]\n" \
+    "sxtab16 %[u], %[less], %[v]\n"         \
+    "sxtab16 %[v], %[less], %[v], ror #8\n" \
+    "smlabb %[s0], %[u], %[a], %[s0]\n"     \
+    "smlatt %[s2], %[u], %[a], %[s2]\n"     \
+    "smlabb %[s1], %[v], %[b], %[s1]\n"     \
+    "smlatt %[s3], %[v], %[b], %[s3]\n"
+#define NEXT "add %[x], %[x], %[step]\n"
+#define ROW3 TAP("", "0") TAP(", %[step]", "8") TAP(", %[step], lsl #1", "16")
+#define ROW5 ROW3 TAP(", %[step], lsl #2", "32") NEXT TAP(", %[step], lsl #1", "24")
+#define ROW7 ROW5 TAP(", %[step], lsl #2", "40") NEXT TAP(", %[step], lsl #2", "48")
+
+/* Rows of a window until w is at its end; a row has `bytes` of w and has moved x `moved` steps. */
+#define ROWS(row, bytes, moved)                                                            \
+    __asm__("1:\n" row "add %[w], %[w], #" bytes "\n"                                      \
+            "add %[x], %[x], %[line]\n"                                                    \
+            "ldr %[v], %[end]\n"                                                           \
+            "cmp %[w], %[v]\n"                                                             \
+            "bne 1b\n"                                                                     \
+            : [x] "+r"(x), [w] "+r"(w), [s0] "+r"(s0), [s1] "+r"(s1), [s2] "+r"(s2),       \
+              [s3] "+r"(s3), [u] "=&r"(u), [v] "=&r"(v), [a] "=&r"(a), [b] "=&r"(b)        \
+            : [step] "r"(step), [line] "r"(line - (moved) * step), [less] "r"(work->less), \
+              [end] "m"(end)                                                               \
+            : "cc", "memory")
+
+/* sum = the windows of `count` pixels that lie `next` bytes apart: `rows` rows of `taps`, which is
+ * a constant after inlining, or any number of them. */
+static inline void windows(uint32_t *sum, const work_t *work, const int8_t *first, int32_t next,
+                           const uint32_t *weights, int32_t rows, const int32_t taps,
+                           int32_t count) {
+    const int32_t step = work->step, line = work->line;
+    const uint32_t *const end = weights + rows * taps * 2;
+    for (; count > 0; count--, first += next, sum += 4) {
+        uint32_t s0 = work->b[0], s1 = work->b[1], s2 = work->b[2], s3 = work->b[3], u, v, a, b;
+        const uint32_t *w = weights;
+        const int8_t *x = first;
+        if (taps == 3)
+            ROWS(ROW3, "24", 0);
+        else if (taps == 5)
+            ROWS(ROW5, "40", 1);
+        else
+            ROWS(ROW7, "56", 2);
+        sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3;
+    }
+}
+
+/* The same for any window; a row of w has kw taps. */
+static void any_window(uint32_t *sum, const work_t *work, const int8_t *x, const uint32_t *w,
+                       int32_t rows, int32_t taps, int32_t kw) {
+    uint32_t s0 = work->b[0], s1 = work->b[1], s2 = work->b[2], s3 = work->b[3];
+    for (; rows > 0; rows--, x += work->line, w += 2 * kw) {
+        const int8_t *from = x;
+        const uint32_t *by = w;
+        for (int32_t s = taps; s > 0; s--, from += work->step, by += 2) {
+            const uint32_t v = whet_word(from);
+            const uint32_t even = whet_add_even(work->less, v), odd = whet_add_odd(work->less, v);
+            s0 = whet_low_dot(s0, even, by[0]);
+            s2 = whet_high_dot(s2, even, by[0]);
+            s1 = whet_low_dot(s1, odd, by[1]);
+            s3 = whet_high_dot(s3, odd, by[1]);
+        }
+    }
+    sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3;
+}
+
+static void inner_windows(work_t *work, const int8_t *x, int32_t next, const uint32_t *w,
+                          int32_t rows, int32_t kw, int32_t count) {
+    if (kw == 3)
+        windows(work->sum, work, x, next, w, rows, 3, count);
+    else if (kw == 5)
+        windows(work->sum, work, x, next, w, rows, 5, count);
+    else if (kw == 7)
+        windows(work->sum, work, x, next, w, rows, 7, count);
+    else
+        for (int32_t k = 0; k < count; k++, x += next)
+            any_window(work->sum + 4 * k, work, x, w, rows, kw, kw);
+}
+
+/* ---- Results. */
+
+/* y = `count` pixels, c bytes apart, narrowed to all of int8. */
+static void put_full(int8_t *y, const uint32_t *sum, const float *scale, int32_t count, int32_t c,
+                     int32_t zero) {
+    const uint32_t *const end = sum + 4 * count;
+    uint32_t u, v, a, b;
+    __asm__ volatile(
+        "vldmia %[scale], {s4, s5, s6, s7}\n"
+        "1: vldmia %[sum]!, {s0, s1, s2, s3}\n"
+        "vcvt.f32.s32 s0, s0\n"
+        "vcvt.f32.s32 s1, s1\n"
+        "vcvt.f32.s32 s2, s2\n"
+        "vcvt.f32.s32 s3, s3\n"
+        "vmul.f32 s0, s0, s4\n"
+        "vmul.f32 s1, s1, s5\n"
+        "vmul.f32 s2, s2, s6\n"
+        "vmul.f32 s3, s3, s7\n"
+        "vcvtr.s32.f32 s0, s0\n"
+        "vcvtr.s32.f32 s1, s1\n"
+        "vcvtr.s32.f32 s2, s2\n"
+        "vcvtr.s32.f32 s3, s3\n"
+        "vmov %[u], %[v], s0, s1\n"
+        "vmov %[a], %[b], s2, s3\n"
+        "qadd %[u], %[u], %[zero]\n"
+        "qadd %[v], %[v], %[zero]\n"
+        "qadd %[a], %[a], %[zero]\n"
+        "qadd %[b], %[b], %[zero]\n"
+        "ssat %[u], #8, %[u]\n"
+        "ssat %[v], #8, %[v]\n"
+        "ssat %[a], #8, %[a]\n"
+        "ssat %[b], #8, %[b]\n"
+        "strb %[v], [%[y], #1]\n"
+        "strb %[a], [%[y], #2]\n"
+        "strb %[b], [%[y], #3]\n"
+        "strb %[u], [%[y]]\n"
+        "add %[y], %[y], %[c]\n"
+        "cmp %[sum], %[end]\n"
+        "bne 1b\n"
+        : [sum] "+r"(sum), [y] "+r"(y), [u] "=&r"(u), [v] "=&r"(v), [a] "=&r"(a), [b] "=&r"(b)
+        : [scale] "r"(scale), [zero] "r"(zero), [c] "r"(c), [end] "r"(end)
+        : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "cc", "memory");
+}
+
+/* The same between any limits, and with bits, if they are wanted. */
+static inline void put_bits(int8_t *y, uint8_t *bits, int32_t first, const uint32_t *sum,
+                            const float *scale, int32_t count, int32_t c, const whet_narrow_t *to,
+                            const int32_t full) {
+    for (; count > 0; count--, sum += 4, first += c) {
+        const uint32_t inside = whet_narrow(y + first, sum[0], scale[0], to, full) |
+                                whet_narrow(y + first + 1, sum[1], scale[1], to, full) << 1 |
+                                whet_narrow(y + first + 2, sum[2], scale[2], to, full) << 2 |
+                                whet_narrow(y + first + 3, sum[3], scale[3], to, full) << 3;
+        if (bits != NULL) whet_or_bits(bits, first, inside);
+    }
+}
+
+/* Four channels of `count` pixels from i on; they are in work->sum. */
+static void put(const layer_t *l, const work_t *work, int32_t i, int32_t count) {
+    const int32_t c = l->d->c, first = i * c + work->channel;
+    if (l->wide != NULL) {
+        for (int32_t k = 0; k < 4 * count; k++)
+            l->wide[first + (k >> 2) * c + (k & 3)] = (int32_t)work->sum[k];
+        return;
+    }
+    const float *scale = l->scale + work->channel;
+    if (!whet_is_full(l->to))
+        put_bits(l->y, l->bits, first, work->sum, scale, count, c, l->to, 0);
+    else if (l->bits != NULL)
+        put_bits(l->y, l->bits, first, work->sum, scale, count, c, l->to, 1);
+    else
+        put_full(l->y + first, work->sum, scale, count, c, l->to->zero);
+}
+
+/* ---- Pixels. */
+
+/* Pixels [first, end) of a row, whose windows are inside the image from left to right. */
+static void inner(const layer_t *l, work_t *work, const int8_t *line, const uint32_t *w,
+                  int32_t rows, int32_t i, int32_t first, int32_t end) {
+    const whet_conv2d_t *d = l->d;
+    for (int32_t q = first, count; q < end; q += count) {
+        count = whet_min(RUN, end - q);
+        inner_windows(work, line + (q * d->sw - d->pw) * d->c, d->sw * d->c, w, rows, d->kw, count);
+        put(l, work, i + q, count);
+    }
+}
+
+static void edge(const layer_t *l, work_t *work, const int8_t *line, const uint32_t *w,
+                 int32_t rows, int32_t i, int32_t first, int32_t end) {
+    const whet_conv2d_t *d = l->d;
+    for (int32_t q = first; q < end; q++) {
+        const whet_span_t cols = whet_span(q, d->w, d->kw, d->sw, d->pw, d->dw);
+        any_window(work->sum, work, line + cols.first * d->c, w + 2 * cols.cut, rows, cols.taps,
+                   d->kw);
+        put(l, work, i + q, 1);
+    }
+}
+
+static void prepare(const layer_t *l, work_t *work, int32_t channel) {
+    const whet_conv2d_t *d = l->d;
+    const int8_t *w = l->w + channel;
+    uint32_t *to = work->w;
+    work->channel = channel;
+    for (int32_t k = 0; k < 4; k++) work->b[k] = l->b ? (uint32_t)l->b[channel + k] : 0u;
+    for (int32_t k = d->kh * d->kw; k > 0; k--, w += d->c, to += 2) {
+        const uint32_t v = whet_word(w);
+        to[0] = whet_even(v);
+        to[1] = whet_odd(v);
+    }
+}
+
+static void four_channels(const layer_t *l, work_t *work) {
+    const whet_conv2d_t *d = l->d;
+    const int32_t room = d->w - 1 - (d->kw - 1) * d->dw + d->pw;
+    const int32_t stop = room < 0 ? 0 : whet_min(room / d->sw + 1, d->q);
+    const int32_t begin = whet_min((d->pw + d->sw - 1) / d->sw, d->q);
+    const int32_t end = stop > begin ? stop : begin;
+    for (int32_t n = 0; n < d->n; n++)
+        for (int32_t p = 0; p < d->p; p++) {
+            const whet_span_t rows = whet_span(p, d->h, d->kh, d->sh, d->ph, d->dh);
+            const int8_t *line = l->x + (n * d->h + rows.first) * d->w * d->c + work->channel;
+            const uint32_t *w = work->w + 2 * rows.cut * d->kw;
+            const int32_t i = (n * d->p + p) * d->q;
+            edge(l, work, line, w, rows.taps, i, 0, begin);
+            if (rows.taps > 0)
+                inner(l, work, line, w, rows.taps, i, begin, end);
+            else
+                edge(l, work, line, w, 0, i, begin, end);
+            edge(l, work, line, w, rows.taps, i, end, d->q);
+        }
+}
+
+/* One channel after the other, where there are fewer than four, or very large windows. */
+static void each_channel(const layer_t *l) {
+    const whet_conv2d_t *d = l->d;
+    for (int32_t k = 0; k < d->n * d->p * d->q * d->c; k++) {
+        const int32_t i = k / d->c, c = k % d->c;
+        const whet_span_t rows = whet_span(i / d->q % d->p, d->h, d->kh, d->sh, d->ph, d->dh);
+        const whet_span_t cols = whet_span(i % d->q, d->w, d->kw, d->sw, d->pw, d->dw);
+        const int8_t *image = l->x + i / (d->p * d->q) * d->h * d->w * d->c + c;
+        uint32_t sum = l->b ? (uint32_t)l->b[c] : 0u;
+        for (int32_t r = 0; r < rows.taps; r++)
+            for (int32_t s = 0; s < cols.taps; s++) {
+                const int32_t row = rows.first + r * rows.step, col = cols.first + s * cols.step;
+                const int32_t tap = (rows.cut + r) * d->kw + cols.cut + s;
+                sum +=
+                    (uint32_t)((image[(row * d->w + col) * d->c] - l->zero) * l->w[tap * d->c + c]);
+            }
+        if (l->wide != NULL) {
+            l->wide[k] = (int32_t)sum;
+            continue;
+        }
+        const int32_t v = whet_scaled(sum, l->scale[c], l->to->zero);
+        const int32_t held = whet_hold(v, l->to, 0);
+        l->y[k] = (int8_t)held;
+        if (l->bits != NULL) whet_or_bits(l->bits, k, v == held);
+    }
+}
+
+static void run(const layer_t *l) {
+    const whet_conv2d_t *d = l->d;
+    work_t work;
+    if (d->c < 4 || d->kh * d->kw > TAPS) {
+        each_channel(l);
+        return;
+    }
+    work.less = whet_less(l->zero);
+    work.step = d->dw * d->c;
+    work.line = d->dh * d->w * d->c;
+    for (int32_t c = 0; c < d->c; c += 4) {
+        prepare(l, &work, whet_min(c, d->c - 4));
+        four_channels(l, &work);
+    }
+}
+
+/* formula    y[n,p,q,c] = b[c] + sum_{r,s} (x[n, p*sh+r*dh-ph, q*sw+s*dw-pw, c] - zero) *
+ *            w[r,s,c], padding adds nothing
+ * shapes     y[n,p,q,c], x[n,h,w,c], w[kh,kw,c], b[c] or NULL
+ * aliasing   none
+ * rounding   none; sums wrap around
+ * workspace  none */
+void whet_depthwise_i8(int32_t *y, const int8_t *x, const int8_t *w, const int32_t *b, int32_t zero,
+                       const whet_conv2d_t *d) {
+    const layer_t l = {.d = d, .x = x, .w = w, .b = b, .zero = zero, .wide = y};
+    run(&l);
+}
+
+/* formula    y = round(depthwise_i8(x, w, b) * scale[c]) + zero, held between low and high;
+ *            bit = it was inside
+ * shapes     as depthwise_i8; bits[(n*p*q*c + 7) / 8] or NULL, scale[c]
+ * aliasing   none
+ * rounding   sums to float, one product, then to the nearest, halves to even
+ * workspace  none */
+void whet_depthwise_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_t *w,
+                             const int32_t *b, const float *scale, const whet_narrow_t *to,
+                             const whet_conv2d_t *d) {
+    const layer_t l = {.d = d,
+                       .x = x,
+                       .w = w,
+                       .b = b,
+                       .zero = to->x_zero,
+                       .y = y,
+                       .bits = bits,
+                       .scale = scale,
+                       .to = to};
+    if (bits != NULL) memset(bits, 0, (size_t)(d->n * d->p * d->q * d->c + 7) / 8);
+    run(&l);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_kernels_i8.h"
+
+#include "whet_panel.h"
+
+/* Four channels at a time. A row of dy adds to each row of dx that its windows reach; taps that meet
+ * at the same pixels of dx go together, up to three, from the last to the first: then a sum runs over
+ * the pixels of dy in order. If c is no multiple of 4, the last four channels overlap those before,
+ * and are made again from 0. */
+
+enum { TAPS = 64, GROUP = 3, WIDTH = 11, RUNS = 28 }; /* a window's taps and width */
+
+/* Some taps with some pixels of a row of dy: the first tap, how many; where they begin in the rows
+ * of dx and dy, and how many pixels. */
+typedef struct {
+    int32_t tap, taps, dx, dy, count;
+} run_t;
+
+/* What is the same for every row: taps of a row meet where tap s with pixel q of dy is where tap
+ * s - hop is with pixel q + next. */
+typedef struct {
+    int32_t hop, next, runs;
+    run_t run[RUNS];
+} plan_t;
+
+/* dx += w[0] * dy + w[-1] * dy' + w[-2] * dy'', for `count` > 0 pixels; dy', dy'' are `next` bytes
+ * further than the one before, `taps` of them at all. Pixels of dx and dy are so many bytes apart. */
+#define PIXEL(first, rest)                                             \
+    "1: vldmia %[x], {s0, s1, s2, s3}\n"                               \
+    "vldmia %[y], {s4, s5, s6, s7}\n"                                  \
+    "vmla.f32 s0, s16, s4\n"                                           \
+    "vmla.f32 s1, s17, s5\n"                                           \
+    "vmla.f32 s2, s18, s6\n"                                           \
+    "vmla.f32 s3, s19, s7\n" first rest "add %[y], %[y], %[dy_step]\n" \
+    "subs %[count], %[count], #1\n"                                    \
+    "vstmia %[x], {s0, s1, s2, s3}\n"                                  \
+    "add %[x], %[x], %[dx_step]\n"                                     \
+    "bne 1b\n"
+#define AFTER(to, by0, by1, by2, by3)  \
+    "add %[at], " to ", %[next]\n"     \
+    "vldmia %[at], {s4, s5, s6, s7}\n" \
+    "vmla.f32 s0, " by0 ", s4\n"       \
+    "vmla.f32 s1, " by1 ", s5\n"       \
+    "vmla.f32 s2, " by2 ", s6\n"       \
+    "vmla.f32 s3, " by3 ", s7\n"
+#define RUN(first, rest, second, third)                                                 \
+    __asm__ volatile("vldmia %[w], {s16, s17, s18, s19}\n"                              \
+                     "vldmia %[w1], {s20, s21, s22, s23}\n"                             \
+                     "vldmia %[w2], {s24, s25, s26, s27}\n" PIXEL(first, rest)          \
+                     : [x] "+r"(dx), [y] "+r"(dy), [count] "+r"(count), [at] "=&r"(at)  \
+                     : [w] "r"(w), [w1] "r"(second), [w2] "r"(third), [next] "r"(next), \
+                       [dx_step] "r"(dx_step), [dy_step] "r"(dy_step)                   \
+                     : WHET_FLOATS)
+
+/* Everything that a row of dy adds to a row of dx by a row of taps. */
+static void add_row(float *row, const float *dy_row, const float *weights, const whet_conv2d_t *d,
+                    const plan_t *plan) {
+    const int32_t dy_step = 4 * d->c, dx_step = d->sw * dy_step, next = plan->next * dy_step;
+    const run_t *const end = plan->run + plan->runs;
+    for (const run_t *run = plan->run; run < end; run++) {
+        const float *const w = weights + 4 * run->tap, *dy = dy_row + run->dy, *at;
+        float *dx = row + run->dx;
+        int32_t count = run->count;
+        if (run->taps == 1)
+            RUN("", "", w, w);
+        else if (run->taps == 2)
+            RUN(AFTER("%[y]", "s20", "s21", "s22", "s23"), "", w - 4 * plan->hop, w);
+        else
+            RUN(AFTER("%[y]", "s20", "s21", "s22", "s23"),
+                AFTER("%[at]", "s24", "s25", "s26", "s27"), w - 4 * plan->hop, w - 8 * plan->hop);
+    }
+}
+
+/* ---- Plans. */
+
+static void add_run(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t taps, int32_t first,
+                    int32_t end) {
+    const int32_t col = first * d->sw + s * d->dw - d->pw;
+    const run_t run = {s, taps, col * d->c, first * d->c, end - first};
+    if (run.count > 0) plan->run[plan->runs++] = run;
+}
+
+/* Taps s, s - hop, ... for all pixels that they have; where some are outside dy, each alone. */
+static void add_group(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t taps) {
+    whet_range_t each[GROUP], all = {0, 0}; /* pixels of dy, counted by tap s */
+    for (int32_t k = 0; k < taps; k++) {
+        each[k] = whet_outputs((s - k * plan->hop) * d->dw - d->pw, d->w, d->sw, d->q);
+        each[k].first -= k * plan->next;
+        each[k].end -= k * plan->next;
+        all.first = k == 0 || each[k].first > all.first ? each[k].first : all.first;
+        all.end = k == 0 ? each[k].end : whet_min(each[k].end, all.end);
+    }
+    if (all.end < all.first) all.end = all.first;
+    add_run(plan, d, s, taps, all.first, all.end);
+    for (int32_t k = 0; k < taps; k++) {
+        const int32_t tap = s - k * plan->hop, by = k * plan->next;
+        const int32_t right = all.end > each[k].first ? all.end : each[k].first;
+        const int32_t left = whet_min(all.first, each[k].end);
+        add_run(plan, d, tap, 1, each[k].first + by, left + by);
+        add_run(plan, d, tap, 1, right + by, each[k].end + by);
+    }
+}
+
+static void make_plan(plan_t *plan, const whet_conv2d_t *d) {
+    plan->hop = d->dw == 1 ? d->sw : d->sw == 1 ? 1 : d->kw;
+    plan->next = d->dw == 1 ? 1 : d->dw;
+    plan->runs = 0;
+    for (int32_t last = d->kw - 1; last >= 0 && last > d->kw - 1 - plan->hop; last--)
+        for (int32_t s = last, taps; s >= 0; s -= taps * plan->hop) {
+            taps = whet_min(GROUP, s / plan->hop + 1);
+            add_group(plan, d, s, taps);
+        }
+}
+
+static void four_channels(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d,
+                          const plan_t *plan) {
+    const int32_t line = d->w * d->c;
+    float panel[4 * TAPS];
+    whet_make_panel(panel, w, d->c, d->kh * d->kw, 0);
+    for (int32_t n = 0; n < d->n; n++, dx += d->h * line)
+        for (int32_t p = 0; p < d->p; p++, dy += d->q * d->c) {
+            const whet_span_t rows = whet_span(p, d->h, d->kh, d->sh, d->ph, d->dh);
+            const float *v = panel + 4 * rows.cut * d->kw;
+            float *to = dx + rows.first * line;
+            for (int32_t r = 0; r < rows.taps; r++, v += 4 * d->kw, to += d->dh * line)
+                add_row(to, dy, v, d, plan);
+        }
+}
+
+/* All channels pixel by pixel, where they are fewer than four or windows are very large. */
+static void each_pixel(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
+    for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
+        const whet_span_t rows = whet_span(i / d->q % d->p, d->h, d->kh, d->sh, d->ph, d->dh);
+        const whet_span_t cols = whet_span(i % d->q, d->w, d->kw, d->sw, d->pw, d->dw);
+        float *image = dx + i / (d->p * d->q) * d->h * d->w * d->c;
+        for (int32_t r = 0; r < rows.taps; r++)
+            for (int32_t s = 0; s < cols.taps; s++) {
+                const int32_t at = (rows.first + r * rows.step) * d->w + cols.first + s * cols.step;
+                const int8_t *v = w + ((rows.cut + r) * d->kw + cols.cut + s) * d->c;
+                for (int32_t c = 0; c < d->c; c++)
+                    image[at * d->c + c] =
+                        whet_mla(image[at * d->c + c], dy[i * d->c + c], (float)v[c]);
+            }
+    }
+}
+
+/* formula    dx[n, p*sh+r*dh-ph, q*sw+s*dw-pw, c] += dy[n,p,q,c] * w[r,s,c], from 0
+ * shapes     dx[n,h,w,c], dy[n,p,q,c], w[kh,kw,c]
+ * aliasing   none
+ * rounding   added pixel of dy by pixel, row by row; every product and every sum is rounded
+ * workspace  none */
+void whet_depthwise_i8_dx(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
+    plan_t plan;
+    memset(dx, 0, (size_t)(d->n * d->h * d->w * d->c) * sizeof *dx);
+    if (d->c < 4 || d->kh * d->kw > TAPS || d->kw > WIDTH) {
+        each_pixel(dx, dy, w, d);
+        return;
+    }
+    make_plan(&plan, d);
+    for (int32_t c = 0; c + 4 <= d->c; c += 4) four_channels(dx + c, dy + c, w + c, d, &plan);
+    if (d->c % 4 == 0) return;
+    const int32_t last = d->c - 4;
+    for (int32_t i = 0; i < d->n * d->h * d->w; i++)
+        for (int32_t l = 0; l < 4; l++) dx[i * d->c + last + l] = 0.0f;
+    four_channels(dx + last, dy + last, w + last, d, &plan);
+}
