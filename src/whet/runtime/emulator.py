@@ -20,7 +20,12 @@ from .build import find_compiler, run
 from .firmware import Firmware
 
 PATIENCE = 0.5  # seconds between looks at whether the emulator is still there
-REASONS = {97: "it was sent a command it does not know", 98: "the channel broke", 99: "a fault"}
+REASONS = {
+    1: "a fault while there was one already, as when the stack leaves the memory",
+    97: "it was sent a command it does not know",
+    98: "the channel broke",
+    99: "a fault",
+}
 
 
 @dataclass(frozen=True)

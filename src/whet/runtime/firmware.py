@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+import fcntl
+import hashlib
 import importlib.util
 import os
 import shutil
@@ -10,9 +11,10 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..cache import cache_folder
 from ..emit.program import Program
 from ..errors import BuildError
 
@@ -51,13 +53,32 @@ def firmware(program: Program) -> Firmware:
     """The program's firmware, built once and kept for as long as the program lives."""
     if program not in _built:
         folder = tempfile.TemporaryDirectory(prefix="whet-")
-        _built[program] = folder, build(program, Path(folder.name))
+        _built[program] = folder, build_with_kept_kernels(program, Path(folder.name))
     return _built[program][1]
 
 
 _built: weakref.WeakKeyDictionary[Program, tuple[tempfile.TemporaryDirectory[str], Firmware]] = (
     weakref.WeakKeyDictionary()
 )
+
+
+def build_with_kept_kernels(program: Program, folder: Path) -> Firmware:
+    """Build where a program with the same kernels was built before, and move the result away.
+
+    It is the same Makefile, which finds the kernels compiled.
+    """
+    words = "\0".join((program.name, program.target.name, *program.flags, *compiler()))
+    key = hashlib.sha256(words.encode())
+    for name, text in program.kernel_files.items():
+        key.update(f"{name}\0{text}\0".encode())
+    root = cache_folder() / f"firmware-{key.hexdigest()[:24]}"
+    root.mkdir(parents=True, exist_ok=True)
+    with open(root / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        built = build(program, root)
+        moved = folder / built.path.name
+        shutil.move(built.path, moved)
+    return replace(built, path=moved)
 
 
 def build(program: Program, folder: Path) -> Firmware:
@@ -125,8 +146,3 @@ def read_elf(path: Path) -> Firmware:
         in_flash = sum(s["sh_size"] for n, s in found.items() if n not in ("bss", "stack"))
     sizes |= {"ram": in_ram, "flash": in_flash}
     return Firmware(path, sizes, symbols)
-
-
-@functools.cache
-def has_emulator() -> bool:
-    return shutil.which("qemu-system-arm") is not None

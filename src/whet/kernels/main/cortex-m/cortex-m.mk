@@ -24,11 +24,16 @@ endif
 
 MODEL = model.c weights.c @kernels@
 BOARD = main.c samples.c board/startup.c board/board.c
-HEADERS = $(wildcard *.h kernels/*.h kernels/*/*.h board/*.h)
+KERNEL_HEADERS = $(wildcard kernels/*.h)
+HEADERS = $(wildcard *.h board/*.h) $(KERNEL_HEADERS)
 objects = $(patsubst %.c,build/%.o,$(1))
 
 @name@.elf: $(call objects,$(MODEL) $(BOARD)) board/link.ld
 	$(CC) $(LINK) $(filter %.o,$^) -T board/link.ld $(LIBS) -o $@
+
+build/kernels/%.o: kernels/%.c $(KERNEL_HEADERS) Makefile
+	@mkdir -p $(@D)
+	$(CC) $(ALL) -c $< -o $@
 
 build/%.o: %.c $(HEADERS) Makefile
 	@mkdir -p $(@D)

@@ -1,0 +1,325 @@
+"""Programs on an emulated microcontroller: the bits, the memory, and what goes wrong."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tiny
+import whet
+from test_integer import DATA, Residual, needs_data
+from whet import models
+from whet.check_integer import equal_steps
+from whet.cli import app
+from whet.emit.program import Program
+from whet.errors import (
+    BudgetError,
+    BuildError,
+    CheckpointError,
+    DataError,
+    NotFinite,
+    RunError,
+    TargetError,
+)
+from whet.runtime import Board
+from whet.runtime.firmware import build
+from whet.runtime.profile import calls
+
+TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
+SHAPE = (1, 3, 16, 16)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def tools() -> None:
+    missing = [tool for tool in TOOLS if not shutil.which(tool)]
+    assert not missing, f"{missing} not found: `make setup-mcu` installs them"
+
+
+def compiled(target: str, **options: Any) -> Program:
+    torch.manual_seed(0)
+    model = Residual().eval()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.05)
+    shown = [torch.randn(8, *SHAPE[1:])]
+    return whet.compile(
+        model,
+        (torch.zeros(SHAPE),),
+        optimizer=sgd,
+        dtype="int8",
+        calibrate=shown,
+        target=target,
+        **options,
+    )
+
+
+def batches(count: int, seed: int = 0) -> Iterator[tuple[Any, Any]]:
+    random = np.random.default_rng(seed)
+    for _ in range(count):
+        yield random.normal(size=SHAPE).astype(np.float32), random.integers(0, 5, 1)
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return compiled("cortex-m7")
+
+
+@pytest.fixture(scope="module")
+def board(program: Program) -> Iterator[Board]:
+    made = Board(program, watched=False)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("target", ["cortex-m7", "cortex-m4"])
+def test_ten_steps_have_the_bits_of_the_host_and_of_numpy(target: str) -> None:
+    """With every load and store watched; the stack by its paint is the stack by the stores."""
+    program = compiled(target)
+    here = compiled("host").load()
+    board = Board(program)
+    shown = list(batches(10))
+    losses = [ours for _, ours in equal_steps(board, [((x,), y) for x, y in shown])[0]]
+    assert losses == [here.step(x, y) for x, y in shown]
+    assert losses[-1] != losses[0]
+    for name, array in here.arrays().items():
+        np.testing.assert_array_equal(board.arrays()[name], array)
+    x = next(batches(1, seed=1))[0]
+    np.testing.assert_array_equal(board.predict(x), here.predict(x))
+    seen = board.close()
+    assert seen is not None and seen.outside == 0
+    assert 0 < seen.stack == program.measured["stack, by its paint"] < program.memory["stack"]
+
+
+def test_the_budget_is_what_the_linker_counts(program: Program, board: Board) -> None:
+    assert board.firmware.ram == program.memory["ram"] == program.measured["built ram"]
+    assert program.memory["flash"] < board.firmware.flash < program.memory["flash"] + 64_000
+    report = program.report()
+    assert f"{program.memory['ram']:,} B measured, in the built program" in report
+    assert "measured" not in program.files["report.txt"].decode()
+
+
+def test_the_input_has_a_place_in_the_arena(program: Program) -> None:
+    """It costs nothing where the arena is fuller later; elsewhere it does, and is counted."""
+    outside = compiled("portable").memory
+    inside = program.memory
+    assert inside["io"] == 4 + 4 * 5  # a label and five outputs
+    assert inside["arena"] < outside["arena"] + outside["io"]
+    for plan in program.plans.values():
+        (place,) = (b for b in plan.buffers if b.values[0].name == "input")
+        assert place.offset == 0
+
+
+@pytest.mark.parametrize(("part", "size"), [("ram", 4096), ("flash", 8192)])
+def test_the_linker_refuses_more_than_there_is(
+    program: Program, part: str, size: int, tmp_path: Path
+) -> None:
+    assert program.target.chip is not None
+    chip = replace(program.target.chip, **{part: size})
+    small = replace(program, target=replace(program.target, chip=chip), measured={})
+    with pytest.raises(BuildError, match=f"does not fit into .*{size:,}"):
+        build(small, tmp_path)
+
+
+def test_a_budget_that_cannot_be_met_is_refused_before_that() -> None:
+    with pytest.raises(BudgetError, match="exceed the budget of 6,000 B"):
+        compiled("cortex-m7", ram=6000)
+    with pytest.raises(BudgetError, match="of weights exceed the flash of 1,024 B"):
+        compiled("cortex-m7", flash="1K")
+
+
+def planted(program: Program, statement: str) -> Program:
+    """The program with a mistake in its training step."""
+    bad = replace(program, measured={})
+    files = dict(program.files)
+    head = b"    const net_status_t status = net_train_step"
+    assert files["main.c"].count(head) == 1
+    files["main.c"] = files["main.c"].replace(head, f"    {statement}\n".encode() + head)
+    bad.__dict__["files"] = files
+    return bad
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "*(volatile int *)0x20040000 = 1;",  # one word above the RAM, which the emulator has
+        "*(volatile char *)0x1FFFFFFF = 1;",
+        "(void)*(volatile int *)0x000FFFFE;",  # half of it in flash
+    ],
+    ids=["above", "below", "across"],
+)
+def test_an_access_outside_of_the_memory_is_noticed(program: Program, statement: str) -> None:
+    with (
+        pytest.raises(RunError, match="outside of the memory there is"),
+        Board(planted(program, statement)) as board,
+    ):
+        board.step(*next(batches(1)))
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ('__asm__ volatile("udf #0");', "a fault"),
+        ("{ volatile char deep[9000]; deep[0] = 1; (void)deep[0]; }", "the stack leaves the"),
+    ],
+    ids=["undefined", "stack"],
+)
+def test_a_fault_ends_the_run_with_a_reason(program: Program, statement: str, reason: str) -> None:
+    board = Board(planted(program, statement), watched=False)
+    with pytest.raises(RunError, match="stopped by itself") as caught:
+        board.step(*next(batches(1)))
+    assert reason in str(caught.value)
+
+
+def test_weights_go_both_ways(program: Program, board: Board) -> None:
+    board.step(*next(batches(1)))
+    kept, state = board.save(), board.state_dict()
+    again = [board.step(*batch) for batch in batches(2, seed=3)]
+    board.load(kept)
+    assert [board.step(*batch) for batch in batches(2, seed=3)] == again
+    board.load_state_dict(state)
+    assert {n: t.tolist() for n, t in board.state_dict().items()} == {
+        n: t.tolist() for n, t in state.items()
+    }
+    here = program.source.model
+    assert set(state) <= set(here.state_dict())
+    assert compiled("portable").load().save()[:8] == kept[:8]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "word"),
+    [
+        (lambda blob: blob[:10], "shorter"),
+        (lambda blob: blob[:-1], "shorter"),
+        (lambda blob: blob[:-1] + bytes([blob[-1] ^ 1]), "checksum"),
+        (lambda blob: blob[:8] + b"abcd" + blob[12:], "another model"),
+        (lambda blob: b"NOPE" + blob[4:], "checksum"),
+    ],
+)
+def test_a_bad_checkpoint_changes_nothing(board: Board, spoil: Any, word: str) -> None:
+    kept = board.save()
+    with pytest.raises(CheckpointError, match=word):
+        board.load(spoil(kept))
+    assert board.save() == kept
+
+
+def test_bad_data_is_refused_and_changes_nothing(board: Board) -> None:
+    kept, (x, y) = board.save(), next(batches(1))
+    with pytest.raises(DataError, match="label holds 5 to 5; allowed are 0 to 4"):
+        board.step(x, y * 0 + 5)
+    with pytest.raises(DataError, match="has shape"):
+        board.step(x[:, :, :8], y)
+    with pytest.raises(DataError, match="not finite"):
+        board.step(x * np.nan, y)
+    with pytest.raises(DataError, match="no entry point 'gradients'"):
+        board.gradients(x, y)
+    assert board.save() == kept
+    assert np.isfinite(board.step(x, y))
+
+
+def test_a_float_program_trains_there_too() -> None:
+    """To the digits that floats have in common after ten steps: the kernels are others."""
+    model = tiny.convnet().eval()
+    (x, y), *_ = (next(tiny.images()),)
+    adam = torch.optim.Adam(model.parameters(), lr=0.01)
+    options: dict[str, Any] = {"optimizer": adam}
+    board = Board(whet.compile(model, (x,), target="cortex-m7", **options))
+    here = whet.compile(model, (x,), **options).load()
+    ours, theirs = ([one.step(x, y) for _ in range(10)] for one in (board, here))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+    with pytest.raises(NotFinite):
+        board.step(x * np.float32(np.inf), y)
+    seen = board.close()
+    assert seen is not None and seen.outside == 0
+
+
+def test_costs_have_the_names_of_the_graph(program: Program) -> None:
+    board = Board(program)
+    for batch in batches(2):
+        board.step(*batch)
+    with pytest.raises(DataError, match="nothing was watched"):
+        board.profile()
+    seen = board.close()
+    assert seen is not None
+    found = board.profile()
+    nodes = [n for n in program.entries["train_step"].nodes if n.op.call(n) is not None]
+    assert [c.node for c in found.costs] == nodes
+    assert all(c.instructions > 0 for c in found.costs)
+    assert all(found.of(phase) > 0 for phase in ("forward", "backward", "update"))
+    assert 0.9 * seen.instructions < 2 * found.total < seen.instructions
+
+
+def test_calls_are_read_from_thumb_code() -> None:
+    """A 16-bit nop, a call 6 bytes ahead, a wide move, and a call back to the beginning."""
+    code = bytes.fromhex("00bf00f001f84ff00100fff7f9ff")
+    assert list(calls(code, 0x100)) == [(0x102, 0x108), (0x10A, 0x100)]
+
+
+def test_the_folder_builds_and_runs_by_make_alone(program: Program, tmp_path: Path) -> None:
+    """Without samples on a made-up batch; with them on those, from flash."""
+    x, y = next(batches(1))
+    program.write(tmp_path, samples=(np.stack([x, x]), np.stack([y, y])))
+    assert "NET_SAMPLES 2" in (tmp_path / "samples.h").read_text()
+    done = subprocess.run(["make", "-s", "run"], cwd=tmp_path, capture_output=True, text=True)
+    losses = [float(line.split()[-1]) for line in done.stderr.splitlines() if "loss" in line]
+    assert done.returncode == 0 and len(losses) == 5, done.stderr
+    here = compiled("host").load()
+    assert abs(here.step(x, y) - losses[0]) < 1e-3 and losses[-1] < losses[0]
+    program.write(tmp_path)
+    assert "NET_SAMPLES 0" in (tmp_path / "samples.h").read_text()
+    done = subprocess.run(["make", "-s", "lib"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and (tmp_path / "libnet.a").stat().st_size > 10_000
+
+
+def test_targets_that_do_not_exist() -> None:
+    with pytest.raises(TargetError, match="no target 'cortex-m0'") as caught:
+        compiled("cortex-m0")
+    assert 'target="cortex-m7"' in str(caught.value)
+    with pytest.raises(TargetError, match="flash= means nothing to host"):
+        compiled("host", flash="1M")
+    with pytest.raises(TargetError, match="names where the program runs") as caught:
+        whet.compile(tiny.mlp(), (torch.zeros(1, 5),), target=torch.zeros(1))  # type: ignore[arg-type]
+    assert "labels=" in str(caught.value)
+
+
+def test_the_command_trains_and_tells(tmp_path: Path, capsys: Any) -> None:
+    (x, y), data = next(batches(1)), tmp_path / "data.npz"
+    np.savez(data, x=x, y=y, x_test=x, y_test=y)
+    source = tmp_path / "model.py"
+    source.write_text("import torch\nfrom test_integer import Residual\ntorch.manual_seed(0)\n"
+                      "def make(): return Residual().eval()\n")  # fmt: skip
+    words = ["run", f"{source}:make", "-i", "1,3,16,16", "--dtype", "int8", "--calibrate", "random",
+             "--data", str(data), "--steps", "12", "--lr", "0.1", "--update", "bias+last",
+             "--save", str(tmp_path / "kept.bin")]  # fmt: skip
+    app(words, standalone_mode=False)
+    told = capsys.readouterr().out
+    for part in ("accuracy before", "accuracy after   100.0%", "M instructions a step", "backward",
+                 "0 outside of the memory", "measured, in the built program"):  # fmt: skip
+        assert part in told, told
+    assert (tmp_path / "kept.bin").stat().st_size > 100
+
+
+@needs_data
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mcunet-5fps", "mbv2-w0.35", "proxyless-w0.3"])
+def test_published_networks_fit_and_have_the_bits_of_the_host(name: str) -> None:
+    assert DATA is not None
+    model = models.load_int8_backbone(Path(DATA) / "imagenet-backbones" / f"{name}_int8.npz")
+    images = np.random.default_rng(0).integers(-128, 128, (5, 1, 3, 128, 128), dtype=np.int8)
+    made = [
+        whet.compile(model, (torch.zeros(1, 3, 128, 128),), dtype="int8", update=f"{name}-49kb",
+                     target=target)
+        for target in ("cortex-m7", "host")
+    ]  # fmt: skip
+    board, here = Board(made[0]), made[1].load()
+    for i, x in enumerate(images):
+        assert board.step(x, np.array([i])) == here.step(x, np.array([i]))
+    for key, array in here.arrays().items():
+        np.testing.assert_array_equal(board.arrays()[key], array)
+    board.close()
+    assert board.firmware.ram == made[0].memory["ram"] < 200_000
