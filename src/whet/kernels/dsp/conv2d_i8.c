@@ -204,46 +204,52 @@ static inline uint32_t rest(const int8_t *w, int32_t n) {
     "smlad r4, r9, lr, r4\n"          \
     "smlad r5, r11, lr, r5\n"
 
-/* sum += the products of n >= 4 numbers of two pixels with `outputs` rows of w, two at a time. Of
- * the 13 registers that it needs none is the frame pointer; all else is in memory. */
-static void add_pairs(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_t ldw, int32_t n,
-                      int32_t outputs) {
-    const uint32_t *const fours = x + (n & ~15), *const end = sum + 2 * outputs;
-    const int32_t back = n & 3 ? (n & 3) - 4 : 0;
-    __asm__ volatile("1: ldr r0, %[w]\n"
-                     "ldr lr, %[ldw]\n"
+/* What add_pairs has on the stack, at sp. */
+typedef struct {
+    const int8_t *w;
+    int32_t ldw;
+    uint32_t *sum;
+    const uint32_t *x, *fours; /* the column, and where it is no longer summed by 16 */
+    int32_t n, back;           /* how far w is moved back for the last word */
+    const uint32_t *end;       /* of the sums */
+} pairs_t;
+
+/* sum += the products of n >= 4 numbers of two pixels with rows of w, two at a time. */
+static void add_pairs(const pairs_t *pairs) {
+    register const pairs_t *p __asm__("r0") = pairs;
+    __asm__ volatile("ldmia r0, {r1, r2, r3, r4, r5, r6, r8, r9}\n"
+                     "push {r1, r2, r3, r4, r5, r6, r8, r9}\n"
+                     "1: ldrd r0, lr, [sp]\n"
                      "add r1, r0, lr\n"
+                     "ldr r12, [sp, #8]\n"
                      "add lr, lr, r1\n"
-                     "str lr, %[w]\n"
-                     "ldr r12, %[sum]\n"
                      "ldmia r12, {r2, r3, r4, r5}\n"
-                     "ldr r6, %[x]\n"
-                     "ldr lr, %[fours]\n"
+                     "str lr, [sp]\n"
+                     "ldrd r6, lr, [sp, #12]\n"
                      "cmp r6, lr\n"
                      "beq 3f\n"
-                     "2:\n" QUAD QUAD QUAD QUAD "ldr lr, %[fours]\n"
+                     "2:\n" QUAD QUAD QUAD QUAD "ldr lr, [sp, #16]\n"
                      "cmp r6, lr\n"
                      "bne 2b\n"
-                     "3: ldr lr, %[n]\n"
+                     "3: ldr lr, [sp, #20]\n"
                      "lsls lr, lr, #28\n" /* zero: none is left; negative: 8 and more */
                      "beq 6f\n"
-                     "bpl 4f\n" QUAD QUAD "4: ldr lr, %[n]\n"
+                     "bpl 4f\n" QUAD QUAD "4: ldr lr, [sp, #20]\n"
                      "lsls lr, lr, #29\n" /* negative: 4 and more */
-                     "bpl 5f\n" QUAD "5: ldr lr, %[back]\n"
+                     "bpl 5f\n" QUAD "5: ldr lr, [sp, #24]\n"
                      "cmp lr, #0\n"
                      "beq 6f\n"
                      "add r0, r0, lr\n"
-                     "add r1, r1, lr\n" QUAD "6: ldr r12, %[sum]\n"
+                     "add r1, r1, lr\n" QUAD "6: ldr r12, [sp, #8]\n"
+                     "ldr lr, [sp, #28]\n"
                      "stmia r12!, {r2, r3, r4, r5}\n"
-                     "str r12, %[sum]\n"
-                     "ldr lr, %[end]\n"
                      "cmp r12, lr\n"
+                     "str r12, [sp, #8]\n"
                      "bne 1b\n"
-                     : [w] "+m"(w), [sum] "+m"(sum)
-                     : [x] "m"(x), [n] "m"(n), [ldw] "m"(ldw), [fours] "m"(fours), [end] "m"(end),
-                       [back] "m"(back)
-                     : "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12",
-                       "lr", "cc", "memory");
+                     "add sp, sp, #32\n"
+                     : "+r"(p)
+                     :
+                     : WHET_REGISTERS);
 }
 
 /* sum += the products of few pixels and rows; both are constants after inlining. */
@@ -271,7 +277,8 @@ static inline void few(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_
 static void add_pair(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_t ldw, int32_t n,
                      int32_t outputs) {
     const int32_t pairs = n < 4 ? 0 : outputs & ~1;
-    if (pairs) add_pairs(sum, x, w, ldw, n, pairs);
+    const pairs_t p = {w, ldw, sum, x, x + (n & ~15), n, n & 3 ? (n & 3) - 4 : 0, sum + 2 * pairs};
+    if (pairs) add_pairs(&p);
     for (int32_t k = pairs; k < outputs; k++) few(sum + 2 * k, x, w + k * ldw, ldw, n, 2, 1);
 }
 

@@ -35,7 +35,7 @@ static void four_outputs(float *dw, int32_t ldw, const float *dy, int32_t next, 
                      "vldmia %[y], {s24, s25, s26, s27}\n" FIRST "3: vstmia %[sum], " SUMS
                      : [x] "+r"(x), [y] "+r"(dy)
                      : [sum] "r"(sum), [next] "r"(bytes), [pairs] "r"(pairs), [pixels] "r"(pixels)
-                     : WHET_FLOATS);
+                     : WHET_FLOATS, "cc", "memory");
     for (int32_t k = 0; k < ROWS; k++)
         for (int32_t l = 0; l < n; l++) dw[k * ldw + l] = sum[k][l];
 }

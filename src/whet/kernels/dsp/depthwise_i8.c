@@ -28,67 +28,73 @@ typedef struct {
     uint32_t sum[4 * RUN];
 } work_t;
 
-/* One tap of four channels: x is at the register and offset, w so many bytes from its pointer. */
-#define TAP(offset, bytes)                  \
-    "ldr %[v], [%[x]" offset "]\n"          \
-    "ldrd %[a], %[b], [%[w], #" bytes "]\n" \
-    "sxtab16 %[u], %[less], %[v]\n"         \
-    "sxtab16 %[v], %[less], %[v], ror #8\n" \
-    "smlabb %[s0], %[u], %[a], %[s0]\n"     \
-    "smlatt %[s2], %[u], %[a], %[s2]\n"     \
-    "smlabb %[s1], %[v], %[b], %[s1]\n"     \
-    "smlatt %[s3], %[v], %[b], %[s3]\n"
-#define MOVE "add %[x], %[x], %[step]\n"
-#define DOWN "add %[x], %[x], %[line]\n"
+/* One tap of four channels: x is at r6 and an offset, w so many bytes from r1; sums are in r2 to r5.
+ */
+#define TAP(offset, bytes)            \
+    "ldr lr, [r6" offset "]\n"        \
+    "ldrd r8, r9, [r1, #" bytes "]\n" \
+    "sxtab16 r12, r0, lr\n"           \
+    "sxtab16 lr, r0, lr, ror #8\n"    \
+    "smlabb r2, r12, r8, r2\n"        \
+    "smlatt r4, r12, r8, r4\n"        \
+    "smlabb r3, lr, r9, r3\n"         \
+    "smlatt r5, lr, r9, r5\n"
+#define MOVE "add r6, r6, r10\n" /* to the next tap */
+#define DOWN "add r6, r6, r11\n" /* to the next row */
 
-/* Taps of a row, and how often each moves x. */
-#define ROW1 TAP("", "0")
-#define ROW2 ROW1 TAP(", %[step]", "8")
-#define ROW3 ROW2 TAP(", %[step], lsl #1", "16")
-#define ROW4 ROW3 MOVE TAP(", %[step], lsl #1", "24")
-#define ROW5 ROW4 MOVE TAP(", %[step], lsl #1", "32")
-#define ROW6 ROW5 MOVE TAP(", %[step], lsl #1", "40")
-#define ROW7 ROW6 MOVE TAP(", %[step], lsl #1", "48")
-enum { MOVES3 = 0, MOVES4 = 1, MOVES5 = 2, MOVES6 = 3, MOVES7 = 4 };
+/* Taps of a row; from the fourth on each moves x. */
+#define ROW2 TAP("", "0") TAP(", r10", "8")
+#define ROW3 ROW2 TAP(", r10, lsl #1", "16")
+#define ROW4 ROW3 MOVE TAP(", r10, lsl #1", "24")
+#define ROW5 ROW4 MOVE TAP(", r10, lsl #1", "32")
+#define ROW6 ROW5 MOVE TAP(", r10, lsl #1", "40")
+#define ROW7 ROW6 MOVE TAP(", r10, lsl #1", "48")
 
 /* Rows until w is at its end. */
-#define ROWS(row)                                    \
-    "2:\n" row "ldr %[v], %[kw]\n"                   \
-    "ldr %[u], %[end]\n"                             \
-    "add %[w], %[w], %[v]\n" DOWN "cmp %[w], %[u]\n" \
+#define ROWS(row)                           \
+    "2:\n" row "ldrd lr, r12, [sp, #28]\n"  \
+    "add r1, r1, lr\n" DOWN "cmp r1, r12\n" \
     "bne 2b\n"
 
 /* All of a window of 3x3. */
-#define NINE                                                                      \
-    ROW3 DOWN TAP("", "24") TAP(", %[step]", "32") TAP(", %[step], lsl #1", "40") \
-        DOWN TAP("", "48") TAP(", %[step]", "56") TAP(", %[step], lsl #1", "64")
+#define NINE                                                                                 \
+    ROW3 DOWN TAP("", "24") TAP(", r10", "32") TAP(", r10, lsl #1", "40") DOWN TAP("", "48") \
+        TAP(", r10", "56") TAP(", r10, lsl #1", "64")
 
-/* Windows of `count` pixels. Of the 13 registers none is the frame pointer; all else is in memory. */
-#define WINDOWS(window, moves)                                                                    \
-    do {                                                                                          \
-        uint32_t s0, s1, s2, s3, u, v, a, b;                                                      \
-        const uint32_t *w;                                                                        \
-        const int8_t *x;                                                                          \
-        __asm__ volatile("1: ldr %[x], %[first]\n"                                                \
-                         "ldr %[u], %[next]\n"                                                    \
-                         "ldrd %[s0], %[s1], %[b0]\n"                                             \
-                         "ldrd %[s2], %[s3], %[b2]\n"                                             \
-                         "add %[u], %[u], %[x]\n"                                                 \
-                         "ldr %[w], %[weights]\n"                                                 \
-                         "str %[u], %[first]\n" window "ldr %[v], %[sum]\n"                       \
-                         "ldr %[u], %[last]\n"                                                    \
-                         "strd %[s0], %[s1], [%[v]], #8\n"                                        \
-                         "strd %[s2], %[s3], [%[v]], #8\n"                                        \
-                         "cmp %[v], %[u]\n"                                                       \
-                         "str %[v], %[sum]\n"                                                     \
-                         "bne 1b\n"                                                               \
-                         : [first] "+m"(first), [sum] "+m"(sum), [s0] "=&r"(s0), [s1] "=&r"(s1),  \
-                           [s2] "=&r"(s2), [s3] "=&r"(s3), [u] "=&r"(u), [v] "=&r"(v),            \
-                           [a] "=&r"(a), [b] "=&r"(b), [w] "=&r"(w), [x] "=&r"(x)                 \
-                         : [step] "r"(step), [line] "r"(line - (moves) * step), [less] "r"(less), \
-                           [next] "m"(next), [weights] "m"(weights), [b0] "m"(bias[0]),           \
-                           [b2] "m"(bias[2]), [kw] "m"(kw), [end] "m"(end), [last] "m"(last)      \
-                         : "cc", "memory");                                                       \
+/* Pixels whose windows are alike; all but the last three is on the stack, at sp. */
+typedef struct {
+    const int8_t *x;
+    int32_t next; /* bytes from pixel to pixel of x */
+    uint32_t b[4];
+    const uint32_t *w;
+    int32_t kw; /* bytes of w in a row */
+    const uint32_t *end;
+    uint32_t *sum, *last;
+    int32_t step, line; /* bytes from tap to tap, and from the last of a row to the next row of x */
+    uint32_t less;
+} pixels_t;
+
+#define WINDOWS(window)                                                                 \
+    do {                                                                                \
+        register const pixels_t *p_ __asm__("r0") = &pixels;                            \
+        __asm__ volatile("ldmia r0!, {r1, r2, r3, r4, r5, r6, r8, r9, r10, r11, r12}\n" \
+                         "push {r1, r2, r3, r4, r5, r6, r8, r9, r10, r11, r12}\n"       \
+                         "ldmia r0, {r10, r11, r12}\n"                                  \
+                         "mov r0, r12\n"                                                \
+                         "1: ldrd r6, lr, [sp]\n"                                       \
+                         "ldrd r2, r3, [sp, #8]\n"                                      \
+                         "ldrd r4, r5, [sp, #16]\n"                                     \
+                         "add lr, lr, r6\n"                                             \
+                         "ldr r1, [sp, #24]\n"                                          \
+                         "str lr, [sp]\n" window "ldrd lr, r12, [sp, #36]\n"            \
+                         "stmia lr!, {r2, r3, r4, r5}\n"                                \
+                         "cmp lr, r12\n"                                                \
+                         "str lr, [sp, #36]\n"                                          \
+                         "bne 1b\n"                                                     \
+                         "add sp, sp, #44\n"                                            \
+                         : "+r"(p_)                                                     \
+                         :                                                              \
+                         : WHET_REGISTERS);                                             \
     } while (0)
 
 /* The same for any window; a row of w has kw taps. */
@@ -111,30 +117,39 @@ static void any_window(uint32_t *sum, const work_t *work, const int8_t *x, const
 }
 
 /* sum = the windows of `count` > 0 pixels that lie `next` bytes apart: `rows` > 0 rows of `taps`, of
- * which w has `width` in a row. */
-static void windows(uint32_t *sum, const work_t *work, const int8_t *first, int32_t next,
-                    const uint32_t *weights, int32_t rows, int32_t taps, int32_t width,
-                    int32_t count) {
-    const int32_t step = work->step, line = work->line, kw = 8 * width;
-    const uint32_t bias[4] = {work->b[0], work->b[1], work->b[2], work->b[3]}, less = work->less;
-    const uint32_t *const end = weights + 2 * rows * width, *const last = sum + 4 * count;
-    if (taps == 3 && width == 3 && rows == 3)
-        WINDOWS(NINE, 0);
+ * which w has `kw` in a row. */
+static void windows(uint32_t *sum, const work_t *work, const int8_t *x, int32_t next,
+                    const uint32_t *w, int32_t rows, int32_t taps, int32_t kw, int32_t count) {
+    const int32_t moves = taps > 3 ? taps - 3 : 0;
+    const uint32_t *b = work->b;
+    const pixels_t pixels = {x,
+                             next,
+                             {b[0], b[1], b[2], b[3]},
+                             w,
+                             8 * kw,
+                             w + 2 * rows * kw,
+                             sum,
+                             sum + 4 * count,
+                             work->step,
+                             work->line - moves * work->step,
+                             work->less};
+    if (taps == 3 && kw == 3 && rows == 3)
+        WINDOWS(NINE);
     else if (taps == 2)
-        WINDOWS(ROWS(ROW2), 0);
+        WINDOWS(ROWS(ROW2));
     else if (taps == 3)
-        WINDOWS(ROWS(ROW3), MOVES3);
+        WINDOWS(ROWS(ROW3));
     else if (taps == 4)
-        WINDOWS(ROWS(ROW4), MOVES4);
+        WINDOWS(ROWS(ROW4));
     else if (taps == 5)
-        WINDOWS(ROWS(ROW5), MOVES5);
+        WINDOWS(ROWS(ROW5));
     else if (taps == 6)
-        WINDOWS(ROWS(ROW6), MOVES6);
+        WINDOWS(ROWS(ROW6));
     else if (taps == 7)
-        WINDOWS(ROWS(ROW7), MOVES7);
+        WINDOWS(ROWS(ROW7));
     else
         for (int32_t k = 0; k < count; k++)
-            any_window(sum + 4 * k, work, first + k * next, weights, rows, taps, width);
+            any_window(sum + 4 * k, work, x + k * next, w, rows, taps, kw);
 }
 
 /* ---- Results. */

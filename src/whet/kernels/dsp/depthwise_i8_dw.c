@@ -43,7 +43,7 @@ typedef struct {
                      "vstmia %[sum], " sums                                             \
                      : [x] "+r"(x), [y] "+r"(dy), [count] "+r"(count)                   \
                      : [sum] "r"(sum), [x_step] "r"(x_step), [dy_step] "r"(dy_step)     \
-                     : WHET_FLOATS)
+                     : WHET_FLOATS, "cc", "memory")
 
 /* Everything that a row of dy and a row of x add to the sums of a row of taps. */
 static void add_row(float *sums, const float *dy_row, const float *panel, const whet_conv2d_t *d,
