@@ -93,9 +93,6 @@ static void add_tap(float *dx, const float *dy, const float *w, int32_t outputs,
 static void four_channels(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
     float panel[4 * OUTPUTS];
-    float *to = dx;
-    for (int32_t i = d->n * d->h * d->w; i > 0; i--, to += d->c)
-        to[0] = to[1] = to[2] = to[3] = 0.0f;
     for (int32_t k = d->kh * d->kw - 1; k >= 0; k--) {
         const whet_tap_t tap = whet_tap(d, k);
         for (int32_t o = 0; o < co; o += OUTPUTS) {
@@ -109,7 +106,6 @@ static void four_channels(float *dx, const float *dy, const int8_t *w, const whe
 /* One channel of dx, where a group has fewer than four. */
 static void one_channel(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
-    for (int32_t i = 0; i < d->n * d->h * d->w; i++) dx[i * d->c] = 0.0f;
     for (int32_t k = d->kh * d->kw - 1; k >= 0; k--) {
         const whet_tap_t tap = whet_tap(d, k);
         for (int32_t n = 0; n < d->n; n++)
@@ -134,9 +130,16 @@ static void one_channel(float *dx, const float *dy, const int8_t *w, const whet_
  * workspace  none */
 void whet_conv2d_i8_dx(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, size = co * d->kh * d->kw * ci;
-    for (int32_t g = 0; g < d->groups; g++, dx += ci, dy += co, w += size)
-        for (int32_t c = 0; c < ci; c += ci < 4 ? 1 : 4) {
-            const int32_t first = ci < 4 ? c : whet_min(c, ci - 4);
-            (ci < 4 ? one_channel : four_channels)(dx + first, dy, w + first, d);
+    memset(dx, 0, (size_t)(d->n * d->h * d->w * d->c) * sizeof *dx);
+    for (int32_t g = 0; g < d->groups; g++, dx += ci, dy += co, w += size) {
+        int32_t c = 0;
+        for (; c + 4 <= ci; c += 4) four_channels(dx + c, dy, w + c, d);
+        if (c < ci && ci >= 4) {
+            c = ci - 4;
+            for (int32_t i = 0; i < d->n * d->h * d->w; i++)
+                for (int32_t l = 0; l < 4; l++) dx[i * d->c + c + l] = 0.0f;
+            four_channels(dx + c, dy, w + c, d);
         }
+        for (; ci < 4 && c < ci; c++) one_channel(dx + c, dy, w + c, d);
+    }
 }

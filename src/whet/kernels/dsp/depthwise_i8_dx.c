@@ -94,24 +94,24 @@ static void add_run(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t tap
     if (run.count > 0) plan->run[plan->runs++] = run;
 }
 
-/* Taps s, s - hop, ... for all pixels that they have; where some are outside dy, each alone. */
+/* Taps s, s - hop, ... for all pixels that they have. Counted by tap s, a later tap begins earlier
+ * in dy, and ends earlier: at the left edge only the later taps are there, at the right edge only
+ * the earlier ones. Where no pixel has all, each tap goes alone. */
 static void add_group(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t taps) {
-    whet_range_t each[GROUP], all = {0, 0}; /* pixels of dy, counted by tap s */
-    for (int32_t k = 0; k < taps; k++) {
+    whet_range_t each[GROUP] = {{0, 0}};
+    for (int32_t k = 0; k < taps; k++)
         each[k] = whet_outputs((s - k * plan->hop) * d->dw - d->pw, d->w, d->sw, d->q);
-        each[k].first -= k * plan->next;
-        each[k].end -= k * plan->next;
-        all.first = k == 0 || each[k].first > all.first ? each[k].first : all.first;
-        all.end = k == 0 ? each[k].end : whet_min(each[k].end, all.end);
+    const int32_t last = (taps - 1) * plan->next;
+    if (each[0].first > each[taps - 1].end - last) {
+        for (int32_t k = 0; k < taps; k++)
+            add_run(plan, d, s - k * plan->hop, 1, each[k].first, each[k].end);
+        return;
     }
-    if (all.end < all.first) all.end = all.first;
-    add_run(plan, d, s, taps, all.first, all.end);
-    for (int32_t k = 0; k < taps; k++) {
-        const int32_t tap = s - k * plan->hop, by = k * plan->next;
-        const int32_t right = all.end > each[k].first ? all.end : each[k].first;
-        const int32_t left = whet_min(all.first, each[k].end);
-        add_run(plan, d, tap, 1, each[k].first + by, left + by);
-        add_run(plan, d, tap, 1, right + by, each[k].end + by);
+    add_run(plan, d, s, taps, each[0].first, each[taps - 1].end - last);
+    for (int32_t k = 1; k < taps; k++) {
+        const int32_t tap = s - k * plan->hop, by = plan->next;
+        add_run(plan, d, tap, taps - k, each[k].first, each[k - 1].first + by);
+        add_run(plan, d, s, k, each[k].end - k * by, each[k - 1].end - (k - 1) * by);
     }
 }
 
