@@ -102,6 +102,9 @@ system-test:
 	$(call system,command -v aarch64-linux-gnu-gcc,gcc-aarch64-linux-gnu,the tests build the generated C for another processor)
 	$(call system,aarch64-linux-gnu-gcc -include math.h -E -x c /dev/null,libc6-dev-arm64-cross,that compiler has no C library without it)
 	$(call system,command -v qemu-aarch64,qemu-user,the tests run what they built for that processor)
+	$(call system,command -v arm-none-eabi-gcc,gcc-arm-none-eabi,the tests build kernels for microcontrollers)
+	$(call system,arm-none-eabi-gcc -include math.h -E -x c /dev/null,libnewlib-arm-none-eabi,that compiler has no C library without it)
+	$(call system,command -v qemu-system-arm,qemu-system-arm,the tests run what they built for microcontrollers)
 
 system-demo:
 	$(call system,[ -n "$$FASHION_MNIST" ] || dpkg -s dataset-fashion-mnist,dataset-fashion-mnist,the pictures the demo trains on; FASHION_MNIST=folder uses others)

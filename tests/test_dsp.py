@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import c_batch
 import cortex
 from c_kernels import GUARD, KERNELS
 from kernel_checks import INTEGER, runs
-from kernel_samples import Sample
+from kernel_samples import Collector, Sample
 
 FILES = {path.stem for path in (KERNELS / "dsp").glob("*.c")}
 
@@ -32,4 +34,59 @@ def test_kernels_compute_their_operators(cpu: str, tmp_path: Path) -> None:
     c_batch.check_samples(
         tmp_path, cortex.COMPILER, "dsp", *cortex.flags(cpu),
         guard=GUARD, samples=samples, cpu=cpu,
+    )  # fmt: skip
+
+
+def draw(s: Collector, rng: np.random.Generator) -> None:
+    """A convolution, a depthwise layer, and both narrowed, of any shape; gradients come along."""
+
+    def number(low: int, high: int) -> int:
+        return int(rng.integers(low, high + 1))
+
+    def zero() -> int:
+        return int(np.clip(number(-160, 160), -128, 127))
+
+    n, h, w = number(1, 2), number(1, 13), number(1, 13)
+    if number(0, 9) == 0:
+        h, w = number(1, 3), number(40, 140)
+    groups = number(1, 3) if number(0, 3) == 0 else 1
+    ci, co = number(1, 22), number(1, 22)
+    kernel = (1, 1) if number(0, 2) == 0 else (number(1, 7), number(1, 7))
+    stride = (number(1, 3), number(1, 3))
+    dilation = (number(1, 2), number(1, 3)) if number(0, 1) else (1, 1)
+    least = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    pad = [number(0, k) for k in (*kernel, *kernel)]
+    pad[2] += max(least[0] - h - pad[0] - pad[2], 0)
+    pad[3] += max(least[1] - w - pad[1] - pad[3], 0)
+    window: dict[str, Any] = dict(pad=tuple(pad), stride=stride, dilation=dilation)
+    g = s.numbers("conv2d_i8")
+    c, o = ci * groups, co * groups
+    x, of_conv, of_depth = g.i8(n, h, w, c), g.i8(o, *kernel, ci), g.i8(*kernel, c)
+    s.add("conv2d_i8", x, of_conv, g.i32(o, size=2**31 - 1), zero=zero(), groups=groups, **window)
+    s.add("depthwise_i8", x, of_depth, zero=zero(), **window)
+    low, high = sorted((zero(), zero())) if number(0, 1) else (-128, 127)
+    for op, weight, more in (
+        ("conv2d_i8_fused", of_conv, {"groups": groups}),
+        ("depthwise_i8_fused", of_depth, {}),
+    ):
+        outputs = o if more else c
+        scale = (g.positive(outputs) / (number(1, 300) * weight.size / outputs)).astype(np.float32)
+        bias, mask, part = (bool(number(0, 1)) for _ in range(3))
+        operands = [g.i32(outputs)] * bias + [scale]
+        ends = dict(x_zero=zero(), zero=zero(), low=low, high=high)
+        if part and more:
+            second = number(1, 9)
+            operands += [g.i8(n, h, w, second * groups), g.i8(o, *kernel, second)]
+            more = more | {"part": True}
+        s.add(op, x, weight, *operands, bias=bias, mask=mask, **ends, **more, **window)
+
+
+@pytest.mark.parametrize("cpu", cortex.CPUS)
+def test_layers_of_any_shape(cpu: str, tmp_path: Path) -> None:
+    rng, s = np.random.default_rng(list(cpu.encode())), Collector("any-")
+    for _ in range(60):
+        draw(s, rng)
+    c_batch.check_samples(
+        tmp_path, cortex.COMPILER, "dsp", *cortex.flags(cpu),
+        guard=GUARD, samples=s.samples, cpu=cpu,
     )  # fmt: skip

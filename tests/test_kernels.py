@@ -46,13 +46,14 @@ def test_every_prototype_is_defined_where_the_call_says() -> None:
 
 def test_sources_keep_to_the_rules() -> None:
     full = r" .*?^ \* ".join(LINES)
-    for path in (*c_kernels.SOURCES, *c_kernels.sources("vec"), *c_kernels.HEADERS):
+    files = {p for isa in c_kernels.FOLDERS for p in c_kernels.sources(isa)}
+    for path in (*files, *c_kernels.HEADERS):
         text = path.read_text()
         assert text.startswith("/* SPDX-License-Identifier: Apache-2.0 */\n"), path
         assert max(map(len, text.splitlines())) <= 100, path
         allowed = {"math.h", "stddef.h", "stdint.h", "string.h"}
         names = ("inline", "kernels", "kernels_i8", "narrow", "random", "lanes", "matmul", "blocks")
-        names += ("columns", "bytes", "dot", "stream", "threads")
+        names += ("columns", "bytes", "dot", "stream", "threads", "dsp", "panel")
         allowed |= {f"whet_{name}.h" for name in names}
         if path.name in ("whet_bytes.h", "whet_dot.h"):  # alone know the processor
             allowed |= {"immintrin.h", "arm_neon.h"}

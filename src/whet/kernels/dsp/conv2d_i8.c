@@ -15,7 +15,7 @@ typedef struct {
 typedef struct {
     const whet_conv2d_t *d;
     part_t part[2];
-    int32_t parts, whole; /* whether one column holds everything */
+    int32_t parts, whole; /* how long a window is if one column holds it all, or 0 */
     int32_t plain;        /* whether a window is a pixel of x, and all are in order */
     int32_t zero;
     const int32_t *b;
@@ -68,49 +68,115 @@ static void clear(uint32_t *to, int32_t n) {
 }
 
 static inline void copy(int8_t *to, const int8_t *x, int32_t n) {
-    for (; n >= 4; n -= 4, to += 4, x += 4) whet_put_word(to, whet_word(x));
-    for (; n > 0; n--) *to++ = *x++;
+    if (n < 4) {
+        for (; n > 0; n--) *to++ = *x++;
+        return;
+    }
+    const int32_t last = n - 4; /* which may overlap the word before */
+    for (int32_t i = 0; i < last; i += 4) whet_put_word(to + i, whet_word(x + i));
+    whet_put_word(to + last, whet_word(x + last));
 }
 
-/* Where the numbers of a tap are, or NULL outside of the image. */
-static inline const int8_t *at(const whet_conv2d_t *d, const int8_t *image, int32_t c, int32_t row,
-                               int32_t col) {
-    const int32_t inside = (uint32_t)row < (uint32_t)d->h && (uint32_t)col < (uint32_t)d->w;
-    return inside ? image + (row * d->w + col) * c : NULL;
+/* Where pixel i of y has its window, and what is there. */
+typedef struct {
+    const int8_t *image;
+    int32_t top, left;
+    int32_t joined; /* whether the taps of a row are side by side in x */
+} place_t;
+
+static inline place_t place(const whet_conv2d_t *d, const int8_t *x, int32_t c, int32_t n,
+                            int32_t i) {
+    const int32_t line = i / d->q, image = line / d->p;
+    const int32_t top = (line - image * d->p) * d->sh - d->ph;
+    const int32_t left = (i - line * d->q) * d->sw - d->pw;
+    const int32_t inside = left >= 0 && left + d->kw <= d->w;
+    const place_t v = {x + image * d->h * d->w * c, top, left, inside && d->dw == 1 && n == c};
+    return v;
 }
 
-/* The window of pixel i, by way of `bytes` if taps do not fill words. */
+/* The next n numbers of a window: to the column, or first to the bytes, which x fills word by word;
+ * NULL is padding. */
+static inline void put_run(uint32_t *column, int8_t *bytes, const int8_t *x, int32_t n,
+                           int32_t direct, uint32_t less, int32_t zero) {
+    if (direct && x != NULL)
+        expand(column, x, n, less);
+    else if (direct)
+        clear(column, n);
+    else if (x != NULL)
+        copy(bytes, x, n);
+    else
+        memset(bytes, zero, (size_t)n);
+}
+
+/* A piece of the window of pixel i, by way of `bytes` if taps do not fill words. */
 static void fill(uint32_t *column, int8_t *bytes, const layer_t *l, const part_t *part,
                  const piece_t *piece, int32_t i, int32_t group) {
     const whet_conv2d_t *d = l->d;
-    const int32_t ci = part->c / d->groups, n = piece->channels;
+    const int32_t n = piece->channels, direct = piece->taps == 1 || n % 4 == 0;
+    const int32_t first = group * (part->c / d->groups) + piece->first;
+    const place_t at = place(d, part->x + first, part->c, n, i);
     const uint32_t less = whet_less(l->zero);
-    if (l->plain) {
-        expand(column, part->x + i * part->c + group * ci + piece->first, n, less);
-        return;
-    }
-    const int32_t line = i / d->q, n_image = line / d->p;
-    const int32_t top = (line - n_image * d->p) * d->sh - d->ph,
-                  left = (i - line * d->q) * d->sw - d->pw;
-    const int8_t *image = part->x + n_image * d->h * d->w * part->c + group * ci + piece->first;
-    const int32_t direct = piece->taps == 1 || n % 4 == 0;
-    /* Taps side by side in x are one run. */
-    const int32_t joined =
-        d->kw > 1 && d->dw == 1 && n == part->c && left >= 0 && left + d->kw <= d->w;
-    for (int32_t k = 0, run, t = piece->tap; k < piece->taps; k += run, t += run) {
-        const int32_t r = t / d->kw, s = t - r * d->kw;
-        run = joined ? whet_min(d->kw - s, piece->taps - k) : 1;
-        const int8_t *x = at(d, image, part->c, top + r * d->dh, left + s * d->dw);
-        if (direct && x != NULL)
-            expand(column + k * n, x, run * n, less);
-        else if (direct)
-            clear(column + k * n, run * n);
-        else if (x != NULL)
-            copy(bytes + k * n, x, run * n);
-        else
-            memset(bytes + k * n, l->zero, (size_t)(run * n));
+    for (int32_t k = 0; k < piece->taps; k++) {
+        const int32_t tap = piece->tap + k, r = tap / d->kw, s = tap - r * d->kw;
+        const int32_t row = at.top + r * d->dh, col = at.left + s * d->dw;
+        const int32_t inside = (uint32_t)row < (uint32_t)d->h && (uint32_t)col < (uint32_t)d->w;
+        const int8_t *x = inside ? at.image + (row * d->w + col) * part->c : NULL;
+        put_run(column + k * n, bytes + k * n, x, n, direct, less, l->zero);
     }
     if (!direct) expand(column, bytes, piece->taps * n, less);
+}
+
+/* Lines of n numbers of x, so far apart: one after the other. */
+static void copy_lines(int8_t *to, const int8_t *x, int32_t step, int32_t n, int32_t lines) {
+    for (; lines > 0; lines--, x += step, to += n) copy(to, x, n);
+}
+
+static void expand_lines(uint32_t *to, const int8_t *x, int32_t step, int32_t n, int32_t lines,
+                         uint32_t less) {
+    for (; lines > 0; lines--, x += step, to += n) expand(to, x, n, less);
+}
+
+/* All of the window of pixel i. */
+static void fill_whole(uint32_t *column, int8_t *bytes, const layer_t *l, int32_t i,
+                       int32_t group) {
+    const whet_conv2d_t *d = l->d;
+    const part_t *part = &l->part[0];
+    const int32_t c = part->c, n = c / d->groups, line = d->kw * n;
+    const uint32_t less = whet_less(l->zero);
+    if (l->plain) {
+        expand(column, part->x + i * c + group * n, n, less);
+        return;
+    }
+    const place_t at = place(d, part->x + group * n, c, n, i);
+    const int32_t direct = n % 4 == 0 || l->whole == n;
+    if (at.joined && at.top >= 0 && at.top + (d->kh - 1) * d->dh < d->h) {
+        const int8_t *x = at.image + (at.top * d->w + at.left) * c;
+        const int32_t step = d->dh * d->w * c;
+        if (direct) {
+            expand_lines(column, x, step, line, d->kh, less);
+        } else {
+            copy_lines(bytes, x, step, line, d->kh);
+            expand(column, bytes, l->whole, less);
+        }
+        return;
+    }
+    int32_t k = 0, row = at.top;
+    for (int32_t r = d->kh; r > 0; r--, row += d->dh) {
+        const int32_t inside = (uint32_t)row < (uint32_t)d->h;
+        if (at.joined || !inside) {
+            const int8_t *x = inside ? at.image + (row * d->w + at.left) * c : NULL;
+            put_run(column + k, bytes + k, x, line, direct, less, l->zero);
+            k += line;
+            continue;
+        }
+        int32_t col = at.left;
+        for (int32_t s = d->kw; s > 0; s--, col += d->dw, k += n) {
+            const int8_t *x =
+                (uint32_t)col < (uint32_t)d->w ? at.image + (row * d->w + col) * c : NULL;
+            put_run(column + k, bytes + k, x, n, direct, less, l->zero);
+        }
+    }
+    if (!direct) expand(column, bytes, k, less);
 }
 
 /* ---- Products. */
@@ -138,43 +204,52 @@ static inline uint32_t rest(const int8_t *w, int32_t n) {
     "smlad r4, r9, lr, r4\n"          \
     "smlad r5, r11, lr, r5\n"
 
-/* sum += the products of n >= 4 numbers of two pixels with `outputs` rows of w, two at a time. Of
- * the 13 registers that it needs none is the frame pointer; all else is in memory. */
-static void add_pairs(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_t ldw, int32_t n,
-                      int32_t outputs) {
-    const uint32_t *const fours = x + (n & ~15), *const end = sum + 2 * outputs;
-    const int32_t back = n & 3 ? (n & 3) - 4 : 0;
-    __asm__ volatile("1: ldr r0, %[w]\n"
-                     "ldr lr, %[ldw]\n"
+/* What add_pairs has on the stack, at sp. */
+typedef struct {
+    const int8_t *w;
+    int32_t ldw;
+    uint32_t *sum;
+    const uint32_t *x, *fours; /* the column, and where it is no longer summed by 16 */
+    int32_t n, back;           /* how far w is moved back for the last word */
+    const uint32_t *end;       /* of the sums */
+} pairs_t;
+
+/* sum += the products of n >= 4 numbers of two pixels with rows of w, two at a time. */
+static void add_pairs(const pairs_t *pairs) {
+    register const pairs_t *p __asm__("r0") = pairs;
+    __asm__ volatile("ldmia r0, {r1, r2, r3, r4, r5, r6, r8, r9}\n"
+                     "push {r1, r2, r3, r4, r5, r6, r8, r9}\n"
+                     "1: ldrd r0, lr, [sp]\n"
                      "add r1, r0, lr\n"
+                     "ldr r12, [sp, #8]\n"
                      "add lr, lr, r1\n"
-                     "str lr, %[w]\n"
-                     "ldr r12, %[sum]\n"
                      "ldmia r12, {r2, r3, r4, r5}\n"
-                     "ldr r6, %[x]\n"
-                     "ldr lr, %[fours]\n"
+                     "str lr, [sp]\n"
+                     "ldrd r6, lr, [sp, #12]\n"
                      "cmp r6, lr\n"
                      "beq 3f\n"
-                     "2:\n" QUAD QUAD QUAD QUAD "ldr lr, %[fours]\n"
+                     "2:\n" QUAD QUAD QUAD QUAD "ldr lr, [sp, #16]\n"
                      "cmp r6, lr\n"
                      "bne 2b\n"
-                     "3: ldr lr, %[n]\n"
-                     "lsls lr, lr, #29\n" /* carry: 8 and more are left; negative: 4 after that */
-                     "bcc 4f\n" QUAD QUAD "4: bpl 5f\n" QUAD "5: ldr lr, %[back]\n"
+                     "3: ldr lr, [sp, #20]\n"
+                     "lsls lr, lr, #28\n" /* zero: none is left; negative: 8 and more */
+                     "beq 6f\n"
+                     "bpl 4f\n" QUAD QUAD "4: ldr lr, [sp, #20]\n"
+                     "lsls lr, lr, #29\n" /* negative: 4 and more */
+                     "bpl 5f\n" QUAD "5: ldr lr, [sp, #24]\n"
                      "cmp lr, #0\n"
                      "beq 6f\n"
                      "add r0, r0, lr\n"
-                     "add r1, r1, lr\n" QUAD "6: ldr r12, %[sum]\n"
+                     "add r1, r1, lr\n" QUAD "6: ldr r12, [sp, #8]\n"
+                     "ldr lr, [sp, #28]\n"
                      "stmia r12!, {r2, r3, r4, r5}\n"
-                     "str r12, %[sum]\n"
-                     "ldr lr, %[end]\n"
                      "cmp r12, lr\n"
+                     "str r12, [sp, #8]\n"
                      "bne 1b\n"
-                     : [w] "+m"(w), [sum] "+m"(sum)
-                     : [x] "m"(x), [n] "m"(n), [ldw] "m"(ldw), [fours] "m"(fours), [end] "m"(end),
-                       [back] "m"(back)
-                     : "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12",
-                       "lr", "cc", "memory");
+                     "add sp, sp, #32\n"
+                     : "+r"(p)
+                     :
+                     : WHET_REGISTERS);
 }
 
 /* sum += the products of few pixels and rows; both are constants after inlining. */
@@ -202,7 +277,8 @@ static inline void few(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_
 static void add_pair(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_t ldw, int32_t n,
                      int32_t outputs) {
     const int32_t pairs = n < 4 ? 0 : outputs & ~1;
-    if (pairs) add_pairs(sum, x, w, ldw, n, pairs);
+    const pairs_t p = {w, ldw, sum, x, x + (n & ~15), n, n & 3 ? (n & 3) - 4 : 0, sum + 2 * pairs};
+    if (pairs) add_pairs(&p);
     for (int32_t k = pairs; k < outputs; k++) few(sum + 2 * k, x, w + k * ldw, ldw, n, 2, 1);
 }
 
@@ -214,23 +290,33 @@ static void add_single(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_
 
 /* ---- Sums. */
 
-static void start(uint32_t *sum, const int32_t *b, int32_t count) {
-    int32_t k = 0;
-    for (; b && k + 4 <= count; k += 4, sum += 8, b += 4) {
-        sum[0] = sum[1] = (uint32_t)b[0];
-        sum[2] = sum[3] = (uint32_t)b[1];
-        sum[4] = sum[5] = (uint32_t)b[2];
-        sum[6] = sum[7] = (uint32_t)b[3];
+static inline void start(uint32_t *sum, const int32_t *b, int32_t count) {
+    if (b == NULL) {
+        memset(sum, 0, (size_t)count * 2 * sizeof *sum);
+        return;
     }
-    for (; k < count; k++, sum += 2) sum[0] = sum[1] = b ? (uint32_t)*b++ : 0u;
+    for (; count >= 4; count -= 4, sum += 8, b += 4) {
+        const uint32_t b0 = (uint32_t)b[0], b1 = (uint32_t)b[1], b2 = (uint32_t)b[2];
+        const uint32_t b3 = (uint32_t)b[3];
+        sum[0] = b0, sum[1] = b0, sum[2] = b1, sum[3] = b1;
+        sum[4] = b2, sum[5] = b2, sum[6] = b3, sum[7] = b3;
+    }
+    for (; count > 0; count--, sum += 2) sum[0] = sum[1] = (uint32_t)*b++;
 }
 
-/* work->sum = outputs o .. o + count, of one group, of pixel i and, of two pixels, the next. */
-static void sum_up(work_t *work, const layer_t *l, int32_t i, int32_t pixels, int32_t o,
-                   int32_t count) {
+static void add(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_t ldw, int32_t n,
+                int32_t outputs, int32_t pixels) {
+    if (pixels == 2)
+        add_pair(sum, x, w, ldw, n, outputs);
+    else
+        add_single(sum, x, w, ldw, n, outputs);
+}
+
+/* work->sum += outputs o .. o + count, of one group, of pixel i and, of two pixels, the next. */
+static void add_pieces(work_t *work, const layer_t *l, int32_t i, int32_t pixels, int32_t o,
+                       int32_t count) {
     const whet_conv2d_t *d = l->d;
-    const int32_t co = d->o / d->groups, group = o / co, taps = d->kh * d->kw;
-    start(work->sum, l->b ? l->b + o : NULL, count);
+    const int32_t group = o / (d->o / d->groups), taps = d->kh * d->kw;
     for (int32_t k = 0; k < l->parts; k++) {
         const part_t *part = &l->part[k];
         const int32_t ci = part->c / d->groups, n = whet_min(ci, DEPTH), ldw = taps * ci;
@@ -239,12 +325,27 @@ static void sum_up(work_t *work, const layer_t *l, int32_t i, int32_t pixels, in
             for (int32_t c = 0; c < ci; c += n) {
                 const piece_t piece = {t, whet_min(most, taps - t), c, whet_min(n, ci - c)};
                 const int8_t *w = part->w + o * ldw + t * ci + c;
-                const int32_t size = piece.taps * piece.channels;
-                for (int32_t p = 0; p < pixels && !(l->whole && o > group * co); p++)
+                for (int32_t p = 0; p < pixels; p++)
                     fill(work->column + 2 * p, work->bytes, l, part, &piece, i + p, group);
-                (pixels == 2 ? add_pair : add_single)(work->sum, work->column, w, ldw, size, count);
+                add(work->sum, work->column, w, ldw, piece.taps * piece.channels, count, pixels);
             }
     }
+}
+
+/* The same, from nothing; a whole column serves all outputs of its group. */
+static void sum_up(work_t *work, const layer_t *l, int32_t i, int32_t pixels, int32_t o,
+                   int32_t count) {
+    const int32_t n = l->whole;
+    start(work->sum, l->b ? l->b + o : NULL, count);
+    if (n == 0) {
+        add_pieces(work, l, i, pixels, o, count);
+        return;
+    }
+    const int32_t co = l->d->o / l->d->groups, group = o / co;
+    if (o == group * co)
+        for (int32_t p = 0; p < pixels; p++)
+            fill_whole(work->column + 2 * p, work->bytes, l, i + p, group);
+    add(work->sum, work->column, l->part[0].w + o * n, n, n, count, pixels);
 }
 
 /* Outputs from o on that are summed together: up to OUTPUTS of one group. */
@@ -262,7 +363,8 @@ static int32_t together(const whet_conv2d_t *d, int32_t o) {
 void whet_conv2d_i8(int32_t *y, const int8_t *x, const int8_t *w, const int32_t *b, int32_t zero,
                     const whet_conv2d_t *d) {
     const int32_t size = d->kh * d->kw * (d->c / d->groups), all = d->n * d->p * d->q;
-    const layer_t l = {d, {{x, w, d->c}, {NULL, NULL, 0}}, 1, size <= DEPTH, is_plain(d), zero, b};
+    const layer_t l = {
+        d, {{x, w, d->c}, {NULL, NULL, 0}}, 1, size <= DEPTH ? size : 0, is_plain(d), zero, b};
     work_t work;
     for (int32_t i = 0; i < all; i += 2) {
         const int32_t pixels = whet_min(2, all - i);
@@ -369,7 +471,7 @@ void whet_conv2d_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_
     const layer_t l = {d,
                        {{x, w, d->c}, {x2, w2, to->part}},
                        x2 ? 2 : 1,
-                       size <= DEPTH && x2 == NULL,
+                       size <= DEPTH && x2 == NULL ? size : 0,
                        is_plain(d),
                        to->x_zero,
                        b};

@@ -11,31 +11,59 @@ enum { PIXELS = 64, ROWS = 4 }; /* pixels in the panel, outputs that are summed 
 /* Products with the first and with the second of two pixels. */
 #define FIRST  WHET_MLA16("s16", "s17", "s18", "s19", "s24", "s25", "s26", "s27")
 #define SECOND WHET_MLA16("s20", "s21", "s22", "s23", "s28", "s29", "s30", "s31")
-#define SUMS   "{s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15}\n"
 
-/* dw of four outputs `ldw` apart and n channels, += `pixels` > 0 pixels of dy, `next` floats apart. */
-static void four_outputs(float *dw, int32_t ldw, const float *dy, int32_t next, const float *x,
-                         int32_t pixels, int32_t n) {
-    const float *const pairs = x + 4 * (pixels & ~1);
-    const int32_t bytes = next * (int32_t)sizeof *dy;
-    float sum[ROWS][4] = {{0.0f}};
+/* Four channels of four outputs, `step` bytes apart, += pixels of dy, `next` bytes apart. */
+typedef struct {
+    float *dw;
+    int32_t step;
+    const float *x, *pairs; /* where x is no longer taken by two pixels */
+    const float *dy;
+    int32_t next, pixels;
+} block_t;
+
+static void four_outputs(const block_t *block) {
+    register const block_t *p __asm__("r0") = block;
+    __asm__ volatile("ldmia r0, {r1, r2, r3, r4, r5, r6, r8}\n"
+                     "vldmia r1, {s0, s1, s2, s3}\n"
+                     "add r1, r1, r2\n"
+                     "vldmia r1, {s4, s5, s6, s7}\n"
+                     "add r1, r1, r2\n"
+                     "vldmia r1, {s8, s9, s10, s11}\n"
+                     "add r1, r1, r2\n"
+                     "vldmia r1, {s12, s13, s14, s15}\n"
+                     "cmp r3, r4\n"
+                     "beq 2f\n"
+                     "1: vldmia r3!, {s16, s17, s18, s19, s20, s21, s22, s23}\n"
+                     "vldmia r5, {s24, s25, s26, s27}\n"
+                     "add r5, r5, r6\n"
+                     "vldmia r5, {s28, s29, s30, s31}\n"
+                     "add r5, r5, r6\n" FIRST SECOND "cmp r3, r4\n"
+                     "bne 1b\n"
+                     "2: tst r8, #1\n"
+                     "beq 3f\n"
+                     "vldmia r3, {s16, s17, s18, s19}\n"
+                     "vldmia r5, {s24, s25, s26, s27}\n" FIRST
+                     "3: vstmia r1, {s12, s13, s14, s15}\n"
+                     "sub r1, r1, r2\n"
+                     "vstmia r1, {s8, s9, s10, s11}\n"
+                     "sub r1, r1, r2\n"
+                     "vstmia r1, {s4, s5, s6, s7}\n"
+                     "sub r1, r1, r2\n"
+                     "vstmia r1, {s0, s1, s2, s3}\n"
+                     : "+r"(p)
+                     :
+                     : WHET_FLOATS, WHET_REGISTERS);
+}
+
+/* The same for n < 4 channels. */
+static void few_channels(block_t block, int32_t n) {
+    float sum[ROWS][4] = {{0.0f}}, *dw = block.dw;
+    const int32_t ldw = block.step / 4;
     for (int32_t k = 0; k < ROWS; k++)
         for (int32_t l = 0; l < n; l++) sum[k][l] = dw[k * ldw + l];
-    __asm__ volatile("vldmia %[sum], " SUMS "cmp %[x], %[pairs]\n"
-                     "beq 2f\n"
-                     "1: vldmia %[x]!, {s16, s17, s18, s19, s20, s21, s22, s23}\n"
-                     "vldmia %[y], {s24, s25, s26, s27}\n"
-                     "add %[y], %[y], %[next]\n"
-                     "vldmia %[y], {s28, s29, s30, s31}\n"
-                     "add %[y], %[y], %[next]\n" FIRST SECOND "cmp %[x], %[pairs]\n"
-                     "bne 1b\n"
-                     "2: tst %[pixels], #1\n"
-                     "beq 3f\n"
-                     "vldmia %[x], {s16, s17, s18, s19}\n"
-                     "vldmia %[y], {s24, s25, s26, s27}\n" FIRST "3: vstmia %[sum], " SUMS
-                     : [x] "+r"(x), [y] "+r"(dy)
-                     : [sum] "r"(sum), [next] "r"(bytes), [pairs] "r"(pairs), [pixels] "r"(pixels)
-                     : WHET_FLOATS);
+    block.dw = sum[0];
+    block.step = sizeof sum[0];
+    four_outputs(&block);
     for (int32_t k = 0; k < ROWS; k++)
         for (int32_t l = 0; l < n; l++) dw[k * ldw + l] = sum[k][l];
 }
@@ -53,9 +81,15 @@ static void one_output(float *dw, const float *dy, int32_t next, const float *x,
 static void outputs(float *dw, int32_t ldw, const float *dy, const float *x, int32_t pixels,
                     int32_t n, const whet_conv2d_t *d) {
     int32_t o = d->o / d->groups;
-    for (; o >= ROWS; o -= ROWS, dw += ROWS * ldw, dy += ROWS)
-        four_outputs(dw, ldw, dy, d->o, x, pixels, n);
-    for (; o > 0; o--, dw += ldw, dy++) one_output(dw, dy, d->o, x, pixels, n);
+    block_t block = {dw, 4 * ldw, x, x + 4 * (pixels & ~1), dy, 4 * d->o, pixels};
+    for (; o >= ROWS; o -= ROWS, block.dw += ROWS * ldw, block.dy += ROWS) {
+        if (n == 4)
+            four_outputs(&block);
+        else
+            few_channels(block, n);
+    }
+    for (; o > 0; o--, block.dw += ldw, block.dy++)
+        one_output(block.dw, block.dy, d->o, x, pixels, n);
 }
 
 /* dw of a tap and n <= 4 channels of a group; x and dy are at the first. */

@@ -13,45 +13,48 @@ enum { OUTPUTS = 64 }; /* whose w are in the panel */
 #define FIRST  WHET_MLA16("s16", "s17", "s18", "s19", "s24", "s26", "s28", "s30")
 #define SECOND WHET_MLA16("s20", "s21", "s22", "s23", "s25", "s27", "s29", "s31")
 
-/* Four channels of four pixels of dx, `step` floats apart, += w with the pixels of dy, `next` floats
- * apart. */
-static void four_pixels(float *dx, int32_t step, const float *dy, int32_t next, const float *w,
-                        int32_t outputs) {
-    const float *dy1 = dy + next, *dy2 = dy1 + next, *dy3 = dy2 + next;
-    const float *const pairs = w + 4 * (outputs & ~1);
-    float *to = dx;
-    __asm__ volatile(
-        "vldmia %[x], {s0, s1, s2, s3}\n"
-        "add %[x], %[x], %[step]\n"
-        "vldmia %[x], {s4, s5, s6, s7}\n"
-        "add %[x], %[x], %[step]\n"
-        "vldmia %[x], {s8, s9, s10, s11}\n"
-        "add %[x], %[x], %[step]\n"
-        "vldmia %[x], {s12, s13, s14, s15}\n"
-        "cmp %[w], %[pairs]\n"
-        "beq 2f\n"
-        "1: vldmia %[w]!, {s16, s17, s18, s19, s20, s21, s22, s23}\n"
-        "vldmia %[y0]!, {s24, s25}\n"
-        "vldmia %[y1]!, {s26, s27}\n"
-        "vldmia %[y2]!, {s28, s29}\n"
-        "vldmia %[y3]!, {s30, s31}\n" FIRST SECOND "cmp %[w], %[pairs]\n"
-        "bne 1b\n"
-        "2: tst %[outputs], #1\n"
-        "beq 3f\n"
-        "vldmia %[w], {s16, s17, s18, s19}\n"
-        "vldr s24, [%[y0]]\n"
-        "vldr s26, [%[y1]]\n"
-        "vldr s28, [%[y2]]\n"
-        "vldr s30, [%[y3]]\n" FIRST "3: vstmia %[x], {s12, s13, s14, s15}\n"
-        "sub %[x], %[x], %[step]\n"
-        "vstmia %[x], {s8, s9, s10, s11}\n"
-        "sub %[x], %[x], %[step]\n"
-        "vstmia %[x], {s4, s5, s6, s7}\n"
-        "sub %[x], %[x], %[step]\n"
-        "vstmia %[x], {s0, s1, s2, s3}\n"
-        : [x] "+r"(to), [w] "+r"(w), [y0] "+r"(dy), [y1] "+r"(dy1), [y2] "+r"(dy2), [y3] "+r"(dy3)
-        : [step] "r"(step * 4), [pairs] "r"(pairs), [outputs] "r"(outputs)
-        : WHET_FLOATS);
+/* Four channels of four pixels of dx, `step` bytes apart, += w with four pixels of dy. */
+typedef struct {
+    float *dx;
+    int32_t step;
+    const float *w, *dy[4], *pairs; /* where w is no longer taken by two outputs */
+    int32_t outputs;
+} block_t;
+
+static void four_pixels(const block_t *block) {
+    register const block_t *p __asm__("r0") = block;
+    __asm__ volatile("ldmia r0, {r1, r2, r3, r4, r5, r6, r8, r9, r10}\n"
+                     "vldmia r1, {s0, s1, s2, s3}\n"
+                     "add r1, r1, r2\n"
+                     "vldmia r1, {s4, s5, s6, s7}\n"
+                     "add r1, r1, r2\n"
+                     "vldmia r1, {s8, s9, s10, s11}\n"
+                     "add r1, r1, r2\n"
+                     "vldmia r1, {s12, s13, s14, s15}\n"
+                     "cmp r3, r9\n"
+                     "beq 2f\n"
+                     "1: vldmia r3!, {s16, s17, s18, s19, s20, s21, s22, s23}\n"
+                     "vldmia r4!, {s24, s25}\n"
+                     "vldmia r5!, {s26, s27}\n"
+                     "vldmia r6!, {s28, s29}\n"
+                     "vldmia r8!, {s30, s31}\n" FIRST SECOND "cmp r3, r9\n"
+                     "bne 1b\n"
+                     "2: tst r10, #1\n"
+                     "beq 3f\n"
+                     "vldmia r3, {s16, s17, s18, s19}\n"
+                     "vldr s24, [r4]\n"
+                     "vldr s26, [r5]\n"
+                     "vldr s28, [r6]\n"
+                     "vldr s30, [r8]\n" FIRST "3: vstmia r1, {s12, s13, s14, s15}\n"
+                     "sub r1, r1, r2\n"
+                     "vstmia r1, {s8, s9, s10, s11}\n"
+                     "sub r1, r1, r2\n"
+                     "vstmia r1, {s4, s5, s6, s7}\n"
+                     "sub r1, r1, r2\n"
+                     "vstmia r1, {s0, s1, s2, s3}\n"
+                     : "+r"(p)
+                     :
+                     : WHET_FLOATS, WHET_REGISTERS);
 }
 
 static void one_pixel(float *dx, const float *dy, const float *w, int32_t outputs) {
@@ -73,8 +76,15 @@ static void add_tap(float *dx, const float *dy, const float *w, int32_t outputs,
             const float *u = dy + whet_tap_y(d, tap, n, p);
             float *to = dx + whet_tap_x(d, tap, n, p);
             int32_t q = tap->width;
-            for (; q >= 4; q -= 4, u += 4 * d->o, to += 4 * step)
-                four_pixels(to, step, u, d->o, w, outputs);
+            for (; q >= 4; q -= 4, u += 4 * d->o, to += 4 * step) {
+                const block_t block = {to,
+                                       4 * step,
+                                       w,
+                                       {u, u + d->o, u + 2 * d->o, u + 3 * d->o},
+                                       w + 4 * (outputs & ~1),
+                                       outputs};
+                four_pixels(&block);
+            }
             for (; q > 0; q--, u += d->o, to += step) one_pixel(to, u, w, outputs);
         }
 }
@@ -83,9 +93,6 @@ static void add_tap(float *dx, const float *dy, const float *w, int32_t outputs,
 static void four_channels(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
     float panel[4 * OUTPUTS];
-    float *to = dx;
-    for (int32_t i = d->n * d->h * d->w; i > 0; i--, to += d->c)
-        to[0] = to[1] = to[2] = to[3] = 0.0f;
     for (int32_t k = d->kh * d->kw - 1; k >= 0; k--) {
         const whet_tap_t tap = whet_tap(d, k);
         for (int32_t o = 0; o < co; o += OUTPUTS) {
@@ -99,7 +106,6 @@ static void four_channels(float *dx, const float *dy, const int8_t *w, const whe
 /* One channel of dx, where a group has fewer than four. */
 static void one_channel(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
-    for (int32_t i = 0; i < d->n * d->h * d->w; i++) dx[i * d->c] = 0.0f;
     for (int32_t k = d->kh * d->kw - 1; k >= 0; k--) {
         const whet_tap_t tap = whet_tap(d, k);
         for (int32_t n = 0; n < d->n; n++)
@@ -124,9 +130,16 @@ static void one_channel(float *dx, const float *dy, const int8_t *w, const whet_
  * workspace  none */
 void whet_conv2d_i8_dx(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, size = co * d->kh * d->kw * ci;
-    for (int32_t g = 0; g < d->groups; g++, dx += ci, dy += co, w += size)
-        for (int32_t c = 0; c < ci; c += ci < 4 ? 1 : 4) {
-            const int32_t first = ci < 4 ? c : whet_min(c, ci - 4);
-            (ci < 4 ? one_channel : four_channels)(dx + first, dy, w + first, d);
+    memset(dx, 0, (size_t)(d->n * d->h * d->w * d->c) * sizeof *dx);
+    for (int32_t g = 0; g < d->groups; g++, dx += ci, dy += co, w += size) {
+        int32_t c = 0;
+        for (; c + 4 <= ci; c += 4) four_channels(dx + c, dy, w + c, d);
+        if (c < ci && ci >= 4) {
+            c = ci - 4;
+            for (int32_t i = 0; i < d->n * d->h * d->w; i++)
+                for (int32_t l = 0; l < 4; l++) dx[i * d->c + c + l] = 0.0f;
+            four_channels(dx + c, dy, w + c, d);
         }
+        for (; ci < 4 && c < ci; c++) one_channel(dx + c, dy, w + c, d);
+    }
 }

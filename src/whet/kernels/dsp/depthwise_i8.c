@@ -4,7 +4,7 @@
 /* Four channels of a row of pixels at a time, w as pairs of 16 bits: channels 0 and 2, 1 and 3. The
  * last four overlap those before if c is no multiple of 4, and are the same there. */
 
-enum { TAPS = 128, RUN = 16 }; /* taps of a window at most; pixels whose sums are kept */
+enum { TAPS = 128, RUN = 32 }; /* taps of a window at most; pixels whose sums are kept */
 
 typedef struct {
     const whet_conv2d_t *d;
@@ -28,54 +28,74 @@ typedef struct {
     uint32_t sum[4 * RUN];
 } work_t;
 
-/* One tap of four channels: x is at the register and offset, w so many bytes from its pointer. */
-#define TAP(offset, bytes)                  \
-    "ldr %[v], [%[x]" offset "]\n"          \
-    "ldrd %[a], %[b], [%[w], #" bytes "]\n" \
-    "sxtab16 %[u], %[less], %[v]\n"         \
-    "sxtab16 %[v], %[less], %[v], ror #8\n" \
-    "smlabb %[s0], %[u], %[a], %[s0]\n"     \
-    "smlatt %[s2], %[u], %[a], %[s2]\n"     \
-    "smlabb %[s1], %[v], %[b], %[s1]\n"     \
-    "smlatt %[s3], %[v], %[b], %[s3]\n"
-#define NEXT "add %[x], %[x], %[step]\n"
-#define ROW3 TAP("", "0") TAP(", %[step]", "8") TAP(", %[step], lsl #1", "16")
-#define ROW5 ROW3 TAP(", %[step], lsl #2", "32") NEXT TAP(", %[step], lsl #1", "24")
-#define ROW7 ROW5 TAP(", %[step], lsl #2", "40") NEXT TAP(", %[step], lsl #2", "48")
+/* One tap of four channels: x is at r6 and an offset, w so many bytes from r1; sums are in r2 to r5.
+ */
+#define TAP(offset, bytes)            \
+    "ldr lr, [r6" offset "]\n"        \
+    "ldrd r8, r9, [r1, #" bytes "]\n" \
+    "sxtab16 r12, r0, lr\n"           \
+    "sxtab16 lr, r0, lr, ror #8\n"    \
+    "smlabb r2, r12, r8, r2\n"        \
+    "smlatt r4, r12, r8, r4\n"        \
+    "smlabb r3, lr, r9, r3\n"         \
+    "smlatt r5, lr, r9, r5\n"
+#define MOVE "add r6, r6, r10\n" /* to the next tap */
+#define DOWN "add r6, r6, r11\n" /* to the next row */
 
-/* Rows of a window until w is at its end; a row has `bytes` of w and has moved x `moved` steps. */
-#define ROWS(row, bytes, moved)                                                            \
-    __asm__("1:\n" row "add %[w], %[w], #" bytes "\n"                                      \
-            "add %[x], %[x], %[line]\n"                                                    \
-            "ldr %[v], %[end]\n"                                                           \
-            "cmp %[w], %[v]\n"                                                             \
-            "bne 1b\n"                                                                     \
-            : [x] "+r"(x), [w] "+r"(w), [s0] "+r"(s0), [s1] "+r"(s1), [s2] "+r"(s2),       \
-              [s3] "+r"(s3), [u] "=&r"(u), [v] "=&r"(v), [a] "=&r"(a), [b] "=&r"(b)        \
-            : [step] "r"(step), [line] "r"(line - (moved) * step), [less] "r"(work->less), \
-              [end] "m"(end)                                                               \
-            : "cc", "memory")
+/* Taps of a row; from the fourth on each moves x. */
+#define ROW2 TAP("", "0") TAP(", r10", "8")
+#define ROW3 ROW2 TAP(", r10, lsl #1", "16")
+#define ROW4 ROW3 MOVE TAP(", r10, lsl #1", "24")
+#define ROW5 ROW4 MOVE TAP(", r10, lsl #1", "32")
+#define ROW6 ROW5 MOVE TAP(", r10, lsl #1", "40")
+#define ROW7 ROW6 MOVE TAP(", r10, lsl #1", "48")
 
-/* sum = the windows of `count` pixels that lie `next` bytes apart: `rows` rows of `taps`, which is
- * a constant after inlining, or any number of them. */
-static inline void windows(uint32_t *sum, const work_t *work, const int8_t *first, int32_t next,
-                           const uint32_t *weights, int32_t rows, const int32_t taps,
-                           int32_t count) {
-    const int32_t step = work->step, line = work->line;
-    const uint32_t *const end = weights + rows * taps * 2;
-    for (; count > 0; count--, first += next, sum += 4) {
-        uint32_t s0 = work->b[0], s1 = work->b[1], s2 = work->b[2], s3 = work->b[3], u, v, a, b;
-        const uint32_t *w = weights;
-        const int8_t *x = first;
-        if (taps == 3)
-            ROWS(ROW3, "24", 0);
-        else if (taps == 5)
-            ROWS(ROW5, "40", 1);
-        else
-            ROWS(ROW7, "56", 2);
-        sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3;
-    }
-}
+/* Rows until w is at its end. */
+#define ROWS(row)                           \
+    "2:\n" row "ldrd lr, r12, [sp, #28]\n"  \
+    "add r1, r1, lr\n" DOWN "cmp r1, r12\n" \
+    "bne 2b\n"
+
+/* All of a window of 3x3. */
+#define NINE                                                                                 \
+    ROW3 DOWN TAP("", "24") TAP(", r10", "32") TAP(", r10, lsl #1", "40") DOWN TAP("", "48") \
+        TAP(", r10", "56") TAP(", r10, lsl #1", "64")
+
+/* Pixels whose windows are alike; all but the last three is on the stack, at sp. */
+typedef struct {
+    const int8_t *x;
+    int32_t next; /* bytes from pixel to pixel of x */
+    uint32_t b[4];
+    const uint32_t *w;
+    int32_t kw; /* bytes of w in a row */
+    const uint32_t *end;
+    uint32_t *sum, *last;
+    int32_t step, line; /* bytes from tap to tap, and from the last of a row to the next row of x */
+    uint32_t less;
+} pixels_t;
+
+#define WINDOWS(window)                                                                 \
+    do {                                                                                \
+        register const pixels_t *p_ __asm__("r0") = &pixels;                            \
+        __asm__ volatile("ldmia r0!, {r1, r2, r3, r4, r5, r6, r8, r9, r10, r11, r12}\n" \
+                         "push {r1, r2, r3, r4, r5, r6, r8, r9, r10, r11, r12}\n"       \
+                         "ldmia r0, {r10, r11, r12}\n"                                  \
+                         "mov r0, r12\n"                                                \
+                         "1: ldrd r6, lr, [sp]\n"                                       \
+                         "ldrd r2, r3, [sp, #8]\n"                                      \
+                         "ldrd r4, r5, [sp, #16]\n"                                     \
+                         "add lr, lr, r6\n"                                             \
+                         "ldr r1, [sp, #24]\n"                                          \
+                         "str lr, [sp]\n" window "ldrd lr, r12, [sp, #36]\n"            \
+                         "stmia lr!, {r2, r3, r4, r5}\n"                                \
+                         "cmp lr, r12\n"                                                \
+                         "str lr, [sp, #36]\n"                                          \
+                         "bne 1b\n"                                                     \
+                         "add sp, sp, #44\n"                                            \
+                         : "+r"(p_)                                                     \
+                         :                                                              \
+                         : WHET_REGISTERS);                                             \
+    } while (0)
 
 /* The same for any window; a row of w has kw taps. */
 static void any_window(uint32_t *sum, const work_t *work, const int8_t *x, const uint32_t *w,
@@ -96,17 +116,40 @@ static void any_window(uint32_t *sum, const work_t *work, const int8_t *x, const
     sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3;
 }
 
-static void inner_windows(work_t *work, const int8_t *x, int32_t next, const uint32_t *w,
-                          int32_t rows, int32_t kw, int32_t count) {
-    if (kw == 3)
-        windows(work->sum, work, x, next, w, rows, 3, count);
-    else if (kw == 5)
-        windows(work->sum, work, x, next, w, rows, 5, count);
-    else if (kw == 7)
-        windows(work->sum, work, x, next, w, rows, 7, count);
+/* sum = the windows of `count` > 0 pixels that lie `next` bytes apart: `rows` > 0 rows of `taps`, of
+ * which w has `kw` in a row. */
+static void windows(uint32_t *sum, const work_t *work, const int8_t *x, int32_t next,
+                    const uint32_t *w, int32_t rows, int32_t taps, int32_t kw, int32_t count) {
+    const int32_t moves = taps > 3 ? taps - 3 : 0;
+    const uint32_t *b = work->b;
+    const pixels_t pixels = {x,
+                             next,
+                             {b[0], b[1], b[2], b[3]},
+                             w,
+                             8 * kw,
+                             w + 2 * rows * kw,
+                             sum,
+                             sum + 4 * count,
+                             work->step,
+                             work->line - moves * work->step,
+                             work->less};
+    if (taps == 3 && kw == 3 && rows == 3)
+        WINDOWS(NINE);
+    else if (taps == 2)
+        WINDOWS(ROWS(ROW2));
+    else if (taps == 3)
+        WINDOWS(ROWS(ROW3));
+    else if (taps == 4)
+        WINDOWS(ROWS(ROW4));
+    else if (taps == 5)
+        WINDOWS(ROWS(ROW5));
+    else if (taps == 6)
+        WINDOWS(ROWS(ROW6));
+    else if (taps == 7)
+        WINDOWS(ROWS(ROW7));
     else
-        for (int32_t k = 0; k < count; k++, x += next)
-            any_window(work->sum + 4 * k, work, x, w, rows, kw, kw);
+        for (int32_t k = 0; k < count; k++)
+            any_window(sum + 4 * k, work, x + k * next, w, rows, taps, kw);
 }
 
 /* ---- Results. */
@@ -185,25 +228,44 @@ static void put(const layer_t *l, const work_t *work, int32_t i, int32_t count) 
 
 /* ---- Pixels. */
 
-/* Pixels [first, end) of a row, whose windows are inside the image from left to right. */
-static void inner(const layer_t *l, work_t *work, const int8_t *line, const uint32_t *w,
-                  int32_t rows, int32_t i, int32_t first, int32_t end) {
+/* A row of y: where its windows begin in x and w, how many of their rows are inside the image, and
+ * which pixels have all columns inside. */
+typedef struct {
+    const int8_t *x;
+    const uint32_t *w;
+    int32_t rows, first, end;
+} line_t;
+
+/* sum = pixel q, whose window hangs over an edge. */
+static void edge(uint32_t *sum, const layer_t *l, const work_t *work, const line_t *line,
+                 int32_t q) {
     const whet_conv2d_t *d = l->d;
-    for (int32_t q = first, count; q < end; q += count) {
-        count = whet_min(RUN, end - q);
-        inner_windows(work, line + (q * d->sw - d->pw) * d->c, d->sw * d->c, w, rows, d->kw, count);
-        put(l, work, i + q, count);
-    }
+    const whet_span_t cols = whet_span(q, d->w, d->kw, d->sw, d->pw, d->dw);
+    if (line->rows > 0 && cols.taps > 0)
+        windows(sum, work, line->x + cols.first * d->c, 0, line->w + 2 * cols.cut, line->rows,
+                cols.taps, d->kw, 1);
+    else
+        for (int32_t k = 0; k < 4; k++) sum[k] = work->b[k];
 }
 
-static void edge(const layer_t *l, work_t *work, const int8_t *line, const uint32_t *w,
-                 int32_t rows, int32_t i, int32_t first, int32_t end) {
+/* All pixels of the row, the first of which is pixel i of y. */
+static void put_line(const layer_t *l, work_t *work, const line_t *line, int32_t i) {
     const whet_conv2d_t *d = l->d;
-    for (int32_t q = first; q < end; q++) {
-        const whet_span_t cols = whet_span(q, d->w, d->kw, d->sw, d->pw, d->dw);
-        any_window(work->sum, work, line + cols.first * d->c, w + 2 * cols.cut, rows, cols.taps,
-                   d->kw);
-        put(l, work, i + q, 1);
+    const int32_t next = d->sw * d->c;
+    for (int32_t begin = 0; begin < d->q; begin += RUN) {
+        const int32_t stop = whet_min(begin + RUN, d->q);
+        uint32_t *sum = work->sum;
+        for (int32_t q = begin, count; q < stop; q += count, sum += 4 * count) {
+            count = 1;
+            if (q < line->first || q >= line->end || line->rows == 0) {
+                edge(sum, l, work, line, q);
+                continue;
+            }
+            count = whet_min(stop, line->end) - q;
+            windows(sum, work, line->x + q * next - d->pw * d->c, next, line->w, line->rows, d->kw,
+                    d->kw, count);
+        }
+        put(l, work, i + begin, stop - begin);
     }
 }
 
@@ -223,21 +285,15 @@ static void prepare(const layer_t *l, work_t *work, int32_t channel) {
 static void four_channels(const layer_t *l, work_t *work) {
     const whet_conv2d_t *d = l->d;
     const int32_t room = d->w - 1 - (d->kw - 1) * d->dw + d->pw;
-    const int32_t stop = room < 0 ? 0 : whet_min(room / d->sw + 1, d->q);
-    const int32_t begin = whet_min((d->pw + d->sw - 1) / d->sw, d->q);
-    const int32_t end = stop > begin ? stop : begin;
+    line_t line = {.first = (d->pw + d->sw - 1) / d->sw};
+    line.end = room < 0 ? 0 : whet_min(room / d->sw + 1, d->q);
     for (int32_t n = 0; n < d->n; n++)
         for (int32_t p = 0; p < d->p; p++) {
             const whet_span_t rows = whet_span(p, d->h, d->kh, d->sh, d->ph, d->dh);
-            const int8_t *line = l->x + (n * d->h + rows.first) * d->w * d->c + work->channel;
-            const uint32_t *w = work->w + 2 * rows.cut * d->kw;
-            const int32_t i = (n * d->p + p) * d->q;
-            edge(l, work, line, w, rows.taps, i, 0, begin);
-            if (rows.taps > 0)
-                inner(l, work, line, w, rows.taps, i, begin, end);
-            else
-                edge(l, work, line, w, 0, i, begin, end);
-            edge(l, work, line, w, rows.taps, i, end, d->q);
+            line.x = l->x + (n * d->h + rows.first) * d->w * d->c + work->channel;
+            line.w = work->w + 2 * rows.cut * d->kw;
+            line.rows = rows.taps;
+            put_line(l, work, &line, (n * d->p + p) * d->q);
         }
 }
 

@@ -43,7 +43,7 @@ typedef struct {
                      "vstmia %[sum], " sums                                             \
                      : [x] "+r"(x), [y] "+r"(dy), [count] "+r"(count)                   \
                      : [sum] "r"(sum), [x_step] "r"(x_step), [dy_step] "r"(dy_step)     \
-                     : WHET_FLOATS)
+                     : WHET_FLOATS, "cc", "memory")
 
 /* Everything that a row of dy and a row of x add to the sums of a row of taps. */
 static void add_row(float *sums, const float *dy_row, const float *panel, const whet_conv2d_t *d,
@@ -72,23 +72,23 @@ static void add_run(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t tap
     if (run.count > 0) plan->run[plan->runs++] = run;
 }
 
-/* Neighbouring taps from s on for all pixels that they have; every tap meets them in order. */
+/* Neighbouring taps from s on for all pixels that they have; every tap meets them in order. A later
+ * tap begins earlier in dy, and ends earlier: at the left edge only the later taps are there, at the
+ * right edge only the earlier ones. Where no pixel has all, each tap goes alone. */
 static void add_group(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t taps) {
-    whet_range_t each[GROUP], all = {0, d->q};
+    whet_range_t each[GROUP] = {{0, 0}};
     for (int32_t k = 0; k < taps; k++) {
         const int32_t offset = (s + k) * d->dw - d->pw - plan->left;
         each[k] = whet_outputs(offset, plan->width, d->sw, d->q);
-        all.first = each[k].first > all.first ? each[k].first : all.first;
-        all.end = whet_min(each[k].end, all.end);
     }
-    if (all.end < all.first) all.end = all.first;
-    for (int32_t k = 0; k < taps; k++)
-        add_run(plan, d, s + k, 1, each[k].first, whet_min(all.first, each[k].end));
-    add_run(plan, d, s, taps, all.first, all.end);
-    for (int32_t k = 0; k < taps; k++) {
-        const int32_t begin = all.end > each[k].first ? all.end : each[k].first;
-        add_run(plan, d, s + k, 1, begin, each[k].end);
+    if (each[0].first > each[taps - 1].end) {
+        for (int32_t k = 0; k < taps; k++) add_run(plan, d, s + k, 1, each[k].first, each[k].end);
+        return;
     }
+    for (int32_t k = taps - 1; k > 0; k--)
+        add_run(plan, d, s + k, taps - k, each[k].first, each[k - 1].first);
+    add_run(plan, d, s, taps, each[0].first, each[taps - 1].end);
+    for (int32_t k = taps - 1; k > 0; k--) add_run(plan, d, s, k, each[k].end, each[k - 1].end);
 }
 
 static void make_plan(plan_t *plan, const whet_conv2d_t *d, int32_t left) {

@@ -23,51 +23,65 @@ typedef struct {
     run_t run[RUNS];
 } plan_t;
 
-/* dx += w[0] * dy + w[-1] * dy' + w[-2] * dy'', for `count` > 0 pixels; dy', dy'' are `next` bytes
- * further than the one before, `taps` of them at all. Pixels of dx and dy are so many bytes apart. */
-#define PIXEL(first, rest)                                             \
-    "1: vldmia %[x], {s0, s1, s2, s3}\n"                               \
-    "vldmia %[y], {s4, s5, s6, s7}\n"                                  \
-    "vmla.f32 s0, s16, s4\n"                                           \
-    "vmla.f32 s1, s17, s5\n"                                           \
-    "vmla.f32 s2, s18, s6\n"                                           \
-    "vmla.f32 s3, s19, s7\n" first rest "add %[y], %[y], %[dy_step]\n" \
-    "subs %[count], %[count], #1\n"                                    \
-    "vstmia %[x], {s0, s1, s2, s3}\n"                                  \
-    "add %[x], %[x], %[dx_step]\n"                                     \
-    "bne 1b\n"
-#define AFTER(to, by0, by1, by2, by3)  \
-    "add %[at], " to ", %[next]\n"     \
-    "vldmia %[at], {s4, s5, s6, s7}\n" \
-    "vmla.f32 s0, " by0 ", s4\n"       \
-    "vmla.f32 s1, " by1 ", s5\n"       \
-    "vmla.f32 s2, " by2 ", s6\n"       \
-    "vmla.f32 s3, " by3 ", s7\n"
-#define RUN(first, rest, second, third)                                                 \
-    __asm__ volatile("vldmia %[w], {s16, s17, s18, s19}\n"                              \
-                     "vldmia %[w1], {s20, s21, s22, s23}\n"                             \
-                     "vldmia %[w2], {s24, s25, s26, s27}\n" PIXEL(first, rest)          \
-                     : [x] "+r"(dx), [y] "+r"(dy), [count] "+r"(count), [at] "=&r"(at)  \
-                     : [w] "r"(w), [w1] "r"(second), [w2] "r"(third), [next] "r"(next), \
-                       [dx_step] "r"(dx_step), [dy_step] "r"(dy_step)                   \
-                     : WHET_FLOATS)
+/* dx += w * dy + w1 * dy' + w2 * dy'', for `count` > 0 pixels; dy' and dy'' are `next` bytes further
+ * than the one before. Pixels of dx and dy are so many bytes apart. */
+typedef struct {
+    float *dx;
+    const float *dy;
+    int32_t count;
+    const float *w, *w1, *w2;
+    int32_t next, dx_step, dy_step;
+} pixels_t;
+
+/* w in s16 to s27; one pixel of dx and dy in s0 to s7. */
+#define MORE(from, s0, s1, s2, s3)   \
+    "add r12, " from ", r8\n"        \
+    "vldmia r12, {s4, s5, s6, s7}\n" \
+    "vmla.f32 s0, " s0 ", s4\n"      \
+    "vmla.f32 s1, " s1 ", s5\n"      \
+    "vmla.f32 s2, " s2 ", s6\n"      \
+    "vmla.f32 s3, " s3 ", s7\n"
+#define SECOND MORE("r2", "s20", "s21", "s22", "s23")
+#define THIRD  MORE("r12", "s24", "s25", "s26", "s27")
+#define RUN(more)                                                            \
+    do {                                                                     \
+        register const pixels_t *p_ __asm__("r0") = &pixels;                 \
+        __asm__ volatile("ldmia r0, {r1, r2, r3, r4, r5, r6, r8, r9, r10}\n" \
+                         "vldmia r4, {s16, s17, s18, s19}\n"                 \
+                         "vldmia r5, {s20, s21, s22, s23}\n"                 \
+                         "vldmia r6, {s24, s25, s26, s27}\n"                 \
+                         "1: vldmia r1, {s0, s1, s2, s3}\n"                  \
+                         "vldmia r2, {s4, s5, s6, s7}\n"                     \
+                         "subs r3, r3, #1\n"                                 \
+                         "vmla.f32 s0, s16, s4\n"                            \
+                         "vmla.f32 s1, s17, s5\n"                            \
+                         "vmla.f32 s2, s18, s6\n"                            \
+                         "vmla.f32 s3, s19, s7\n" more "add r2, r2, r10\n"   \
+                         "vstmia r1, {s0, s1, s2, s3}\n"                     \
+                         "add r1, r1, r9\n"                                  \
+                         "bne 1b\n"                                          \
+                         : "+r"(p_)                                          \
+                         :                                                   \
+                         : WHET_FLOATS, WHET_REGISTERS);                     \
+    } while (0)
 
 /* Everything that a row of dy adds to a row of dx by a row of taps. */
-static void add_row(float *row, const float *dy_row, const float *weights, const whet_conv2d_t *d,
+static void add_row(float *dx, const float *dy, const float *weights, const whet_conv2d_t *d,
                     const plan_t *plan) {
-    const int32_t dy_step = 4 * d->c, dx_step = d->sw * dy_step, next = plan->next * dy_step;
+    const int32_t step = 4 * d->c, hop = 4 * plan->hop;
     const run_t *const end = plan->run + plan->runs;
     for (const run_t *run = plan->run; run < end; run++) {
-        const float *const w = weights + 4 * run->tap, *dy = dy_row + run->dy, *at;
-        float *dx = row + run->dx;
-        int32_t count = run->count;
-        if (run->taps == 1)
-            RUN("", "", w, w);
-        else if (run->taps == 2)
-            RUN(AFTER("%[y]", "s20", "s21", "s22", "s23"), "", w - 4 * plan->hop, w);
+        const int32_t taps = run->taps;
+        const float *w = weights + 4 * run->tap, *w1 = taps > 1 ? w - hop : w;
+        const pixels_t pixels = {
+            dx + run->dx,      dy + run->dy, run->count, w, w1, taps > 2 ? w1 - hop : w,
+            plan->next * step, d->sw * step, step};
+        if (taps == 1)
+            RUN("");
+        else if (taps == 2)
+            RUN(SECOND);
         else
-            RUN(AFTER("%[y]", "s20", "s21", "s22", "s23"),
-                AFTER("%[at]", "s24", "s25", "s26", "s27"), w - 4 * plan->hop, w - 8 * plan->hop);
+            RUN(SECOND THIRD);
     }
 }
 
@@ -80,24 +94,24 @@ static void add_run(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t tap
     if (run.count > 0) plan->run[plan->runs++] = run;
 }
 
-/* Taps s, s - hop, ... for all pixels that they have; where some are outside dy, each alone. */
+/* Taps s, s - hop, ... for all pixels that they have. Counted by tap s, a later tap begins earlier
+ * in dy, and ends earlier: at the left edge only the later taps are there, at the right edge only
+ * the earlier ones. Where no pixel has all, each tap goes alone. */
 static void add_group(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t taps) {
-    whet_range_t each[GROUP], all = {0, 0}; /* pixels of dy, counted by tap s */
-    for (int32_t k = 0; k < taps; k++) {
+    whet_range_t each[GROUP] = {{0, 0}};
+    for (int32_t k = 0; k < taps; k++)
         each[k] = whet_outputs((s - k * plan->hop) * d->dw - d->pw, d->w, d->sw, d->q);
-        each[k].first -= k * plan->next;
-        each[k].end -= k * plan->next;
-        all.first = k == 0 || each[k].first > all.first ? each[k].first : all.first;
-        all.end = k == 0 ? each[k].end : whet_min(each[k].end, all.end);
+    const int32_t last = (taps - 1) * plan->next;
+    if (each[0].first > each[taps - 1].end - last) {
+        for (int32_t k = 0; k < taps; k++)
+            add_run(plan, d, s - k * plan->hop, 1, each[k].first, each[k].end);
+        return;
     }
-    if (all.end < all.first) all.end = all.first;
-    add_run(plan, d, s, taps, all.first, all.end);
-    for (int32_t k = 0; k < taps; k++) {
-        const int32_t tap = s - k * plan->hop, by = k * plan->next;
-        const int32_t right = all.end > each[k].first ? all.end : each[k].first;
-        const int32_t left = whet_min(all.first, each[k].end);
-        add_run(plan, d, tap, 1, each[k].first + by, left + by);
-        add_run(plan, d, tap, 1, right + by, each[k].end + by);
+    add_run(plan, d, s, taps, each[0].first, each[taps - 1].end - last);
+    for (int32_t k = 1; k < taps; k++) {
+        const int32_t tap = s - k * plan->hop, by = plan->next;
+        add_run(plan, d, tap, taps - k, each[k].first, each[k - 1].first + by);
+        add_run(plan, d, s, k, each[k].end - k * by, each[k - 1].end - (k - 1) * by);
     }
 }
 
