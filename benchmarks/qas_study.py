@@ -88,9 +88,9 @@ class Recipe:
     epochs: int = 15
     warm_up: int = 1  # epochs
     batch: int = 8
-    sgd: float = 0.03
+    sgd: float = 0.015
     adam: float = 0.001
-    smoothing: float = 0.3  # of labels
+    smoothing: float = 0.0  # of labels
     thin: int = 1  # every n-th picture only, for a quick look
     held_out: bool = False  # judge on a quarter of the training pictures, train on the others
 

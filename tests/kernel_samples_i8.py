@@ -22,7 +22,7 @@ def i8_samples() -> list[Sample]:
     s = Collector("whole-")
     for family in (layers, larger_layers, fused, parts, narrowing, adding, pools, movers):
         family(s)
-    for family in (steps, settling, streams):
+    for family in (steps, fused_steps, settling, streams):
         family(s)
     return s.samples
 
@@ -222,6 +222,21 @@ def steps(s: Collector) -> None:
                     for decoupled, t in [(False, 1), (True, 1), (False, 7), (True, 10_000)]:
                         step, more = np.float32(t).reshape(()), dict(decoupled=decoupled)
                         s.add("adam_step", q, grad, scale, m, v, step, lr, **attrs, **more)
+
+
+def fused_steps(s: Collector) -> None:
+    """Blocks of rows that divide the outputs, and that do not; one scale, and one for each."""
+    lr = np.float32(0.05).reshape(())
+    shapes = [((2, 5, 4, 6), (1, 1), 9, (0, 0, 0, 0)), ((1, 6, 7, 5), (3, 3), 6, (1, 1, 1, 1))]
+    for (n, h, w, c), kernel, o, pad in shapes:
+        g = s.numbers("dw_sgd_settle")
+        x, dy, q = g.i8(n, h, w, c), g.normal(n, h, w, o), g.i8(o, *kernel, c)
+        for scale in (g.positive(o) / 100, np.ones(1, np.float32)):
+            for rows in (0, 1, 4):
+                attrs = dict(kernel=kernel, pad=pad, zero=-7, rows=rows, unit=0.3)
+                s.add("dw_sgd_settle", q, dy, x, scale, lr, **attrs)
+                s.add("dw_sgd_settle", q, dy, x, scale, lr, g.i8(*q.shape), **attrs,
+                      lr_scale=0.5, weight_decay=0.01)  # fmt: skip
 
 
 def settling(s: Collector) -> None:

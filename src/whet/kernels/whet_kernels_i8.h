@@ -26,6 +26,9 @@ void whet_conv2d_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_
 void whet_conv2d_i8_dx(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d);
 void whet_conv2d_i8_dw(float *dw, const float *dy, const int8_t *x, int32_t zero,
                        const whet_conv2d_t *d);
+/* Rows [first, first + count) of that, for a convolution without groups */
+void whet_conv2d_i8_dw_rows(float *dw, const float *dy, const int8_t *x, int32_t zero,
+                            int32_t first, int32_t count, const whet_conv2d_t *d);
 void whet_depthwise_i8(int32_t *y, const int8_t *x, const int8_t *w, const int32_t *b, int32_t zero,
                        const whet_conv2d_t *d);
 void whet_depthwise_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_t *w,
@@ -124,6 +127,18 @@ void whet_settle_master_i8(int8_t *next, float *m_next, const int8_t *q, const f
                            const float *m, int32_t n);
 void whet_settle_master_i32(int32_t *next, float *m_next, const int32_t *q, const float *move,
                             const float *m, int32_t n);
+
+/* ---- Weight gradients that are spent as they are made, `rows` at a time: conv2d_i8_dw, then
+ * sgd_step, then settle. There are `scales` of scale: one for each output, or one. */
+
+void whet_dw_sgd_nearest_i8(int8_t *next, const int8_t *q, const float *dy, const int8_t *x,
+                            const float *scale, const float *lr, int32_t zero,
+                            const whet_conv2d_t *d, int32_t rows, int32_t scales, float unit,
+                            float lr_scale, float weight_decay, float *workspace);
+void whet_dw_sgd_carry_i8(int8_t *next, int8_t *c_next, const int8_t *q, const float *dy,
+                          const int8_t *x, const float *scale, const float *lr, const int8_t *c,
+                          int32_t zero, const whet_conv2d_t *d, int32_t rows, int32_t scales,
+                          float unit, float lr_scale, float weight_decay, float *workspace);
 
 #ifdef __cplusplus
 }

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from ..ir import Builder, Graph, Node, Value
+from ..ir import Builder, DType, Graph, Node, Op, Value
 from ..ops.conv import Conv2dDw
+from ..ops.conv_i8 import Conv2dI8Dw
 from ..ops.fused_update import BLOCK, FUSED_UPDATES
+from ..ops.fused_update_i8 import DwSgdSettle
 from ..ops.linear import LinearDw
+from ..ops.settle import Settle, SgdStep
 from ..plan import lifetimes
 from .rewriting import Uses, rewrite
 
@@ -17,29 +20,53 @@ def fuse_updates(graph: Graph) -> Graph:
 
     That is done where the gradient is larger than a block, and than the x it is made from: until
     the update is due, which is after the last reader of w, x is kept in its place. If the peak
-    rises all the same, nothing is done.
+    rises all the same, nothing is done. An update of whole numbers is a step and then a settling,
+    and both become part of it.
     """
     uses = Uses(graph)
 
-    def gradient_of(value: Value) -> Node | None:
-        """The node that makes this gradient for one reader alone."""
-        node = uses.producer.get(value)
-        if node is None or uses.only_reader(value) is None:
-            return None
-        if node.op.view:
-            return gradient_of(node.ins[0])
-        if node.op not in (Conv2dDw, LinearDw):
-            return None
-        large = node.out.type.elements > max(BLOCK, node.ins[1].type.elements)
-        return node if large else None
-
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
-        dw = gradient_of(node.ins[1]) if node.op in FUSED_UPDATES else None
-        if dw is None or node.ins[0].type != dw.out.type:
-            return None
-        w, _, *rest = node.ins
-        attrs = asdict(dw.attrs) | asdict(node.attrs)
-        return b.emit_all(FUSED_UPDATES[node.op], w, *dw.ins, *rest, **attrs)
+        if node.op in FUSED_UPDATES:
+            return fused_float(b, node, uses)
+        return fused_whole(b, node, uses) if node.op is Settle else None
 
     fused = rewrite(graph, rule)
     return fused if lifetimes(fused).peak[0] <= lifetimes(graph).peak[0] else graph
+
+
+def fused_float(b: Builder, node: Node, uses: Uses) -> tuple[Value, ...] | None:
+    dw = made_for_one(node.ins[1], uses, Conv2dDw, LinearDw)
+    if dw is None or not is_large(dw) or node.ins[0].type != dw.out.type:
+        return None
+    w, _, *rest = node.ins
+    attrs = asdict(dw.attrs) | asdict(node.attrs)
+    return b.emit_all(FUSED_UPDATES[node.op], w, *dw.ins, *rest, **attrs)
+
+
+def fused_whole(b: Builder, node: Node, uses: Uses) -> tuple[Value, ...] | None:
+    """If it rounds to the nearest, with a carry of 8 bits or without one."""
+    q, move, *carry = node.ins
+    if node.attrs.rounding != "nearest" or any(v.type.dtype is not DType.I8 for v in (q, *carry)):
+        return None
+    step = made_for_one(move, uses, SgdStep)
+    dw = made_for_one(step.ins[1], uses, Conv2dI8Dw) if step is not None else None
+    if step is None or dw is None or not is_large(dw) or dw.attrs.groups != 1:
+        return None
+    if dw.out.type.shape != q.type.shape:
+        return None
+    attrs = asdict(dw.attrs) | asdict(step.attrs) | asdict(node.attrs)
+    return b.emit_all(DwSgdSettle, q, *dw.ins, *step.ins[2:], *carry, **attrs)
+
+
+def made_for_one(value: Value, uses: Uses, *ops: type[Op]) -> Node | None:
+    """The node of these operators that makes a value, or what it is a view of, for one reader."""
+    node = uses.producer.get(value)
+    if node is None or uses.only_reader(value) is None:
+        return None
+    if node.op.view:
+        return made_for_one(node.ins[0], uses, *ops)
+    return node if node.op in ops else None
+
+
+def is_large(dw: Node) -> bool:
+    return dw.out.type.bytes > max(4 * BLOCK, dw.ins[1].type.bytes)

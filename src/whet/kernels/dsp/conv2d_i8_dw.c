@@ -77,10 +77,9 @@ static void one_output(float *dw, const float *dy, int32_t next, const float *x,
     for (int32_t l = 0; l < n; l++) dw[l] = sum[l];
 }
 
-/* All outputs of a group for pixels that are in the panel. */
+/* o outputs of a group for pixels that are in the panel. */
 static void outputs(float *dw, int32_t ldw, const float *dy, const float *x, int32_t pixels,
-                    int32_t n, const whet_conv2d_t *d) {
-    int32_t o = d->o / d->groups;
+                    int32_t n, int32_t o, const whet_conv2d_t *d) {
     block_t block = {dw, 4 * ldw, x, x + 4 * (pixels & ~1), dy, 4 * d->o, pixels};
     for (; o >= ROWS; o -= ROWS, block.dw += ROWS * ldw, block.dy += ROWS) {
         if (n == 4)
@@ -92,16 +91,16 @@ static void outputs(float *dw, int32_t ldw, const float *dy, const float *x, int
         one_output(block.dw, block.dy, d->o, x, pixels, n);
 }
 
-/* dw of a tap and n <= 4 channels of a group; x and dy are at the first. */
+/* dw of a tap, `count` outputs and n <= 4 channels of a group; x and dy are at the first. */
 static void slopes(float *dw, const float *dy, const int8_t *x, int32_t zero,
-                   const whet_conv2d_t *d, const whet_tap_t *tap, int32_t n) {
+                   const whet_conv2d_t *d, const whet_tap_t *tap, int32_t count, int32_t n) {
     const int32_t ldw = d->kh * d->kw * (d->c / d->groups), step = d->sw * d->c;
     /* Rows without a gap, in x as in dy, are one. */
     const int32_t joined = tap->width == d->q && d->sh == 1 && d->sw * d->q == d->w;
     const int32_t lines = tap->rows.end - tap->rows.first, parts = joined && lines > 0 ? 1 : lines;
     const int32_t width = joined ? tap->width * lines : tap->width;
     float panel[4 * PIXELS];
-    for (int32_t o = 0; o < d->o / d->groups; o++)
+    for (int32_t o = 0; o < count; o++)
         for (int32_t l = 0; l < n; l++) dw[o * ldw + l] = 0.0f;
     for (int32_t i = 0; i < d->n; i++)
         for (int32_t p = tap->rows.first; p < tap->rows.first + parts; p++) {
@@ -113,7 +112,7 @@ static void slopes(float *dw, const float *dy, const int8_t *x, int32_t zero,
                     whet_make_panel(panel, u + q * step, step, pixels, zero);
                 else
                     whet_make_part(panel, u + q * step, step, pixels, zero, n);
-                outputs(dw, ldw, g + q * d->o, panel, pixels, n, d);
+                outputs(dw, ldw, g + q * d->o, panel, pixels, n, count, d);
             }
         }
 }
@@ -132,6 +131,21 @@ void whet_conv2d_i8_dw(float *dw, const float *dy, const int8_t *x, int32_t zero
         for (int32_t g = 0; g < d->groups; g++)
             for (int32_t c = 0; c < ci; c += 4)
                 slopes(dw + g * co * taps * ci + k * ci + c, dy + g * co, x + g * ci + c, zero, d,
-                       &tap, whet_min(4, ci - c));
+                       &tap, co, whet_min(4, ci - c));
+    }
+}
+
+/* formula    rows [first, first + count) of conv2d_i8_dw, without groups
+ * shapes     dw[count,kh,kw,c], the others as conv2d_i8_dw
+ * aliasing   none
+ * rounding   as conv2d_i8_dw
+ * workspace  none */
+void whet_conv2d_i8_dw_rows(float *dw, const float *dy, const int8_t *x, int32_t zero,
+                            int32_t first, int32_t count, const whet_conv2d_t *d) {
+    for (int32_t k = 0; k < d->kh * d->kw; k++) {
+        const whet_tap_t tap = whet_tap(d, k);
+        for (int32_t c = 0; c < d->c; c += 4)
+            slopes(dw + k * d->c + c, dy + first, x + c, zero, d, &tap, count,
+                   whet_min(4, d->c - c));
     }
 }

@@ -17,7 +17,8 @@ typedef struct {
     float *dw;
     const float *dy;
     const int8_t *x;
-    int32_t zero, blocks; /* of up to ROWS outputs in a group */
+    int32_t zero;
+    int32_t first, outputs, blocks; /* outputs of a group from `first` on, blocks of up to ROWS */
     const whet_conv2d_t *d;
 } layer_t;
 
@@ -46,7 +47,7 @@ typedef struct {
                         dy[i] * u[e];                                                              \
                 }                                                                                  \
             }                                                                                      \
-        float *to = l->dw + o * ldw + k * ci + j;                                                  \
+        float *to = l->dw + (o - l->first) * ldw + k * ci + j;                                     \
         _Pragma("GCC unroll 8") for (int32_t i = 0; i < together;                                  \
                                      i++, to += ldw) for (int32_t e = 0; e < vectors; e++) *       \
             (unaligned *)(to + e * (lanes)) = sum[i][e];                                           \
@@ -74,16 +75,23 @@ ALL_CHANNELS(single, 1)
 static void run(const void *args, int32_t first, int32_t end) {
     const layer_t *l = args;
     const whet_conv2d_t *d = l->d;
-    const int32_t co = d->o / d->groups, all = l->blocks * d->groups;
+    const int32_t all = l->blocks * d->groups;
     for (int32_t i = first; i < end; i++) {
         const whet_tap_t tap = whet_tap(d, i / all);
         const int32_t g = i % all / l->blocks, from = i % l->blocks * ROWS;
-        const int32_t count = whet_min(co - from, ROWS), o = g * co + from;
+        const int32_t count = whet_min(l->outputs - from, ROWS);
+        const int32_t o = l->first + g * l->outputs + from;
         if (count == ROWS)
             several(l, &tap, i / all, o);
         else
             for (int32_t k = 0; k < count; k++) single(l, &tap, i / all, o + k);
     }
+}
+
+static void share(const layer_t *l) {
+    const whet_conv2d_t *d = l->d;
+    const int64_t products = (int64_t)d->n * d->p * d->q * l->outputs;
+    whet_share_work(run, l, d->kh * d->kw * d->groups * l->blocks, products * d->kh * d->kw * d->c);
 }
 
 /* formula    dw[o,r,s,i] = sum_{n,p,q} dy[n,p,q,o] * (x[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] - zero),
@@ -94,8 +102,18 @@ static void run(const void *args, int32_t first, int32_t end) {
  * workspace  none */
 void whet_conv2d_i8_dw(float *dw, const float *dy, const int8_t *x, int32_t zero,
                        const whet_conv2d_t *d) {
-    const layer_t l = {dw, dy, x, zero, (d->o / d->groups + ROWS - 1) / ROWS, d};
-    const int64_t products = (int64_t)d->n * d->p * d->q * d->o;
-    whet_share_work(run, &l, d->kh * d->kw * d->groups * l.blocks,
-                    products * d->kh * d->kw * (d->c / d->groups));
+    const int32_t outputs = d->o / d->groups;
+    const layer_t l = {dw, dy, x, zero, 0, outputs, (outputs + ROWS - 1) / ROWS, d};
+    share(&l);
+}
+
+/* formula    rows [first, first + count) of conv2d_i8_dw, without groups
+ * shapes     dw[count,kh,kw,c], the others as conv2d_i8_dw
+ * aliasing   none
+ * rounding   as conv2d_i8_dw
+ * workspace  none */
+void whet_conv2d_i8_dw_rows(float *dw, const float *dy, const int8_t *x, int32_t zero,
+                            int32_t first, int32_t count, const whet_conv2d_t *d) {
+    const layer_t l = {dw, dy, x, zero, first, count, (count + ROWS - 1) / ROWS, d};
+    share(&l);
 }
