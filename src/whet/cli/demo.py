@@ -1,0 +1,27 @@
+"""`whet demo`: see it work."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="See it work.")
+
+
+@app.command("mcu")
+def mcu_command(
+    person: Annotated[int | None, typer.Option(help="who wears the watch, 1 to 10")] = None,
+) -> None:
+    """A watch learns its wearer, in int8, in the memory of a microcontroller."""
+    from ..demo import watch
+
+    watch.main(watch.WEARER if person is None else person)
+
+
+@app.command("pictures")
+def pictures_command() -> None:
+    """A MobileNetV2 that knows ImageNet learns Fashion-MNIST."""
+    from ..demo import pictures
+
+    pictures.main()

@@ -1,0 +1,44 @@
+"""What the demos write to the terminal with."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+console = Console(highlight=False, soft_wrap=True)
+say = console.print
+
+
+class Steps:
+    """A progress bar over steps; their loss, if they have one, is smoothed over some ten.
+
+    One that does not stay is cleared at the end, and left out where nothing can be cleared.
+    """
+
+    def __init__(self, label: str, count: int, stays: bool = True) -> None:
+        self.bar = Progress(
+            TextColumn(f"  {label}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[loss]}"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=not stays,
+            disable=not (stays or console.is_terminal),
+        )
+        self.task = self.bar.add_task("", total=count, loss="")
+        self.smooth: float | None = None
+
+    def __enter__(self) -> Steps:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def done(self, loss: float | None = None) -> None:
+        """One more step."""
+        if loss is not None:
+            self.smooth = loss if self.smooth is None else 0.9 * self.smooth + 0.1 * loss
+        shown = "" if self.smooth is None else f"loss {self.smooth:.3f}"
+        self.bar.update(self.task, advance=1, loss=shown)

@@ -1,0 +1,210 @@
+"""The demo behind `make demo`: a watch learns its wearer, in int8, in the memory of a small chip.
+
+A small network learns the exercises of nine people in PyTorch. It is then compiled and goes on
+learning those of a tenth, whom it has never seen, one window of 2.56 seconds at a time. The
+wearer's first repetitions train, later ones judge.
+
+WEARER is the person whose accuracy before learning is nearest to the mean over all ten: it is
+neither the one who gains most nor the one who gains least. `python benchmarks/watch.py` tries each:
+over ten people and three seeds 88.4 % became 97.6 %, as in fp32 (benchmarks/watch.md).
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+import whet
+
+from .recordings import Labelled, Split, load, split
+from .screen import Steps, say
+
+WEARER = 9
+SEED = 0
+EPOCHS, BATCH, FIRST_RATE = 8, 64, 4e-3  # before it is compiled
+STEPS, RATE = 400, 0.006  # on the device; the rate falls to zero in a straight line
+ROUNDING = "carry8"
+RAM = 256 * 1024
+OUT = Path("out/demo")
+
+
+class Device(Protocol):
+    """What the demo needs of a program that runs somewhere."""
+
+    def step(self, x: Any, y: Any, lr: float | None = None) -> float: ...
+    def predict(self, x: Any) -> Any: ...
+    def state_dict(self) -> dict[str, Any]: ...
+
+
+def device(program: whet.Program) -> Device:
+    """Where the program runs: as C on this machine."""
+    return program.load()
+
+
+def block(i: int, o: int, kernel: int, stride: int) -> list[nn.Module]:
+    conv = nn.Conv1d(i, o, kernel, stride, kernel // 2, bias=False)
+    return [conv, nn.BatchNorm1d(o), nn.ReLU()]
+
+
+class Network(nn.Module):
+    """Four convolutions over time, an average and a classifier: 0.4 million multiplications."""
+
+    def __init__(self, classes: int = 7) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            *block(6, 16, 7, 2), *block(16, 32, 5, 2), *block(32, 48, 5, 2), *block(48, 64, 3, 1)
+        )
+        self.head = nn.Linear(64, classes)
+
+    def forward(self, x: Tensor) -> Tensor:  # [n, time, 6], as the samples come
+        y: Tensor = self.features(x.transpose(1, 2))
+        return self.head(y.mean(2))
+
+    def folded(self) -> Network:
+        """A copy with a bias in place of each batch norm: what the integer program trains."""
+        other = copy.deepcopy(self).eval()
+        for i in range(0, len(other.features), 3):
+            conv, norm = (other.features.get_submodule(str(k)) for k in (i, i + 1))
+            assert isinstance(conv, nn.Conv1d) and isinstance(norm, nn.BatchNorm1d)
+            other.features[i], other.features[i + 1] = fuse_conv_bn_eval(conv, norm), nn.Identity()
+        return other
+
+
+def pretrained(known: Labelled, seed: int = SEED) -> Network:
+    """A network that learned from these windows, in PyTorch: some ten seconds of one core."""
+    torch.manual_seed(seed)
+    model, (x, y) = Network(), known
+    steps = EPOCHS * (len(y) // BATCH)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=FIRST_RATE)
+    rates = torch.optim.lr_scheduler.OneCycleLR(optimizer, FIRST_RATE, total_steps=steps)
+    loss_of = nn.CrossEntropyLoss(label_smoothing=0.1)
+    with Steps("pretraining", steps) as progress:
+        for _ in range(EPOCHS):
+            for batch in torch.randperm(len(y)).split(BATCH)[: len(y) // BATCH]:
+                loss = loss_of(model(x[batch]), y[batch])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                rates.step()
+                progress.done(loss.item())
+    return model.eval()
+
+
+def compiled(model: Network, known: Labelled, rounding: str = ROUNDING) -> whet.Program:
+    """The network in int8, with a step that trains all of it; ranges are those of the others."""
+    return whet.compile(
+        model,
+        (known[0][:1],),
+        loss=nn.CrossEntropyLoss(),
+        optimizer=torch.optim.SGD(model.parameters(), lr=RATE),
+        dtype=whet.Int8(rounding=rounding),
+        calibrate=[known[0][::40]],
+        update="full",
+        ram=RAM,
+    )
+
+
+def lessons(learn: Labelled, seed: int = SEED) -> Iterator[tuple[Tensor, Tensor, float]]:
+    """A window, its exercise and a rate for each step: none comes twice before all have come."""
+    x, y = learn
+    generator = torch.Generator().manual_seed(seed)
+    rounds = -(-STEPS // len(y))
+    order = torch.cat([torch.randperm(len(y), generator=generator) for _ in range(rounds)])
+    for step, i in enumerate(order[:STEPS].tolist()):
+        yield x[i : i + 1], y[i : i + 1], RATE * (1 - step / STEPS)
+
+
+def learn_on(trainer: Device, learn: Labelled, seed: int = SEED) -> None:
+    with Steps("learning", STEPS) as progress:
+        for x, y, rate in lessons(learn, seed):
+            progress.done(trainer.step(x, y, lr=rate))
+
+
+def learn_in_float(model: Network, learn: Labelled, seed: int = SEED) -> Network:
+    """The same lessons in fp32 and PyTorch, for comparison."""
+    model = model.folded()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    for x, y, rate in lessons(learn, seed):
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return model
+
+
+def accuracy_on(trainer: Device, judge: Labelled) -> float:
+    """The share of windows whose largest logit is the right one, one window at a time."""
+    right = 0
+    with Steps("judging", len(judge[1]), stays=False) as progress:
+        for x, y in zip(judge[0].split(1), judge[1].tolist(), strict=True):
+            right += int(np.argmax(trainer.predict(x))) == y
+            progress.done()
+    return right / len(judge[1])
+
+
+def accuracy(model: nn.Module, judge: Labelled) -> float:
+    with torch.no_grad():
+        return float((model(judge[0]).argmax(1) == judge[1]).float().mean())
+
+
+def built(model: Network, known: Labelled) -> Device:
+    """Compile the network, leave its C in OUT and say what it needs."""
+    start = time.perf_counter()
+    program = compiled(model, known)
+    program.write(OUT)
+    trainer = device(program)
+    say(f"  compiled to C and built in {time.perf_counter() - start:.1f} s\n")
+    m = program.memory
+    work = {k: sum(n.op.macs(n) for n in g.nodes) / 1e6 for k, g in program.entries.items()}
+    say(f"  RAM  {m['ram']:>10,} bytes of {RAM:,}, the input and these included:")
+    say(f"       {m['arena']:>10,} activations and gradients")
+    say(f"       {m['trained']:>10,} weights and biases, all of which learn")
+    say(f"       {m['state']:>10,} fractions of what they moved by, 8 bits each")
+    say(f"  flash {m['flash']:>9,} bytes of weights to begin with")
+    say(f"  work  {work['predict']:>9.1f} million products to predict, ", end="")
+    say(f"{work['train_step']:.1f} for a step of training\n")
+    return trainer
+
+
+def show(model: Network, trainer: Device, data: Split) -> None:
+    """Judge, learn, judge again, and let PyTorch learn the same."""
+    say(f"  accuracy before  {accuracy_on(trainer, data.judge):6.1%}   a person it has never seen")
+    start = time.perf_counter()
+    learn_on(trainer, data.learn)
+    seconds = (time.perf_counter() - start) / STEPS
+    after = accuracy_on(trainer, data.judge)
+    say(f"  accuracy after   {after:6.1%}   {seconds * 1000:.1f} ms per step")
+    in_float = accuracy(learn_in_float(model, data.learn), data.judge)
+    say(f"  fp32 in PyTorch  {in_float:6.1%}   after the same lessons")
+
+
+def main(wearer: int = WEARER) -> None:
+    """Pretrain, compile, judge, learn, judge again, compare with PyTorch."""
+    torch.set_num_threads(1)  # sums in the same order, however many cores there are
+    recordings, exercises = load()
+    people = {r.person for r in recordings}
+    if wearer not in people:
+        raise SystemExit(f"There is no person {wearer}: they are {min(people)} to {max(people)}.")
+    say("[bold]whet[/bold]: a watch learns its wearer, with integers, in 256 KB\n")
+    data = split(recordings, wearer)
+    others, learn, judge = (len(part[1]) for part in (data.others, data.learn, data.judge))
+    say(f"  {len(people)} people did {len(exercises)} exercises with a watch on the wrist. A small")
+    say(f"  network learns from all but number {wearer}: {others:,} windows of 2.56 seconds.")
+    model = pretrained(data.others)
+    trainer = built(model, data.others)
+    say(f"  Number {wearer} puts the watch on and does every exercise with each arm.")
+    say(f"  The first halves of the recordings train: {STEPS} steps, one of {learn} windows each.")
+    say(f"  The second halves judge: {judge} windows.")
+    show(model, trainer, data)
+    say(f"\nThe program is in [bold]{OUT}[/bold]. What to look at next:")
+    say(f"  {OUT}/model.c      the training step, one call per line")
+    say(f"  {OUT}/report.txt   where every byte goes")
+    say("  docs/int8.md          what the integers mean and how they move")
