@@ -14,12 +14,12 @@ export PIP_ROOT_USER_ACTION := ignore
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup test test-all check demo demo-pictures lint format clean distclean \
-        system-build system-test system-pictures
+        setup-mcu system-build system-test system-mcu system-pictures
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.watch ## a watch learns its wearer, in int8, in the memory of a microcontroller (about a minute)
+demo: $(VENV)/.watch system-mcu ## a watch learns its wearer, in int8, on an emulated microcontroller (about a minute)
 	@$(BIN)/python -m whet.demo
 
 demo-pictures: $(VENV)/.pictures system-pictures ## a pretrained MobileNetV2 learns Fashion-MNIST, in C (about a minute)
@@ -37,15 +37,17 @@ lint: $(VENV)/.dev ## ruff, mypy and clang-format; changes nothing
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
 	@$(BIN)/mypy --no-error-summary
-	@find src/whet/kernels -name '*.[ch]' -exec $(BIN)/clang-format --dry-run -Werror {} +
+	@find src/whet -name '*.[ch]' -exec $(BIN)/clang-format --dry-run -Werror {} +
 	@echo "lint: clean"
 
 format: $(VENV)/.dev ## rewrite the Python and C sources in the project's style
 	@$(BIN)/ruff check --quiet --fix . || true
 	@$(BIN)/ruff format .
-	@find src/whet/kernels -name '*.[ch]' -exec $(BIN)/clang-format -i {} +
+	@find src/whet -name '*.[ch]' -exec $(BIN)/clang-format -i {} +
 
 setup: $(VENV)/.dev system-test ## make .venv with everything that developing whet needs
+
+setup-mcu: $(VENV)/.core system-mcu ## install the compiler and the emulator for microcontrollers
 
 clean: ## remove what was generated; keeps .venv
 	@rm -rf build dist out src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -106,14 +108,16 @@ system-build:
 	$(call system,command -v gcc,gcc,it builds the generated C)
 	$(call system,gcc -include math.h -E -x c /dev/null,libc6-dev,gcc has no C library headers without it)
 
-system-test:
+system-test: system-mcu
 	$(call system,command -v clang,clang,the tests build the generated C with a second compiler)
 	$(call system,command -v aarch64-linux-gnu-gcc,gcc-aarch64-linux-gnu,the tests build the generated C for another processor)
 	$(call system,aarch64-linux-gnu-gcc -include math.h -E -x c /dev/null,libc6-dev-arm64-cross,that compiler has no C library without it)
 	$(call system,command -v qemu-aarch64,qemu-user,the tests run what they built for that processor)
-	$(call system,command -v arm-none-eabi-gcc,gcc-arm-none-eabi,the tests build kernels for microcontrollers)
+
+system-mcu:
+	$(call system,command -v arm-none-eabi-gcc,gcc-arm-none-eabi,it builds programs for microcontrollers)
 	$(call system,arm-none-eabi-gcc -include math.h -E -x c /dev/null,libnewlib-arm-none-eabi,that compiler has no C library without it)
-	$(call system,command -v qemu-system-arm,qemu-system-arm,the tests run what they built for microcontrollers)
+	$(call system,command -v qemu-system-arm,qemu-system-arm,it runs those programs)
 
 system-pictures:
 	$(call system,[ -n "$$FASHION_MNIST" ] || dpkg -s dataset-fashion-mnist,dataset-fashion-mnist,the pictures the demo trains on; FASHION_MNIST=folder uses others)

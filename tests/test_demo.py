@@ -88,7 +88,7 @@ def test_the_network_learns_in_integers(monkeypatch: pytest.MonkeyPatch) -> None
         program = watch.compiled(model, data.others)
     assert program.memory["ram"] < watch.RAM
     assert "bit for bit" in str(program.check(5))
-    trainer = watch.device(program)
+    trainer = program.load()
     watch.learn_on(trainer, data.learn)
     assert watch.accuracy_on(trainer, data.judge) > 0.9
     assert watch.accuracy(watch.learn_in_float(model, data.learn), data.judge) > 0.9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,8 +13,17 @@ app = typer.Typer(no_args_is_help=True, help="See it work.")
 @app.command("mcu")
 def mcu_command(
     person: Annotated[int | None, typer.Option(help="who wears the watch, 1 to 10")] = None,
+    vision: Annotated[bool, typer.Option("--vision", help="MCUNet and flowers instead")] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="folder of backbones and pictures, or WHET_DATA")
+    ] = None,
 ) -> None:
-    """A watch learns its wearer, in int8, in the memory of a microcontroller."""
+    """A watch learns its wearer, in int8, on an emulated microcontroller."""
+    if vision:
+        from ..demo import vision as flowers
+
+        flowers.main(data)
+        return
     from ..demo import watch
 
     watch.main(watch.WEARER if person is None else person)

@@ -1,8 +1,8 @@
 """The demo behind `make demo`: a watch learns its wearer, in int8, in the memory of a small chip.
 
-A small network learns the exercises of nine people in PyTorch. It is then compiled and goes on
-learning those of a tenth, whom it has never seen, one window of 2.56 seconds at a time. The
-wearer's first repetitions train, later ones judge.
+A small network learns the exercises of five people in PyTorch. It is then compiled, put on an
+emulated microcontroller and goes on learning there from a sixth, whom it has never seen, one window
+of 2.56 seconds at a time. The wearer's first repetitions train, later ones judge.
 
 WEARER is the person whose accuracy before learning is nearest to the mean over all ten: it is
 neither the one who gains most nor the one who gains least. `python benchmarks/watch.py` tries each:
@@ -15,7 +15,6 @@ import copy
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -23,6 +22,8 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 import whet
+from whet.runtime import Board, Trainer
+from whet.runtime.profile import PHASES
 
 from .recordings import Labelled, Split, load, split
 from .screen import Steps, say
@@ -34,19 +35,6 @@ STEPS, RATE = 400, 0.006  # on the device; the rate falls to zero in a straight 
 ROUNDING = "carry8"
 RAM = 256 * 1024
 OUT = Path("out/demo")
-
-
-class Device(Protocol):
-    """What the demo needs of a program that runs somewhere."""
-
-    def step(self, x: Any, y: Any, lr: float | None = None) -> float: ...
-    def predict(self, x: Any) -> Any: ...
-    def state_dict(self) -> dict[str, Any]: ...
-
-
-def device(program: whet.Program) -> Device:
-    """Where the program runs: as C on this machine."""
-    return program.load()
 
 
 def block(i: int, o: int, kernel: int, stride: int) -> list[nn.Module]:
@@ -98,7 +86,9 @@ def pretrained(known: Labelled, seed: int = SEED) -> Network:
     return model.eval()
 
 
-def compiled(model: Network, known: Labelled, rounding: str = ROUNDING) -> whet.Program:
+def compiled(
+    model: Network, known: Labelled, rounding: str = ROUNDING, target: str = "host"
+) -> whet.Program:
     """The network in int8, with a step that trains all of it; ranges are those of the others."""
     return whet.compile(
         model,
@@ -108,6 +98,7 @@ def compiled(model: Network, known: Labelled, rounding: str = ROUNDING) -> whet.
         dtype=whet.Int8(rounding=rounding),
         calibrate=[known[0][::40]],
         update="full",
+        target=target,
         ram=RAM,
     )
 
@@ -122,7 +113,7 @@ def lessons(learn: Labelled, seed: int = SEED) -> Iterator[tuple[Tensor, Tensor,
         yield x[i : i + 1], y[i : i + 1], RATE * (1 - step / STEPS)
 
 
-def learn_on(trainer: Device, learn: Labelled, seed: int = SEED) -> None:
+def learn_on(trainer: Trainer, learn: Labelled, seed: int = SEED) -> None:
     with Steps("learning", STEPS) as progress:
         for x, y, rate in lessons(learn, seed):
             progress.done(trainer.step(x, y, lr=rate))
@@ -140,7 +131,7 @@ def learn_in_float(model: Network, learn: Labelled, seed: int = SEED) -> Network
     return model
 
 
-def accuracy_on(trainer: Device, judge: Labelled) -> float:
+def accuracy_on(trainer: Trainer, judge: Labelled) -> float:
     """The share of windows whose largest logit is the right one, one window at a time."""
     right = 0
     with Steps("judging", len(judge[1]), stays=False) as progress:
@@ -155,35 +146,54 @@ def accuracy(model: nn.Module, judge: Labelled) -> float:
         return float((model(judge[0]).argmax(1) == judge[1]).float().mean())
 
 
-def built(model: Network, known: Labelled) -> Device:
-    """Compile the network, leave its C in OUT and say what it needs."""
+def built(model: Network, known: Labelled) -> Board:
+    """Compile the network for a microcontroller, leave its C in OUT, switch the chip on."""
     start = time.perf_counter()
-    program = compiled(model, known)
+    program = compiled(model, known, target="cortex-m7")
     program.write(OUT)
-    trainer = device(program)
-    say(f"  compiled to C and built in {time.perf_counter() - start:.1f} s\n")
-    m = program.memory
-    work = {k: sum(n.op.macs(n) for n in g.nodes) / 1e6 for k, g in program.entries.items()}
-    say(f"  RAM  {m['ram']:>10,} bytes of {RAM:,}, the input and these included:")
-    say(f"       {m['arena']:>10,} activations and gradients")
-    say(f"       {m['trained']:>10,} weights and biases, all of which learn")
-    say(f"       {m['state']:>10,} fractions of what they moved by, 8 bits each")
-    say(f"  flash {m['flash']:>9,} bytes of weights to begin with")
-    say(f"  work  {work['predict']:>9.1f} million products to predict, ", end="")
-    say(f"{work['train_step']:.1f} for a step of training\n")
-    return trainer
+    board = Board(program)
+    say(f"  compiled for a Cortex-M7 and built in {time.perf_counter() - start:.1f} s\n")
+    return board
 
 
-def show(model: Network, trainer: Device, data: Split) -> None:
+def memory_map(board: Board) -> None:
+    """What lies in the chip's RAM, in proportion, and how full its flash is."""
+    m, program = board.program.memory, board.program
+    assert program.target.chip is not None
+    parts = {
+        "stack": m["stack"],
+        "weights and biases that learn": m["trained"],
+        "fractions of what they moved by, 8 bits each": m["state"],
+        "activations, gradients and the window itself": m["arena"],
+    }
+    used = board.firmware.ram
+    say(f"  RAM    {used:>9,} of {RAM:,} bytes, all there is")
+    for name, size in parts.items():
+        say(f"         {size:>9,} {'█' * max(1, round(40 * size / used)):<40} {name}")
+    flash = program.target.chip.flash
+    say(f"  flash  {board.firmware.flash:>9,} of {flash:,} bytes, code and first weights")
+
+
+def show(model: Network, board: Board, data: Split) -> None:
     """Judge, learn, judge again, and let PyTorch learn the same."""
-    say(f"  accuracy before  {accuracy_on(trainer, data.judge):6.1%}   a person it has never seen")
-    start = time.perf_counter()
-    learn_on(trainer, data.learn)
-    seconds = (time.perf_counter() - start) / STEPS
-    after = accuracy_on(trainer, data.judge)
-    say(f"  accuracy after   {after:6.1%}   {seconds * 1000:.1f} ms per step")
+    say(f"  accuracy before  {accuracy_on(board, data.judge):6.1%}   a person it has never seen")
+    learn_on(board, data.learn)
+    say(f"  accuracy after   {accuracy_on(board, data.judge):6.1%}   on the chip, in int8")
     in_float = accuracy(learn_in_float(model, data.learn), data.judge)
-    say(f"  fp32 in PyTorch  {in_float:6.1%}   after the same lessons")
+    say(f"  fp32 in PyTorch  {in_float:6.1%}   after the same lessons\n")
+
+
+def show_costs(board: Board) -> None:
+    """What was seen of the chip, now that it is switched off."""
+    seen = board.close()
+    assert seen is not None
+    costs = board.profile()
+    memory_map(board)
+    say(f"  stack  {seen.stack:>9,} bytes of it were in use at most\n")
+    accesses = seen.loads + seen.stores
+    say(f"  Of {accesses:,} loads and stores {seen.outside} were outside of this memory.")
+    parts = ", ".join(f"{costs.of(phase) / 1e6:.2f} {phase}" for phase in PHASES)
+    say(f"  A training step takes {costs.total / 1e6:.2f} million instructions: {parts}.")
 
 
 def main(wearer: int = WEARER) -> None:
@@ -197,14 +207,16 @@ def main(wearer: int = WEARER) -> None:
     data = split(recordings, wearer)
     others, learn, judge = (len(part[1]) for part in (data.others, data.learn, data.judge))
     say(f"  {len(people)} people did {len(exercises)} exercises with a watch on the wrist. A small")
-    say(f"  network learns from all but number {wearer}: {others:,} windows of 2.56 seconds.")
+    say(f"  network learns from five of them: {others:,} windows of 2.56 seconds.")
     model = pretrained(data.others)
-    trainer = built(model, data.others)
+    board = built(model, data.others)
     say(f"  Number {wearer} puts the watch on and does every exercise with each arm.")
     say(f"  The first halves of the recordings train: {STEPS} steps, one of {learn} windows each.")
     say(f"  The second halves judge: {judge} windows.")
-    show(model, trainer, data)
+    show(model, board, data)
+    show_costs(board)
     say(f"\nThe program is in [bold]{OUT}[/bold]. What to look at next:")
     say(f"  {OUT}/model.c      the training step, one call per line")
     say(f"  {OUT}/report.txt   where every byte goes")
-    say("  docs/int8.md          what the integers mean and how they move")
+    say(f"  make -C {OUT} run  the same firmware, alone")
+    say("  docs/microcontrollers.md   how it gets into a project of yours")
