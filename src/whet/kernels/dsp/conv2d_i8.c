@@ -5,7 +5,7 @@
  * taken: a column of four words for four numbers of each. Two rows of w are then summed with them
  * at a time. Long windows come in pieces, and the sums of some outputs are kept. */
 
-enum { DEPTH = 384, OUTPUTS = 32 }; /* numbers of a window, outputs at a time; a multiple of 4 */
+enum { DEPTH = 360, OUTPUTS = 32 }; /* numbers of a window, outputs at a time; a multiple of 4 */
 
 typedef struct {
     const int8_t *x, *w;

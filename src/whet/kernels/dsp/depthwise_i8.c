@@ -28,8 +28,8 @@ typedef struct {
     uint32_t sum[4 * RUN];
 } work_t;
 
-/* One tap of four channels: x is at r6 and an offset, w so many bytes from r1; sums are in r2 to r5.
- */
+/* One tap of four channels: x is at r6 and an offset, w so many bytes from r1; sums are in r2 to
+ * r5. */
 #define TAP(offset, bytes)            \
     "ldr lr, [r6" offset "]\n"        \
     "ldrd r8, r9, [r1, #" bytes "]\n" \
@@ -116,8 +116,8 @@ static void any_window(uint32_t *sum, const work_t *work, const int8_t *x, const
     sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3;
 }
 
-/* sum = the windows of `count` > 0 pixels that lie `next` bytes apart: `rows` > 0 rows of `taps`, of
- * which w has `kw` in a row. */
+/* sum = the windows of `count` > 0 pixels that lie `next` bytes apart: `rows` > 0 rows of `taps`,
+ * of which w has `kw` in a row. */
 static void windows(uint32_t *sum, const work_t *work, const int8_t *x, int32_t next,
                     const uint32_t *w, int32_t rows, int32_t taps, int32_t kw, int32_t count) {
     const int32_t moves = taps > 3 ? taps - 3 : 0;

@@ -3,14 +3,14 @@
 
 #include "whet_panel.h"
 
-/* Four channels at a time. A row of x becomes floats, and is used for every row of taps that reaches
- * it; up to three taps share what is read of dy. Sums wait in a list until the last row. If c is no
- * multiple of 4, the last four channels overlap those before, and are made again. */
+/* Four channels at a time. A row of x becomes floats, and is used for every row of taps that
+ * reaches it; up to three taps share what is read of dy. Sums wait in a list until the last row. If
+ * c is no multiple of 4, the last four channels overlap those before, and are made again. */
 
-enum { TAPS = 64, PIXELS = 48, GROUP = 3, WIDTH = 11, RUNS = 28 }; /* a window's taps and width */
+enum { TAPS = 64, PIXELS = 32, GROUP = 3, WIDTH = 11, RUNS = 28 }; /* a window's taps and width */
 
-/* Some taps with some pixels: the first tap, how many; where they begin in the rows of dy and x, and
- * how many pixels. */
+/* Some taps with some pixels: the first tap, how many; where they begin in the rows of dy and x,
+ * and how many pixels. */
 typedef struct {
     int32_t tap, taps, dy, x, count;
 } run_t;
@@ -73,8 +73,8 @@ static void add_run(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t tap
 }
 
 /* Neighbouring taps from s on for all pixels that they have; every tap meets them in order. A later
- * tap begins earlier in dy, and ends earlier: at the left edge only the later taps are there, at the
- * right edge only the earlier ones. Where no pixel has all, each tap goes alone. */
+ * tap begins earlier in dy, and ends earlier: at the left edge only the later taps are there, at
+ * the right edge only the earlier ones. Where no pixel has all, each tap goes alone. */
 static void add_group(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t taps) {
     whet_range_t each[GROUP] = {{0, 0}};
     for (int32_t k = 0; k < taps; k++) {

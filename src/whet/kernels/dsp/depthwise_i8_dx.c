@@ -3,10 +3,10 @@
 
 #include "whet_panel.h"
 
-/* Four channels at a time. A row of dy adds to each row of dx that its windows reach; taps that meet
- * at the same pixels of dx go together, up to three, from the last to the first: then a sum runs over
- * the pixels of dy in order. If c is no multiple of 4, the last four channels overlap those before,
- * and are made again from 0. */
+/* Four channels at a time. A row of dy adds to each row of dx that its windows reach; taps that
+ * meet at the same pixels of dx go together, up to three, from the last to the first: then a sum
+ * runs over the pixels of dy in order. If c is no multiple of 4, the last four channels overlap
+ * those before, and are made again from 0. */
 
 enum { TAPS = 64, GROUP = 3, WIDTH = 11, RUNS = 28 }; /* a window's taps and width */
 
@@ -23,8 +23,8 @@ typedef struct {
     run_t run[RUNS];
 } plan_t;
 
-/* dx += w * dy + w1 * dy' + w2 * dy'', for `count` > 0 pixels; dy' and dy'' are `next` bytes further
- * than the one before. Pixels of dx and dy are so many bytes apart. */
+/* dx += w * dy + w1 * dy' + w2 * dy'', for `count` > 0 pixels; dy' and dy'' are `next` bytes
+ * further than the one before. Pixels of dx and dy are so many bytes apart. */
 typedef struct {
     float *dx;
     const float *dy;

@@ -6,8 +6,8 @@
 
 #include "whet_narrow.h"
 
-/* Loops that need nearly every register have them fixed, and find their operands where r0 points to:
- * a compiler then has nothing to allocate. r7 is left alone, which may be the frame pointer. */
+/* Loops that need nearly every register have them fixed, and find their operands where r0 points
+ * to: a compiler then has nothing to allocate. r7 is left alone, which may be the frame pointer. */
 #define WHET_REGISTERS \
     "r1", "r2", "r3", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", "cc", "memory"
 
