@@ -102,10 +102,8 @@ def main(data: Path | None = None) -> None:
     program = compiled(folder / BACKBONE)
     program.write(OUT)
     board = Board(program)
-    say(
-        f"  It knows ImageNet; its classifier is new. {len(train[1])} pictures of {CLASSES} flowers"
-    )
-    say(f"  train, each of them once, and {len(judge[1])} others judge: some minutes of emulation.")
+    say(f"  It knows ImageNet, its classifier is new. Pictures of {CLASSES} flowers train it,")
+    say(f"  {len(train[1])} of them, each once, and {len(judge[1])} others judge: some minutes.")
     say(f"  accuracy before  {accuracy(board, judge):6.1%}")
     learn(board, train)
     say(f"  accuracy after   {accuracy(board, judge):6.1%}   on the chip, in int8\n")

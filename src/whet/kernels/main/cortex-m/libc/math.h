@@ -2,7 +2,7 @@
 #ifndef WHET_MATH_H
 #define WHET_MATH_H
 
-#define NAN __builtin_nanf("")
+#define NAN      __builtin_nanf("")
 #define INFINITY __builtin_inff()
 
 float cosf(float x);
