@@ -114,7 +114,7 @@ def measured(backbone: str, scheme: str, target: str, steps: int, numpy: bool) -
     board = Board(program)
     batches = list(samples(steps))
     if numpy:
-        losses = [loss for _, loss in equal_steps(board, batches)[0]]
+        losses = [loss for _, loss in equal_steps(board, [((x,), y) for x, y in batches])[0]]
     else:
         losses = [board.step(x, y) for x, y in batches]
     apart = sum(here.step(x, y) != loss for (x, y), loss in zip(batches, losses, strict=True))

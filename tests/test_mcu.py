@@ -276,6 +276,49 @@ def test_the_folder_builds_and_runs_by_make_alone(program: Program, tmp_path: Pa
     assert done.returncode == 0 and (tmp_path / "libnet.a").stat().st_size > 10_000
 
 
+APP = r"""
+#include <stdio.h>
+#include "model.h"
+static net_t net;
+static net_input_t image[NET_INPUT_ELEMENTS];
+int main(void) {
+    net_label_t label = 1;
+    float loss;
+    net_init(&net);
+    if (net_train_step(&net, image, &label, 0.05f, &loss) != NET_OK) return 1;
+    printf("%a\n", (double)loss);
+    return 0;
+}
+"""
+
+
+def test_the_model_alone_drops_into_a_project(program: Program, tmp_path: Path) -> None:
+    """All of it in one folder, and by CMake from a project around it."""
+    x, y = np.zeros(SHAPE, np.int8), np.array([1])
+    loss = compiled("host").load().step(x, y)
+    flat = compiled("portable").write(tmp_path / "flat", library=True)
+    assert {path.parent for path in flat.rglob("*")} == {flat} and not (flat / "main.c").exists()
+    (flat / "app.c").write_text(APP)
+    sources = [path.name for path in flat.glob("*.c")]
+    flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-pedantic"]
+    subprocess.run(["gcc", *flags, *sources, "-lm", "-o", "app"], cwd=flat, check=True)
+    assert float.fromhex(subprocess.check_output([flat / "app"], text=True)) == loss
+
+    compiled("portable").write(tmp_path / "project" / "net")
+    project = tmp_path / "project"
+    (project / "app.c").write_text(APP)
+    (project / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.16)\nproject(app C)\nadd_subdirectory(net)\n"
+        "add_executable(app app.c)\ntarget_link_libraries(app PRIVATE net m)\n"
+    )
+    subprocess.run(["cmake", "-S", ".", "-B", "b"], cwd=project, check=True, capture_output=True)
+    subprocess.run(["cmake", "--build", "b"], cwd=project, check=True, capture_output=True)
+    assert float.fromhex(subprocess.check_output([project / "b" / "app"], text=True)) == loss
+    assert set(program.library) == {Path(name).name for name in program.library}
+    with pytest.raises(TargetError, match="does not lie in one folder"):
+        compiled("host").write(tmp_path, library=True)
+
+
 def test_targets_that_do_not_exist() -> None:
     with pytest.raises(TargetError, match="no target 'cortex-m0'") as caught:
         compiled("cortex-m0")

@@ -89,6 +89,9 @@ def compile_command(
     rounding: RoundingOpt = RoundingName.nearest,
     portable: Annotated[bool, typer.Option("--portable", help="kernels in plain C11 only")] = False,
     accumulate: Annotated[bool, typer.Option(help="add `gradients` and `apply`")] = False,
+    library: Annotated[
+        bool, typer.Option("--library", help="the model alone, for a project with its own main")
+    ] = False,
     name: NameOpt = "net",
 ) -> None:
     """Write a folder of C that trains MODEL and builds with `make`."""
@@ -106,12 +109,15 @@ def compile_command(
         accumulate=accumulate,
         name=name,
     )
-    folder = program.write(output)
+    folder = program.write(output, library=library)
     say(program.report())
     say()
     seconds = time.perf_counter() - start
-    say(f"wrote {len(program.files)} files to {folder} in {seconds:.1f} s")
-    if program.target.chip is None:
+    count = len(program.library if library else program.files)
+    say(f"wrote {count} files to {folder} in {seconds:.1f} s")
+    if library:
+        say("next: add them to your project; docs/boards/ says how")
+    elif program.target.chip is None:
         say(f"next: make -C {folder} && {folder}/{name}")
     else:
         say(f"next: make -C {folder} run")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 FIRMWARE = {  # where a file of main/cortex-m/ comes to lie
     "main.c": "main.c",
     "cortex-m.mk": "Makefile",
-    "CMakeLists.txt": "CMakeLists.txt",
     "startup.c": "board/startup.c",
     "board.h": "board/board.h",
     "board.c": "board/board.c",
@@ -36,10 +35,14 @@ def around(program: Program) -> dict[str, str]:
     words = words_of(program)
     if program.target.chip is None:
         main = main_c(program.name, template("host.c"), program.plans)
-        return {"main.c": main, "Makefile": filled(template("host.mk"), words)}
+        found = {"main.c": main, "Makefile": filled(template("host.mk"), words)}
+        if not program.target.threads:
+            found["CMakeLists.txt"] = filled(template("CMakeLists.txt"), words)
+        return found
     words |= chip_words(program, program.target.chip)
     found = {to: filled(template(f"cortex-m/{name}"), words) for name, to in FIRMWARE.items()}
     found["main.c"] = main_c(program.name, found["main.c"], program.plans)
+    found["CMakeLists.txt"] = filled(template("CMakeLists.txt"), words)
     return found | flash_samples(program.name, ())
 
 

@@ -234,12 +234,30 @@ class Program:
 
         return program_report(self, measured)
 
-    def write(self, folder: str | Path, samples: tuple[Any, Any] | None = None) -> Path:
+    @property
+    def library(self) -> dict[str, bytes]:
+        """The model alone, all in one folder: what a project with a main of its own adds to it."""
+        flat = {Path(name).name: name for name in self.kernel_files}
+        if len(flat) < len(self.kernel_files):
+            raise TargetError(
+                "a program with kernels for vectors does not lie in one folder",
+                try_='target="portable", or one for a microcontroller',
+            )
+        own = {name: name for name in self.files if name.partition(".")[0] in ("model", "weights")}
+        return {short: self.files[name] for short, name in (own | flat).items()}
+
+    def write(
+        self,
+        folder: str | Path,
+        samples: tuple[Any, Any] | None = None,
+        library: bool = False,
+    ) -> Path:
         """Write the C program; it builds with `make` wherever there is a C compiler.
 
         `samples`, inputs and labels of several batches, go into a microcontroller's flash.
+        `library` writes the model alone, all in one folder.
         """
-        root, files = Path(folder), self.files
+        root, files = Path(folder), self.library if library else self.files
         if samples is not None:
             files = files | self._in_flash(*samples)
         try:
@@ -249,7 +267,7 @@ class Program:
                 if not path.exists() or path.read_bytes() != content:
                     path.write_bytes(content)
             for stale in {*root.glob("kernels/**/*.[ch]"), *root.glob("weights.bin")}:
-                if str(stale.relative_to(root)) not in self.files:
+                if str(stale.relative_to(root)) not in files:
                     stale.unlink()
         except OSError as error:
             raise BuildError(
