@@ -110,6 +110,7 @@ system-build:
 
 system-test: system-mcu
 	$(call system,command -v clang,clang,the tests build the generated C with a second compiler)
+	$(call system,command -v g++,g++,the tests include the generated header from C++)
 	$(call system,command -v cmake,cmake,the tests build the generated C as a part of a project)
 	$(call system,command -v aarch64-linux-gnu-gcc,gcc-aarch64-linux-gnu,the tests build the generated C for another processor)
 	$(call system,aarch64-linux-gnu-gcc -include math.h -E -x c /dev/null,libc6-dev-arm64-cross,that compiler has no C library without it)

@@ -314,6 +314,8 @@ def test_the_model_alone_drops_into_a_project(program: Program, tmp_path: Path) 
     subprocess.run(["cmake", "-S", ".", "-B", "b"], cwd=project, check=True, capture_output=True)
     subprocess.run(["cmake", "--build", "b"], cwd=project, check=True, capture_output=True)
     assert float.fromhex(subprocess.check_output([project / "b" / "app"], text=True)) == loss
+    cpp = ["g++", "-x", "c++", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-I."]
+    subprocess.run([*cpp, "app.c"], cwd=flat, check=True)  # as a sketch of Arduino would have it
     assert set(program.library) == {Path(name).name for name in program.library}
     with pytest.raises(TargetError, match="does not lie in one folder"):
         compiled("host").write(tmp_path, library=True)

@@ -401,6 +401,13 @@ def model_h(
         "#include <stddef.h>",
         "#include <stdint.h>",
         "",
+        "#ifdef __cplusplus",
+        f"#define {upper}_ALIGNED alignas({alignment(arena)})",
+        'extern "C" {',
+        "#else",
+        f"#define {upper}_ALIGNED _Alignas({alignment(arena)})",
+        "#endif",
+        "",
         *sizes(upper, plans),
         *meanings(upper, plans, quants),
         f"#define {upper}_ARENA_BYTES {max(arena, 1)}",
@@ -421,7 +428,7 @@ def model_h(
             lines += [f"        {declaration(t, tensors.ids[n])};" for n, t in table.items()]
             lines.append(f"    }} {part};")
     lines += [
-        f"    _Alignas({alignment(arena)}) unsigned char arena[{upper}_ARENA_BYTES];",
+        f"    {upper}_ALIGNED unsigned char arena[{upper}_ARENA_BYTES];",
         f"}} {prefix}_t;",
         "",
         "/* Start from the compiled-in weights, with fresh optimizer state. */",
@@ -442,6 +449,10 @@ def model_h(
         "",
         *(line for place in places for line in place.declared(prefix)),
         *(threads_h(prefix) if threads else ()),
+        "#ifdef __cplusplus",
+        "}",
+        "#endif",
+        "",
         "#endif",
     ]
     return "\n".join(lines) + "\n"
