@@ -332,7 +332,7 @@ static void add_pieces(work_t *work, const layer_t *l, int32_t i, int32_t pixels
     }
 }
 
-/* The same, from nothing; a whole column serves all outputs of its group. */
+/* As above, from nothing; a whole column serves all outputs of its group. */
 static void sum_up(work_t *work, const layer_t *l, int32_t i, int32_t pixels, int32_t o,
                    int32_t count) {
     const int32_t n = l->whole;

@@ -55,7 +55,7 @@ static void four_outputs(const block_t *block) {
                      : WHET_FLOATS, WHET_REGISTERS);
 }
 
-/* The same for n < 4 channels. */
+/* As above, for n < 4 channels. */
 static void few_channels(block_t block, int32_t n) {
     float sum[ROWS][4] = {{0.0f}}, *dw = block.dw;
     const int32_t ldw = block.step / 4;

@@ -97,7 +97,7 @@ typedef struct {
                          : WHET_REGISTERS);                                             \
     } while (0)
 
-/* The same for any window; a row of w has kw taps. */
+/* As above, for any window; a row of w has kw taps. */
 static void any_window(uint32_t *sum, const work_t *work, const int8_t *x, const uint32_t *w,
                        int32_t rows, int32_t taps, int32_t kw) {
     uint32_t s0 = work->b[0], s1 = work->b[1], s2 = work->b[2], s3 = work->b[3];
@@ -196,7 +196,7 @@ static void put_full(int8_t *y, const uint32_t *sum, const float *scale, int32_t
         : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "cc", "memory");
 }
 
-/* The same between any limits, and with bits, if they are wanted. */
+/* As above, between any limits, and with bits, if they are wanted. */
 static inline void put_bits(int8_t *y, uint8_t *bits, int32_t first, const uint32_t *sum,
                             const float *scale, int32_t count, int32_t c, const whet_narrow_t *to,
                             const int32_t full) {

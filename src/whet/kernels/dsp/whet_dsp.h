@@ -41,7 +41,7 @@ static inline uint32_t whet_odd(uint32_t x) {
     return v;
 }
 
-/* The same, added to a pair. */
+/* As above, added to a pair. */
 static inline uint32_t whet_add_even(uint32_t pair, uint32_t x) {
     uint32_t v;
     __asm__("sxtab16 %0, %1, %2" : "=r"(v) : "r"(pair), "r"(x));

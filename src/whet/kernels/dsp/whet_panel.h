@@ -31,7 +31,7 @@ static inline void whet_make_panel(float *to, const int8_t *x, int32_t step, int
                      : "s0", "s1", "s2", "s3", "cc", "memory");
 }
 
-/* The same for n channels; what is missing of four is 0. */
+/* As above, for n channels; what is missing of four is 0. */
 static inline void whet_make_part(float *to, const int8_t *x, int32_t step, int32_t count,
                                   int32_t zero, int32_t n) {
     for (; count > 0; count--, to += 4, x += step)
