@@ -5,6 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+#define NET_ALIGNED alignas(16)
+extern "C" {
+#else
+#define NET_ALIGNED _Alignas(16)
+#endif
+
 #define NET_INPUT_ELEMENTS 20 /* 4 x 5 */
 #define NET_LABEL_ELEMENTS 4
 #define NET_OUTPUT_ELEMENTS 12 /* 4 x 3 */
@@ -31,7 +38,7 @@ typedef struct {
         float fc2_weight[24] /* 3x8 */;
         float fc2_bias[3];
     } params;
-    _Alignas(16) unsigned char arena[NET_ARENA_BYTES];
+    NET_ALIGNED unsigned char arena[NET_ARENA_BYTES];
 } net_t;
 
 /* Start from the compiled-in weights, with fresh optimizer state. */
@@ -55,5 +62,9 @@ size_t net_sizeof(void);
  * nothing if count < 1. The results are the same bits for any number. */
 #define NET_HAS_THREADS 1
 int net_set_threads(int count);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
