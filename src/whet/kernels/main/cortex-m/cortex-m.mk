@@ -24,7 +24,7 @@ endif
 
 MODEL = model.c weights.c @kernels@
 BOARD = main.c samples.c board/startup.c board/board.c
-KERNEL_HEADERS = $(wildcard kernels/*.h)
+KERNEL_HEADERS = $(wildcard kernels/*.h board/libc/*.h)
 HEADERS = $(wildcard *.h board/*.h) $(KERNEL_HEADERS)
 objects = $(patsubst %.c,build/%.o,$(1))
 
