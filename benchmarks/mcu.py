@@ -146,8 +146,7 @@ def plain_step(model: nn.Module, scheme: str, target: str, batch: tuple[Array, A
 
 def page(found: list[Result], target: str) -> str:
     memory = [
-        [r.name, f"{r.ram:,}", f"{r.stack:,}", f"{r.flash:,}", f"{PAPER[backbone_of(r.name)]} KB"]
-        for r in found
+        [r.name, f"{r.ram:,}", f"{r.stack:,}", f"{r.flash:,}", paper_ram(r.name)] for r in found
     ]
     work = [
         [
@@ -175,7 +174,8 @@ def page(found: list[Result], target: str) -> str:
             "total is for its scheme of about 50 KB (arXiv:2206.15472).\n",
             table(["scheme", "RAM", "stack used", "flash", "paper's RAM"], memory),
             "## Instructions of a training step\n\nIn millions, mean of all steps. Plain is the "
-            "same program with the portable kernels alone.\n",
+            "same program with the portable kernels alone. A weight that is updated\nwhile its gradient is "
+            "made counts as backward.\n",
             table(["scheme", *PHASES, "step", "plain", "plain / step"], work),
             "## Proof\n\nLoads and stores outside of the memory, whether the painted stack agrees "
             "with the plugin, and how many of the losses\nand of the trained tensors differ from "
@@ -186,8 +186,9 @@ def page(found: list[Result], target: str) -> str:
     )
 
 
-def backbone_of(scheme: str) -> str:
-    return scheme.rpartition("-")[0]
+def paper_ram(scheme: str) -> str:
+    backbone, _, size = scheme.rpartition("-")
+    return f"{PAPER[backbone]} KB" if size == "49kb" else ""
 
 
 def main() -> None:
