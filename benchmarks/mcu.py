@@ -174,8 +174,8 @@ def page(found: list[Result], target: str) -> str:
             "total is for its scheme of about 50 KB (arXiv:2206.15472).\n",
             table(["scheme", "RAM", "stack used", "flash", "paper's RAM"], memory),
             "## Instructions of a training step\n\nIn millions, mean of all steps. Plain is the "
-            "same program with the portable kernels alone. A weight that is updated\nwhile its gradient is "
-            "made counts as backward.\n",
+            "same program with the portable kernels alone. A weight that is updated\nwhile its "
+            "gradient is made counts as backward.\n",
             table(["scheme", *PHASES, "step", "plain", "plain / step"], work),
             "## Proof\n\nLoads and stores outside of the memory, whether the painted stack agrees "
             "with the plugin, and how many of the losses\nand of the trained tensors differ from "
