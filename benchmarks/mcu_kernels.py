@@ -12,7 +12,6 @@ same way of counting) was measured once. An instruction is not a cycle.
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import tempfile
@@ -24,6 +23,9 @@ ROOT = HERE.parent
 sys.path[:0] = [str(ROOT / "tests")]
 
 import cortex  # noqa: E402
+from whet.runtime.emulator import plugin, read_seen  # noqa: E402
+from whet.runtime.firmware import read_elf  # noqa: E402
+from whet.runtime.profile import calls  # noqa: E402
 
 KERNELS = ROOT / "src" / "whet" / "kernels"
 
@@ -83,10 +85,6 @@ enum { MOST = 26000 };
 static int8_t x[MOST], w[MOST], y[MOST];
 static int32_t b[64];
 static float scale[64], dy[MOST], dx[MOST];
-void region_begin(void);
-void region_end(void);
-__attribute__((noinline)) void region_begin(void) { __asm__ volatile(""); }
-__attribute__((noinline)) void region_end(void) { __asm__ volatile(""); }
 static uint32_t seed = 1;
 static int32_t next(void) {
     seed = seed * 1664525u + 1013904223u;
@@ -110,66 +108,19 @@ CALLS = {
     "depthwise_dw": ("whet_depthwise_i8_dw(dx, dy, x, -3, &d)", "dx"),
 }
 
-PLUGIN_C = r"""
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-typedef struct qemu_plugin_tb block_t;
-typedef struct qemu_plugin_insn insn_t;
-extern void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t, void (*)(uint64_t, block_t *));
-extern size_t qemu_plugin_tb_n_insns(const block_t *);
-extern insn_t *qemu_plugin_tb_get_insn(const block_t *, size_t);
-extern uint64_t qemu_plugin_insn_vaddr(const insn_t *);
-extern void qemu_plugin_register_vcpu_insn_exec_inline(insn_t *, int, void *, uint64_t);
-extern void qemu_plugin_register_vcpu_insn_exec_cb(insn_t *, void (*)(unsigned, void *), int,
-                                                   void *);
-int qemu_plugin_version = 1;
-static uint64_t executed, started, first, last;
-static FILE *report;
-static void begins(unsigned cpu, void *data) { started = executed; }
-static void ends(unsigned cpu, void *data) {
-    fprintf(report, "%llu\n", (unsigned long long)(executed - started));
-    fflush(report);
-}
-static void translate(uint64_t id, block_t *block) {
-    for (size_t i = 0; i < qemu_plugin_tb_n_insns(block); i++) {
-        insn_t *insn = qemu_plugin_tb_get_insn(block, i);
-        const uint64_t address = qemu_plugin_insn_vaddr(insn);
-        if (address == first) qemu_plugin_register_vcpu_insn_exec_cb(insn, begins, 0, NULL);
-        if (address == last) qemu_plugin_register_vcpu_insn_exec_cb(insn, ends, 0, NULL);
-        qemu_plugin_register_vcpu_insn_exec_inline(insn, 0, &executed, 1);
-    }
-}
-int qemu_plugin_install(uint64_t id, const void *info, int count, char **args) {
-    for (int i = 0; i < count; i++) {
-        const char *value = strchr(args[i], '=') + 1;
-        if (args[i][0] == 'b') first = strtoull(value, NULL, 0);
-        if (args[i][0] == 'e') last = strtoull(value, NULL, 0);
-        if (args[i][0] == 'o') report = fopen(value, "w");
-    }
-    qemu_plugin_register_vcpu_tb_trans_cb(id, translate);
-    return 0;
-}
-"""
 
-
-def count(elf: Path, begin: str, end: str) -> tuple[list[int], bytes]:
-    """Instructions from every call of `begin` to the next of `end`; and what the program wrote."""
-    plugin, report = elf.parent / "count.so", elf.parent / "counts"
-    source = elf.parent / "count.c"
-    source.write_text(PLUGIN_C)
-    run("gcc", "-O2", "-fPIC", "-shared", "-w", str(source), "-o", str(plugin))
-    symbols = run("arm-none-eabi-nm", str(elf))
-    first, last = (
-        int(re.search(rf"^(\w+) T {name}$", symbols, re.M)[1], 16) & ~1  # type: ignore[index]
-        for name in (begin, end)
-    )
-    options = ("-plugin", f"{plugin},b={first},e={last},o={report}")
-    done = cortex.run("m7", elf, options=options)
+def count(elf: Path) -> tuple[list[int], bytes]:
+    """Instructions of every kernel call in `main`, in order; and what the program wrote."""
+    built, report = read_elf(elf), elf.parent / "seen"
+    at, size = built.symbols["main"]
+    everything = "ram=0:0xffffffff,flash=0:0,stack=0:0"
+    words = f"{plugin()},{everything},function={at}:{at + size},start=0,out={report}"
+    done = cortex.run("m7", elf, options=("-plugin", words))
     assert done.returncode == 0, done.stderr
-    return [int(line) for line in report.read_text().split()], done.stdout
+    names = {address: name for name, (address, _) in built.symbols.items()}
+    spent = read_seen(report.read_text()).spent
+    found = calls(built.code(at, size), at)
+    return [spent[a] for a, to in found if names.get(to, "").startswith("whet_")], done.stdout
 
 
 def run(*command: str) -> str:
@@ -177,12 +128,12 @@ def run(*command: str) -> str:
 
 
 def build(folder: Path, isa: str, layers: tuple[Layer, ...]) -> Path:
-    """A program that makes every call between the two marks and writes its results."""
+    """A program that makes every call and writes its results."""
     text = []
     for layer in layers:
         call, result = CALLS[layer.kind]
         text += [f"    {{ static const whet_conv2d_t d = {{{layer.window()}}};",
-                 f"      region_begin(); {call}; region_end();",
+                 f"      {call};",
                  f"      fwrite({result}, 1, sizeof {result}, stdout); }}"]  # fmt: skip
     main = folder / "main.c"
     main.write_text(MAIN_C % "\n".join(text))
@@ -199,8 +150,8 @@ def build(folder: Path, isa: str, layers: tuple[Layer, ...]) -> Path:
 def table(layers: tuple[Layer, ...]) -> list[str]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        fast, bytes_fast = count(build(folder, "dsp", layers), "region_begin", "region_end")
-        plain, bytes_plain = count(build(folder, "ref", layers), "region_begin", "region_end")
+        fast, bytes_fast = count(build(folder, "dsp", layers))
+        plain, bytes_plain = count(build(folder, "ref", layers))
     assert bytes_fast == bytes_plain, "dsp/ and ref/ differ"
     lines = ["| layer | products | dsp/ | ref/ | CMSIS-NN | dsp/ : CMSIS-NN |",
              "|---|--:|--:|--:|--:|--:|"]  # fmt: skip

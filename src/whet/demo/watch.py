@@ -164,7 +164,7 @@ def memory_map(board: Board) -> None:
         "stack": m["stack"],
         "weights and biases that learn": m["trained"],
         "fractions of what they moved by, 8 bits each": m["state"],
-        "activations, gradients and the window itself": m["arena"],
+        "activations, gradients and the input": m["arena"],
     }
     used = board.firmware.ram
     say(f"  RAM    {used:>9,} of {RAM:,} bytes, all there is")
