@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -102,6 +103,82 @@ def test_the_budget_is_what_the_linker_counts(program: Program, board: Board) ->
     report = program.report()
     assert f"{program.memory['ram']:,} B measured, in the built program" in report
     assert "measured" not in program.files["report.txt"].decode()
+
+
+@pytest.mark.parametrize("activation", [torch.nn.Tanh, torch.nn.GELU, torch.nn.Softplus])
+def test_the_c_library_brings_no_memory_of_its_own(activation: Any, tmp_path: Path) -> None:
+    layers = torch.nn.Linear(5, 8), activation(), torch.nn.Linear(8, 3)
+    model = torch.nn.Sequential(*layers)
+    adam = torch.optim.Adam(model.parameters())
+    program = whet.compile(model, (torch.zeros(1, 5),), optimizer=adam, target="cortex-m7")
+    assert build(program, tmp_path).ram == program.memory["ram"]
+
+
+class Two(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = torch.nn.Linear(4, 3)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return self.head(a * b)
+
+
+def test_several_inputs_have_places_but_no_channel(tmp_path: Path) -> None:
+    two = whet.compile(Two(), (torch.zeros(1, 4), torch.zeros(1, 4)), target="cortex-m7")
+    assert build(two, tmp_path).ram == two.memory["ram"] - 8  # the ends of the channel
+    done = subprocess.run(["make", "-s", "run"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    with pytest.raises(TargetError, match="one input and one label, not 2 and 1"):
+        two.load()
+
+
+def test_an_interrupted_step_is_finished_first(program: Program) -> None:
+    """Ctrl-C in the middle of an exchange is raised after it, and the board goes on."""
+    board, other = Board(program, watched=False), Board(program, watched=False)
+    send = board._machine.send
+
+    def interrupted(data: bytes) -> None:
+        board._machine.send = send  # type: ignore[method-assign]
+        send(data)
+        signal.raise_signal(signal.SIGINT)
+
+    first, second = batches(2)
+    board._machine.send = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        board.step(*first)
+    other.step(*first)
+    assert board.step(*second) == other.step(*second)
+    assert board.save() == other.save()
+    other.close()
+
+
+def test_a_board_that_is_off_says_so(program: Program) -> None:
+    board = Board(program, watched=False)
+    board.close()
+    assert board.close() is None
+    with pytest.raises(RunError, match="the board is switched off"):
+        board.step(*next(batches(1)))
+    with pytest.raises(ZeroDivisionError), Board(program, watched=False) as other:
+        raise ZeroDivisionError
+    assert not other._machine.on
+
+
+def test_writing_leaves_the_files_of_others_alone(program: Program, tmp_path: Path) -> None:
+    own = tmp_path / "kernels" / "own.c"
+    own.parent.mkdir()
+    own.write_text("int mine;")
+    program.write(tmp_path, library=True)
+    program.write(tmp_path)
+    assert own.exists()
+    x, y = next(batches(1))
+    with pytest.raises(TargetError, match="a library has no samples"):
+        program.write(tmp_path, samples=(x, y), library=True)
+    with pytest.raises(DataError, match="1 inputs and 2 labels"):
+        program.write(tmp_path, samples=(x, [1, 2]))
+    with pytest.raises(DataError, match="out of range"):
+        program.write(tmp_path, samples=(x, np.array([5])))
+    with pytest.raises(DataError, match="has one core"):
+        program.load(threads=2)
 
 
 def test_the_input_has_a_place_in_the_arena(program: Program) -> None:
@@ -263,11 +340,12 @@ def test_calls_are_read_from_thumb_code() -> None:
 def test_the_folder_builds_and_runs_by_make_alone(program: Program, tmp_path: Path) -> None:
     """Without samples on a made-up batch; with them on those, from flash."""
     x, y = next(batches(1))
-    program.write(tmp_path, samples=(np.stack([x, x]), np.stack([y, y])))
+    program.write(tmp_path, samples=(np.concatenate([x, x]), np.concatenate([y, y])))
     assert "NET_SAMPLES 2" in (tmp_path / "samples.h").read_text()
     done = subprocess.run(["make", "-s", "run"], cwd=tmp_path, capture_output=True, text=True)
     losses = [float(line.split()[-1]) for line in done.stderr.splitlines() if "loss" in line]
     assert done.returncode == 0 and len(losses) == 5, done.stderr
+    assert len(done.stderr.splitlines()) == 5  # and no warning of compiler or linker
     here = compiled("host").load()
     assert abs(here.step(x, y) - losses[0]) < 1e-3 and losses[-1] < losses[0]
     program.write(tmp_path)
@@ -347,6 +425,15 @@ def test_the_command_trains_and_tells(tmp_path: Path, capsys: Any) -> None:
                  "0 outside of the memory", "measured, in the built program"):  # fmt: skip
         assert part in told, told
     assert (tmp_path / "kept.bin").stat().st_size > 100
+    for arrays, message in [
+        ({"x": x, "y": y + 5}, "sample 0: a label or id is out of range"),
+        ({"x": x, "y": y, "x_test": x}, "has one of x_test and y_test"),
+        ({"x": x}, "has no y"),
+        ({"x": x[:, :, :8], "y": y}, "sample 0: input has shape"),
+    ]:
+        np.savez(data, **arrays)
+        with pytest.raises(DataError, match=message):
+            app(words, standalone_mode=False)
 
 
 @needs_data

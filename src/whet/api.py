@@ -58,7 +58,8 @@ def compile(
     `.eval()` decides about batch norm and dropout; prediction always behaves as in eval mode.
     `update` says what trains: a Scheme, its name ("full", "bias+last", "last-3", ...) or its TOML
     file; without it, parameters train if they require a gradient and are in the optimizer.
-    `target` is where the program will run: "host", "cortex-m7" or "cortex-m4".
+    `target` is where the program will run: "host", "cortex-m7", "cortex-m4", or "portable" for
+    plain C11 anywhere.
     `ram` is a budget in bytes, or as "256K" or "1M": a program that needs more is not made, and the
     error says what would fit. On a microcontroller that is all the RAM there is, 256K by default,
     as `flash` is all the flash, 1M by default. `rematerialize` lets element-wise work be done twice

@@ -15,7 +15,7 @@ from .ops.update import Sgd
 from .passes import Recompute
 from .pipeline import Options, assemble
 from .report import kib
-from .report.program import lifetime, live_at_peak
+from .report.program import arrays_word, lifetime, live_at_peak
 from .scheme import Chosen, Rule, Scheme, blocks, parameters_of, preset
 from .text import summary
 from .training import Rule as UpdateRule
@@ -56,7 +56,7 @@ def over_budget(
     entry, plan = max(program.plans.items(), key=lambda item: item[1].arena)
     node = plan.graph.nodes[min(plan.peak, len(plan.graph.nodes) - 1)]
     parts = {"arena": "arena", "trained": "trained parameters", "state": "optimizer state",
-             "io": "input and label"}  # fmt: skip
+             "io": arrays_word(program), "stack": "stack"}  # fmt: skip
     live = live_at_peak(plan)
     rest = sum(b.bytes for b in live[3:])
     why = [", ".join(f"{kib(memory[key])} {word}" for key, word in parts.items() if memory[key])]

@@ -32,6 +32,7 @@ class DTypeName(StrEnum):
 
 class TargetName(StrEnum):
     host = "host"
+    portable = "portable"
     cortex_m7 = "cortex-m7"
     cortex_m4 = "cortex-m4"
 

@@ -73,16 +73,19 @@ def run_command(
     program = recipe.compile(update=update, target=target.value, ram=ram, flash=flash, **kind)
     batches = Batches.read(data) if data is not None else Batches.made_up(program)
     batch = len(recipe.arguments()["inputs"][0])
+    batches.check(program, batch)
+    if save is not None and not save.absolute().parent.is_dir():
+        raise DataError(f"there is no folder {save.absolute().parent} to save to")
     with console.status("building"):
         trainer = Board(program, watch) if program.target.chip else program.load()
-    if batches.test is not None:
-        say(f"accuracy before  {accuracy(trainer, *batches.test, batch):6.1%}")
-    train(trainer, batches, batch, steps)
-    if batches.test is not None:
-        say(f"accuracy after   {accuracy(trainer, *batches.test, batch):6.1%}")
-    if save is not None:
-        trainer.save(save)
-        say(f"saved {save}")
+    judge(trainer, batches, batch, "before")
+    try:
+        train(trainer, batches, batch, steps)
+    finally:  # what was learned until it was stopped, too
+        if save is not None:
+            trainer.save(save)
+            say(f"saved {save}")
+    judge(trainer, batches, batch, "after ")
     if isinstance(trainer, Board):
         trainer.close()
         tell(trainer)
@@ -110,8 +113,23 @@ class Batches:
         if missing := {"x", "y"} - found.keys():
             words = f"{path} has no {' and no '.join(sorted(missing))}"
             raise DataError(words, try_="np.savez(path, x=inputs, y=labels)")
+        if ("x_test" in found) != ("y_test" in found):
+            raise DataError(f"{path} has one of x_test and y_test", try_="both, or neither")
         test = (found["x_test"], found["y_test"]) if "x_test" in found else None
         return cls(found["x"], found["y"], test)
+
+    def check(self, program: Any, batch: int) -> None:
+        """Every sample, before anything is built: it would be late to find the last one wrong."""
+        from ..runtime.trainer import stored_batch
+
+        for x, y in ((self.x, self.y), *([self.test] if self.test is not None else [])):
+            if len(x) < batch:
+                raise DataError(f"{len(x)} samples are fewer than a batch of {batch}")
+            for at in range(0, len(x) - batch + 1, batch):
+                try:
+                    stored_batch(program, x[at : at + batch], y[at : at + batch])
+                except DataError as error:
+                    raise DataError(f"sample {at}: {error.what}") from error
 
     @classmethod
     def made_up(cls, program: Any) -> Batches:
@@ -119,13 +137,18 @@ class Batches:
         import numpy as np
 
         say("no --data: one made-up batch is learned by heart")
-        from ..ir import Role
+        from ..ir import DType, Role
+        from ..runtime.trainer import check_one_input
 
+        check_one_input(program)
         step = program.entries["train_step"]
         (leaf,), (label,) = step.leaves_of(Role.INPUT), step.leaves_of(Role.LABEL)
-        x = np.random.default_rng(0).normal(size=program.tensors[leaf.name].shape)
+        shape = program.tensors[leaf.name].shape
+        x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+        if leaf.type.dtype is DType.I32:  # ids
+            x = np.zeros(shape, np.int32)
         y = np.zeros(program.tensors[label.name].shape, label.type.dtype.numpy)
-        return cls(x.astype(np.float32), y, None)
+        return cls(x, y, None)
 
 
 def train(trainer: Trainer, batches: Batches, batch: int, steps: int) -> None:
@@ -137,8 +160,6 @@ def train(trainer: Trainer, batches: Batches, batch: int, steps: int) -> None:
         TimeRemainingColumn(),
     )
     last = len(batches.x) - batch
-    if last < 0:
-        raise DataError(f"{len(batches.x)} samples are fewer than a batch of {batch}")
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("", total=steps, loss=float("nan"))
         for step in range(steps):
@@ -148,14 +169,17 @@ def train(trainer: Trainer, batches: Batches, batch: int, steps: int) -> None:
     say(f"loss of the last step {loss:.6f}")
 
 
-def accuracy(trainer: Trainer, x: Array, y: Array, batch: int) -> float:
-    """Of whole batches; what is left over is not looked at."""
+def judge(trainer: Trainer, batches: Batches, batch: int, when: str) -> None:
+    """Say how many of the test samples are recognised, of those that fill a batch."""
+    if batches.test is None:
+        return
+    x, y = batches.test
     starts = range(0, len(x) - batch + 1, batch)
     right = sum(
         int((trainer.predict(x[at : at + batch]).argmax(1) == y[at : at + batch]).sum())
         for at in starts
     )
-    return right / max(1, batch * len(starts))
+    say(f"accuracy {when}  {right / (batch * len(starts)):6.1%}")
 
 
 def tell(board: Any) -> None:

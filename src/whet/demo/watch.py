@@ -146,11 +146,12 @@ def accuracy(model: nn.Module, judge: Labelled) -> float:
         return float((model(judge[0]).argmax(1) == judge[1]).float().mean())
 
 
-def built(model: Network, known: Labelled) -> Board:
+def built(model: Network, data: Split) -> Board:
     """Compile the network for a microcontroller, leave its C in OUT, switch the chip on."""
     start = time.perf_counter()
-    program = compiled(model, known, target="cortex-m7")
-    program.write(OUT)
+    program = compiled(model, data.others, target="cortex-m7")
+    x, y = data.learn
+    program.write(OUT, samples=(x[::17], y[::17]))  # some of them in flash, for `make run`
     board = Board(program)
     say(f"  compiled for a Cortex-M7 and built in {time.perf_counter() - start:.1f} s\n")
     return board
@@ -209,7 +210,7 @@ def main(wearer: int = WEARER) -> None:
     say(f"  {len(people)} people did {len(exercises)} exercises with a watch on the wrist. A small")
     say(f"  network learns from five of them: {others:,} windows of 2.56 seconds.")
     model = pretrained(data.others)
-    board = built(model, data.others)
+    board = built(model, data)
     say(f"  Number {wearer} puts the watch on and does every exercise with each arm.")
     say(f"  The first halves of the recordings train: {STEPS} steps, one of {learn} windows each.")
     say(f"  The second halves judge: {judge} windows.")
@@ -218,5 +219,5 @@ def main(wearer: int = WEARER) -> None:
     say(f"\nThe program is in [bold]{OUT}[/bold]. What to look at next:")
     say(f"  {OUT}/model.c      the training step, one call per line")
     say(f"  {OUT}/report.txt   where every byte goes")
-    say(f"  make -C {OUT} run  the same firmware, alone")
+    say(f"  make -C {OUT} run  the firmware alone, on windows in its flash")
     say("  docs/microcontrollers.md   how it gets into a project of yours")

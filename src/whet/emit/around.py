@@ -10,16 +10,15 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from ..ir import Array
+from ..ir import Array, Role
 from ..targets import Chip
-from .c import WIDTH, main_c
+from .c import WIDTH, Signature, example_c, places_of
 from .c_weights import samples_c, samples_h
 
 if TYPE_CHECKING:
     from .program import Program
 
 FIRMWARE = {  # where a file of main/cortex-m/ comes to lie
-    "main.c": "main.c",
     "cortex-m.mk": "Makefile",
     "startup.c": "board/startup.c",
     "board.h": "board/board.h",
@@ -34,16 +33,44 @@ def around(program: Program) -> dict[str, str]:
     """Those files by path."""
     words = words_of(program)
     if program.target.chip is None:
-        main = main_c(program.name, template("host.c"), program.plans)
-        found = {"main.c": main, "Makefile": filled(template("host.mk"), words)}
-        if not program.target.threads:
-            found["CMakeLists.txt"] = filled(template("CMakeLists.txt"), words)
-        return found
-    words |= chip_words(program, program.target.chip)
-    found = {to: filled(template(f"cortex-m/{name}"), words) for name, to in FIRMWARE.items()}
-    found["main.c"] = main_c(program.name, found["main.c"], program.plans)
-    found["CMakeLists.txt"] = filled(template("CMakeLists.txt"), words)
-    return found | flash_samples(program.name, ())
+        found = {
+            "main.c": main_c(program, "host.c"),
+            "Makefile": filled(template("host.mk"), words),
+        }
+    else:
+        words |= chip_words(program, program.target.chip)
+        found = {to: filled(template(f"cortex-m/{name}"), words) for name, to in FIRMWARE.items()}
+        found["main.c"] = main_c(program, "cortex-m/main.c")
+        if has_one_input(program):
+            found |= flash_samples(program.name, ())
+    if not program.target.threads:
+        found["CMakeLists.txt"] = filled(template("CMakeLists.txt"), words)
+    return found
+
+
+def has_one_input(program: Program) -> bool:
+    step = program.entries["train_step"]
+    return all(len(step.leaves_of(role)) == 1 for role in (Role.INPUT, Role.LABEL))
+
+
+def main_c(program: Program, name: str) -> str:
+    """The main program: a fixed file whose few macros say what this model is called."""
+    if not has_one_input(program):
+        return main_for_many(program)
+    prefix = program.name
+    return template(name).replace("NET_", f"{prefix.upper()}_").replace("net_", f"{prefix}_")
+
+
+def main_for_many(program: Program) -> str:
+    """An example for a model with several inputs: one step on zeros."""
+    plan = program.plans["train_step"]
+    inside = {place.name for place in places_of(plan)}
+    step, predict = (Signature.of(program.entries[name]) for name in ("train_step", "predict"))
+    leaves = [(name, v.type) for name, v in step.leaves if v.role is not Role.SCALAR]
+    arrays = [(name, t) for name, t in leaves if name not in inside]
+    if inside:
+        arrays += [(name, v.type) for name, v in predict.outputs]
+    return example_c(program.name, [name for name, _ in leaves], inside, arrays)
 
 
 def flash_samples(name: str, pairs: Sequence[tuple[Array, Array]]) -> dict[str, str]:

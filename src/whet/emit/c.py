@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +35,7 @@ def call_text(function: str, args: Sequence[str], indent: str = "    ") -> list[
         return [line]
     body = textwrap.wrap(  # between arguments, or between the elements of one that is an array
         ", ".join(a.replace(" ", "\0").replace(",\0", ", ") for a in args),
-        WIDTH - len(indent) - len(function) - 3,
+        max(20, WIDTH - len(indent) - len(function) - 3),
         break_long_words=False,
         break_on_hyphens=False,
     )
@@ -536,19 +536,11 @@ def used_kernels(plans: Iterable[Plan]) -> list[str]:
     return sorted(found)
 
 
-def main_c(prefix: str, template: str, plans: Mapping[str, Plan]) -> str:
-    """The example program: a fixed file whose few macros say what this model is called."""
-    step = plans["train_step"].graph
-    inputs, labels = step.leaves_of(Role.INPUT), step.leaves_of(Role.LABEL)
-    if len(inputs) != 1 or len(labels) != 1:
-        return main_for_many(prefix, Signature.of(step))
-    return template.replace("NET_", f"{prefix.upper()}_").replace("net_", f"{prefix}_")
-
-
-def main_for_many(prefix: str, signature: Signature) -> str:
-    """An example for a model with several inputs: one step on zeros."""
-    arrays = [(name, v.type) for name, v in signature.leaves if v.role is not Role.SCALAR]
-    args = ["&ram.net", *(f"ram.{name}" for name, _ in arrays)]
+def example_c(
+    prefix: str, names: Sequence[str], inside: Collection[str], arrays: Sequence[tuple[str, Type]]
+) -> str:
+    """A main program for a step with these arguments, some of which have a place in the arena."""
+    args = [f"{prefix}_{n}(&ram.net)" if n in inside else f"ram.{n}" for n in names]
     return "\n".join(
         [
             "/* One training step on zeros: put your data in their place. */",
@@ -564,7 +556,7 @@ def main_for_many(prefix: str, signature: Signature) -> str:
             "    float loss;",
             f"    {prefix}_init(&ram.net);",
             f"    const float rate = {prefix.upper()}_LEARNING_RATE;",
-            *call_text(f"return {prefix}_train_step", [*args, "rate", "&loss"]),
+            *call_text(f"return {prefix}_train_step", ["&ram.net", *args, "rate", "&loss"]),
             "}",
             "",
         ]

@@ -10,8 +10,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BuildError, InternalError, TargetError, WhetError
-from ..ir import Array, DType, Graph, Type
+from ..errors import BuildError, DataError, InternalError, TargetError, WhetError
+from ..ir import Array, DType, Graph, Role, Type
 from ..machine import UNTUNED, Machine
 from ..ops.random import RngNext
 from ..passes import Part, Recompute
@@ -254,10 +254,13 @@ class Program:
     ) -> Path:
         """Write the C program; it builds with `make` wherever there is a C compiler.
 
-        `samples`, inputs and labels of several batches, go into a microcontroller's flash.
+        `samples`, inputs and labels one behind the other, go into a microcontroller's flash.
         `library` writes the model alone, all in one folder.
         """
         root, files = Path(folder), self.library if library else self.files
+        ours = not library and (root / "report.txt").exists() and (root / "model.h").exists()
+        if samples is not None and library:
+            raise TargetError("a library has no samples", try_="write() without library=True")
         if samples is not None:
             files = files | self._in_flash(*samples)
         try:
@@ -266,7 +269,7 @@ class Program:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 if not path.exists() or path.read_bytes() != content:
                     path.write_bytes(content)
-            for stale in {*root.glob("kernels/**/*.[ch]"), *root.glob("weights.bin")}:
+            for stale in root.glob("kernels/**/*.[ch]") if ours else ():
                 if str(stale.relative_to(root)) not in files:
                     stale.unlink()
         except OSError as error:
@@ -282,7 +285,12 @@ class Program:
 
         if self.target.chip is None:
             raise TargetError("samples= are for a microcontroller", try_='target="cortex-m7"')
-        pairs = [stored_batch(self, x, y) for x, y in zip(inputs, labels, strict=True)]
+        if len(inputs) != len(labels) or not len(inputs):
+            raise DataError(f"there are {len(inputs)} inputs and {len(labels)} labels")
+        (leaf,) = self.entries["train_step"].leaves_of(Role.INPUT)[:1]
+        size = self.tensors[leaf.name].shape[0]
+        starts = range(0, len(inputs) - size + 1, size)
+        pairs = [stored_batch(self, inputs[i : i + size], labels[i : i + size]) for i in starts]
         return {name: text.encode() for name, text in flash_samples(self.name, pairs).items()}
 
     def load(self, threads: int | None = None) -> Trainer:
@@ -294,7 +302,11 @@ class Program:
         """
         from ..runtime import Board, Trainer
 
-        return Board(self) if self.target.chip else Trainer(self, threads=threads)
+        if self.target.chip is None:
+            return Trainer(self, threads=threads)
+        if threads not in (None, 1):
+            raise DataError(f"threads={threads}: a microcontroller has one core")
+        return Board(self)
 
     def check(self, steps: int = 10) -> CheckReport | IntegerReport:
         """Build, then compare every gradient and some training steps with PyTorch.

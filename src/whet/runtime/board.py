@@ -18,7 +18,7 @@ from ..ir import Array
 from .emulator import Emulator, Watched
 from .firmware import firmware
 from .profile import Profile, profile
-from .trainer import STATUS, Trainer, changing
+from .trainer import STATUS, Trainer, changing, check_one_input
 
 MAGIC, VERSION = 0x54454857, 1  # of checkpoints, as in kernels/ref/checkpoint.c
 HEADER = "<IIIIQ"
@@ -34,6 +34,7 @@ class Board(Trainer):
     def __init__(self, program: Program, watched: bool = True) -> None:
         chip = program.target.chip
         assert chip is not None
+        check_one_input(program)
         self.program = program
         self.firmware = firmware(program)
         self._machine = Emulator(self.firmware, chip, f"{program.name}_train_step", watched)
@@ -54,9 +55,13 @@ class Board(Trainer):
     ) -> None:
         if kind is None:
             self.close()
+        else:
+            self._machine.stop()
 
     def close(self) -> Watched | None:
         """Switch it off. RunError if it reached outside of its memory."""
+        if not self._machine.on:
+            return self.watched
         measured = self.program.measured
         measured["stack, by its paint"] = struct.unpack("<I", self._ask(b"K", b"", 4))[0]
         self._ask(b"Q", b"", 0)
@@ -87,9 +92,10 @@ class Board(Trainer):
 
     def _ask(self, letter: bytes, data: bytes, size: int) -> bytes:
         """Send a command, and give back what the board says, its status checked."""
-        self._machine.send(letter + data)
-        self._status = struct.unpack("<i", self._machine.receive(4))[0]
-        return self._machine.receive(size)
+        with self._machine.exchange():
+            self._machine.send(letter + data)
+            self._status = struct.unpack("<i", self._machine.receive(4))[0]
+            return self._machine.receive(size)
 
     def _run(
         self, entry: str, feed: dict[str, Array], scalars: dict[str, float | None]
@@ -101,13 +107,13 @@ class Board(Trainer):
         arrays = [feed[v.name] for _, v in signature.leaves if v.name in feed]
         data = rate + b"".join(array.tobytes() for array in arrays)
         outs = [np.zeros(v.shape, v.type.dtype.numpy) for _, v in signature.outputs]
+        if entry == "train_step":
+            self._fresh = False
+            self.steps += 1
         answer = self._ask(LETTERS[entry], data, sum(out.nbytes for out in outs))
         for out in outs:
             out[...] = np.frombuffer(answer[: out.nbytes], out.dtype).reshape(out.shape)
             answer = answer[out.nbytes :]
-        if entry == "train_step":
-            self._fresh = False
-            self.steps += 1
         self._raise(self._status, entry, feed, outs)
         return outs
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
+import threading
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from ..cache import cache_folder
-from ..errors import BuildError, RunError
+from ..errors import BuildError, RunError, WhetError
 from ..targets import Chip
 from .build import find_compiler, run
 from .firmware import Firmware
@@ -69,8 +74,45 @@ class Emulator:
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for whoever drives it, not for the board
         )
         self._stop = weakref.finalize(self, end, self._process, self._ends, self._log, self._folder)
+
+    @contextlib.contextmanager
+    def exchange(self) -> Iterator[None]:
+        """A question and its answer are one piece: Ctrl-C waits for the end of it, a second one
+        does not, and half of one ends the board, whose next answer would be the wrong one."""
+        if not self.on:
+            raise RunError("the board is switched off", try_="program.load() starts another")
+        before = signal.getsignal(signal.SIGINT)
+        main = threading.current_thread() is threading.main_thread() and before is not None
+        pressed: list[int] = []
+
+        def press(number: int, frame: Any) -> None:
+            pressed.append(number)
+            if len(pressed) > 1:
+                raise KeyboardInterrupt
+
+        if main:
+            signal.signal(signal.SIGINT, press)
+        try:
+            yield
+        except BaseException:
+            self._stop()
+            raise
+        finally:
+            if main:
+                signal.signal(signal.SIGINT, before)
+        if pressed and callable(before):
+            before(pressed[0], None)
+
+    @property
+    def on(self) -> bool:
+        return self._stop.alive
+
+    def stop(self) -> None:
+        """At once, whatever it does."""
+        self._stop()
 
     def send(self, data: bytes) -> None:
         view = memoryview(data)
@@ -96,9 +138,16 @@ class Emulator:
             if ready[1]:
                 return
 
-    def _died(self, code: int) -> RunError:
+    def _died(self, code: int) -> WhetError:
         log = (Path(self._folder.name) / "log").read_text(errors="replace").strip()
-        why = [REASONS.get(code, f"exit code {code}"), *log.splitlines()[-10:]]
+        if "plugin" in log:
+            return BuildError(
+                "this QEMU does not take the plugin that watches",
+                why=log.splitlines()[-3:],
+                try_=("QEMU 4.2 to 8.1", "Board(program, watched=False), or whet run --no-watch"),
+            )
+        reason = REASONS.get(code, f"exit code {code}")
+        why = [reason, *log.splitlines()[:3]]
         return RunError("the emulated board stopped by itself", why=why)
 
     def finish(self) -> Watched | None:

@@ -67,7 +67,7 @@ def build_with_kept_kernels(program: Program, folder: Path) -> Firmware:
 
     It is the same Makefile, which finds the kernels compiled.
     """
-    words = "\0".join((program.name, program.target.name, *program.flags, *compiler()))
+    words = "\0".join((program.name, program.target.name, *program.flags, *compiler(), version()))
     key = hashlib.sha256(words.encode())
     for name, text in program.kernel_files.items():
         key.update(f"{name}\0{text}\0".encode())
@@ -111,6 +111,15 @@ def compiler() -> list[str]:
             "pip install ziglang",
         ),
     )
+
+
+def version() -> str:
+    """Of the compiler, so that what another one compiled is not taken for its own."""
+    found = shutil.which(f"{os.environ.get('CROSS', 'arm-none-eabi-')}gcc")
+    if found is None:
+        return sys.executable
+    done = subprocess.run([found, "--version"], capture_output=True, text=True)
+    return f"{found}\0{done.stdout}"
 
 
 def refused(program: Program, words: str) -> BuildError:

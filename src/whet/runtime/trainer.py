@@ -12,7 +12,7 @@ import numpy as np
 
 from ..emit.c import STATUSES, Signature
 from ..emit.program import Program, TensorInfo
-from ..errors import CheckpointError, DataError, InternalError, NotFinite
+from ..errors import CheckpointError, DataError, InternalError, NotFinite, TargetError
 from ..ir import Array, DType, Graph, Role, Type, f32
 from ..ops.settle import LIMITS
 from ..quant import Quant
@@ -347,13 +347,31 @@ def changing(program: Program) -> Any:
 
 def stored_batch(program: Program, x: Any, y: Any) -> tuple[Array, Array]:
     """A batch as it goes into a training step, for a program with one input."""
+    check_one_input(program)
     step = program.entries["train_step"]
     (given,), (label,) = step.leaves_of(Role.INPUT), step.leaves_of(Role.LABEL)
     quant = program.quants.get(given.name)
-    return (
-        accept(x, program.tensors[given.name], given.name, quant),
-        accept(y, program.tensors[label.name], label.name),
-    )
+    stored = accept(x, program.tensors[given.name], given.name, quant)
+    target = accept(y, program.tensors[label.name], label.name)
+    for node in step.nodes:
+        for k, (limit, exempt) in node.op.bounds(node).items():
+            ids = {given: stored, label: target}.get(node.ins[k])
+            if ids is not None and (((ids < 0) | (ids >= limit)) & (ids != exempt)).any():
+                raise DataError(
+                    "a label or id is out of range", why=ranges(step, {node.ins[k].name: ids})
+                )
+    return stored, target
+
+
+def check_one_input(program: Program) -> None:
+    """Boards and samples in flash are for programs with one input and one label."""
+    step = program.entries["train_step"]
+    counts = [len(step.leaves_of(role)) for role in (Role.INPUT, Role.LABEL)]
+    if counts != [1, 1]:
+        raise TargetError(
+            f"a board is sent one input and one label, not {counts[0]} and {counts[1]}",
+            try_="program.write(), and a main.c of your own",
+        )
 
 
 def ranges(graph: Graph, feed: Mapping[str, Array]) -> list[str]:

@@ -58,7 +58,7 @@ CORTEX_M7 = Target(
     "cortex-m7",
     isa=("dsp", "ref"),
     flags=("-O2", "-ffp-contract=off"),
-    pool=8,  # the two ends of its channel
+    pool=12,  # the two ends of its channel, and errno
     chip=Chip("cortex-m7", "fpv5-sp-d16", "cortex_m7+fp_armv8d16sp", "mps2-an500"),
 )
 CORTEX_M4 = replace(

@@ -1,5 +1,5 @@
 # make         build @name@.elf for @target@: start-up code, linker script and all
-# make run     train in the emulator (qemu-system-arm), on the samples in samples.c
+# make run     train in the emulator (qemu-system-arm), on the samples in samples.c if there are any
 # make lib     build lib@name@.a: the functions of model.h alone, for a project that has its own
 #              start-up code; the sources it lists are all that is needed
 # make size    show the sections: data + bss + stack is the RAM that report.txt promises
@@ -19,11 +19,11 @@ CC = $(ZIG) cc
 AR = $(ZIG) ar
 ALL = -target thumb-freestanding-eabihf -mcpu=@zig_cpu@ -g0 -fno-sanitize=all \
     -fomit-frame-pointer -isystem board/libc $(FLAGS)
-LINK = $(ALL) -Wl,--gc-sections -Wl,-e,vectors
+LINK = $(ALL) -Wl,--gc-sections -Wl,-e,reset
 endif
 
 MODEL = model.c weights.c @kernels@
-BOARD = main.c samples.c board/startup.c board/board.c
+BOARD = main.c $(wildcard samples.c) board/startup.c board/board.c
 KERNEL_HEADERS = $(wildcard kernels/*.h board/libc/*.h)
 HEADERS = $(wildcard *.h board/*.h) $(KERNEL_HEADERS)
 objects = $(patsubst %.c,build/%.o,$(1))
@@ -52,7 +52,7 @@ run: @name@.elf
 	    -semihosting-config enable=on,target=native -kernel $<
 
 size: @name@.elf
-	$(CROSS)size -A $<
+	$(CROSS)size -A $< | grep -v '^\.debug'
 
 clean:
 	rm -rf build @name@.elf lib@name@.a

@@ -127,7 +127,10 @@ static int learn(void) {
     for (int step = 0; step < STEPS; step++) {
         float loss = 0.0f;
         const net_status_t status = step_on_sample(step, &loss);
-        if (status != NET_OK) return (int)status;
+        if (status != NET_OK) {
+            board_say("a step was refused; the exit code is its status\n");
+            return (int)status;
+        }
         if (step % 10 == 0 || step == STEPS - 1) say_loss(step + 1, loss);
     }
     return 0;

@@ -10,10 +10,17 @@ extern uint32_t stack_begin[], stack_end[];
 enum { PAINT = 0x5EA5C0DE, MARGIN = 16 }; /* words below the stack pointer that stay as they are */
 
 int main(void);
+void reset(void);
+int *__errno(void);
+extern const int __fdlib_version;
+
+/* Where functions of the C library leave the number of an error. Their own place for it is part of
+ * a larger struct, which nothing here needs. */
+static volatile int library_error;
 
 static void fault(void) { board_stop(99); }
 
-static void reset(void) {
+void reset(void) {
     volatile uint32_t *const coprocessors = (volatile uint32_t *)0xE000ED88u;
     *coprocessors |= 0xFu << 20; /* full access to the floating-point unit */
     __asm__ volatile("dsb\n isb" ::: "memory");
@@ -21,6 +28,7 @@ static void reset(void) {
     for (uint32_t *to = bss_begin; to < bss_end;) *to++ = 0;
     uint32_t *const here = (uint32_t *)__builtin_frame_address(0) - MARGIN;
     for (uint32_t *to = stack_begin; to < here;) *to++ = PAINT;
+    library_error = 0;
     board_stop(main());
 }
 
@@ -29,6 +37,11 @@ uint32_t board_stack_used(void) {
     while (word < stack_end && *word == PAINT) word++;
     return (uint32_t)((const char *)stack_end - (const char *)word);
 }
+
+int *__errno(void) { return (int *)&library_error; }
+
+/* How newlib's functions report errors: as IEEE 754 has it, and not by a variable in RAM. */
+const int __fdlib_version = -1;
 
 /* What the processor reads first: the end of the stack, then where to go when. */
 static const struct {
