@@ -104,10 +104,13 @@ def score_table(scores: Scores, variants: Sequence[str]) -> str:
 
 
 def bytes_table(cells: Iterable[Cell], results: Mapping[str, Mapping[str, Any]]) -> str:
-    """What a way to train holds in memory for the parameters that train, by backbone."""
+    """What a way to train holds in memory for the parameters that train, by backbone.
+
+    Of one picture set: the classifier of another has another size.
+    """
     kept: dict[str, dict[str, float]] = {}
     for cell in cells:
-        if cell.key in results:
+        if cell.key in results and cell.data == FIRST_DATA:
             kib = sum(results[cell.key]["bytes"].values()) / 1024
             kept.setdefault(cell.variant, {})[cell.backbone] = kib
     nets = sorted({net for row in kept.values() for net in row})
@@ -115,7 +118,7 @@ def bytes_table(cells: Iterable[Cell], results: Mapping[str, Mapping[str, Any]])
         [VARIANTS[v].title, *(f"{row[net]:,.1f}" if net in row else "-" for net in nets)]
         for v, row in kept.items()
     ]
-    return table(["KiB of trained parameters and state", *nets], rows)
+    return table([f"KiB of trained parameters and state, {FIRST_DATA}", *nets], rows)
 
 
 def recipe_table(recipe: Recipe, results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -173,7 +176,7 @@ def page(asked: argparse.Namespace, scores: Scores, found: Ratios) -> str:
             "for all. Integers have others: a weight is larger by 1 / scale, its gradient smaller "
             "by scale.\nQAS multiplies the gradient by scale^-2, which gives about the ratio of "
             f"fp32 (arXiv:2206.15472). {asked.ratio_backbone} before\ntraining, "
-            f"{asked.batches} batches of {RATIO_DATA}, everything trained; channels with a "
+            f"{asked.batches} batches of {FIRST_DATA}, everything trained; channels with a "
             f"scale below {qas_ratio.DEAD:g} are left out.\n"
         )
         parts += [f"![ratios]({asked.out.stem}_ratio.svg)\n", qas_ratio.ratio_table(found)]
@@ -183,7 +186,7 @@ def page(asked: argparse.Namespace, scores: Scores, found: Ratios) -> str:
 # --- Arguments ------------------------------------------------------------------------------------
 
 PARTS = ("recipe", "train", "ratio", "page")
-RATIO_DATA = "flowers102"
+FIRST_DATA = "flowers102"
 
 
 def arguments() -> argparse.Namespace:
@@ -234,7 +237,7 @@ def cells_of(asked: argparse.Namespace) -> list[Cell]:
 def ratio_key(asked: argparse.Namespace) -> dict[str, Any]:
     return {
         "ratio": asked.ratio_backbone,
-        "data": RATIO_DATA,
+        "data": FIRST_DATA,
         "batches": asked.batches,
         "batch": asked.batch,
     }
@@ -244,7 +247,7 @@ def main() -> None:
     asked = arguments()
     key = json.dumps(ratio_key(asked), sort_keys=True)
     if "ratio" in asked.parts and key not in read_results(asked.results):
-        found = qas_ratio.ratios(asked.ratio_backbone, RATIO_DATA, asked.batches, asked.recipe)
+        found = qas_ratio.ratios(asked.ratio_backbone, FIRST_DATA, asked.batches, asked.recipe)
         append(asked.results, {"cell": ratio_key(asked), "ratios": found})
     if "recipe" in asked.parts:
         run_cells(qas_study.candidates(asked.recipe), asked.results, asked.processes)
@@ -262,7 +265,7 @@ def main() -> None:
         about = f"percent of the test pictures; {asked.epochs} epochs, one recipe for all"
         asked.out.with_suffix(".svg").write_text(picture(scores, list(VARIANTS), about))
     if measured:
-        drawn = qas_ratio.ratio_picture(measured, asked.ratio_backbone, RATIO_DATA)
+        drawn = qas_ratio.ratio_picture(measured, asked.ratio_backbone, FIRST_DATA)
         asked.out.with_name(f"{asked.out.stem}_ratio.svg").write_text(drawn)
 
 
