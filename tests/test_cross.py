@@ -53,7 +53,10 @@ def test_vector_kernels_compute_their_operators(
     reason="gcc has these flags on x86 only; other vectors are tested as aarch64's",
 )
 @pytest.mark.parametrize("contract", CONTRACTED)
-@pytest.mark.parametrize("vectors", ["", "-mavx2 -mfma"], ids=["sse", "avx2"])
+@pytest.mark.parametrize(
+    "vectors",
+    [pytest.param("", id="sse", marks=pytest.mark.slow), pytest.param("-mavx2 -mfma", id="avx2")],
+)
 def test_narrower_vectors_compute_their_operators(
     vectors: str, contract: str, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ def test_every_kernel_keeps_to_its_arrays(isa: str, tmp_path: Path) -> None:
     c_batch.check_samples(tmp_path, "gcc", isa, "-O0", *ADDRESS.split())
 
 
+@pytest.mark.slow  # whole programs are looked at for races below
 def test_no_kernel_races_with_itself(tmp_path: Path) -> None:
     c_batch.check_samples(tmp_path, "gcc", "vec", "-O1", *THREAD.split(), "-DTHREADS=2")
 

@@ -39,7 +39,9 @@ SLOW = {"resnet50", "test_nfnet", "ghostnet_100", "repvgg_a0", "mobilevit_xxs", 
 SLOW |= {"resnet18", "vit_tiny_patch16_224", "mobilenet_v2", "efficientnet_lite0"}
 SLOW |= {"edgenext_xx_small", "convnext_atto", "starnet_s050", "mnasnet_100", "regnetx_002"}
 SLOW |= {"mobilenetv4_conv_small_035", "test_mambaout", "mcunet"}
+SLOW |= {"mobilenetv3_small_100"}
 SLOWEST = {"test_nfnet", "ghostnet_100", "repvgg_a0", "mobilevit_xxs"}  # at any batch
+SLOWEST |= {"resnet50", "efficientnet_lite0", "mnasnet_100", "regnetx_002"}
 
 # Side of the picture in the default run.
 TIMM = {
