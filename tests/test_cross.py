@@ -34,8 +34,11 @@ CONTRACTED: dict[str, Sequence[Sample]] = {"fast": FLOATS, "off": INTEGER}
 
 @pytest.mark.parametrize(
     ("contract", "machine"),
-    [("fast", ""), ("off", ""), ("off", "-march=armv8.2-a+dotprod")],
-    ids=["floats", "integers", "dotprod"],
+    [
+        pytest.param("fast", "", id="floats"),
+        pytest.param("off", "", id="integers", marks=pytest.mark.slow),
+        pytest.param("off", "-march=armv8.2-a+dotprod", id="dotprod"),
+    ],
 )
 def test_vector_kernels_compute_their_operators(
     contract: str, machine: str, tmp_path: Path

@@ -59,7 +59,7 @@ def compiled(maker: Maker, portable: bool) -> whet.Program:
     [
         (convnet, THREAD, False),
         (sparse, THREAD, False),
-        (sparse, ADDRESS, False),
+        pytest.param(sparse, ADDRESS, False, marks=pytest.mark.slow),
         (sparse, ADDRESS, True),
     ],
     ids=["convnet-threads", "sparse-threads", "sparse", "sparse-portable"],

@@ -223,7 +223,13 @@ MORE: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
+SLOW = {"mobilenet_v1", "mobilenet_v2"}  # which our own are like
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in MODELS],
+)
 def test_transformers_train_as_pytorch_does(name: str) -> None:
     torch.manual_seed(0)
     build, inputs = MODELS[name]

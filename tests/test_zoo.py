@@ -41,7 +41,7 @@ SLOW |= {"edgenext_xx_small", "convnext_atto", "starnet_s050", "mnasnet_100", "r
 SLOW |= {"mobilenetv4_conv_small_035", "test_mambaout", "mcunet"}
 SLOW |= {"mobilenetv3_small_100"}
 SLOWEST = {"test_nfnet", "ghostnet_100", "repvgg_a0", "mobilevit_xxs"}  # at any batch
-SLOWEST |= {"resnet50", "efficientnet_lite0", "mnasnet_100", "regnetx_002"}
+SLOWEST |= {"resnet50", "efficientnet_lite0", "mnasnet_100", "regnetx_002", "proxyless"}
 
 # Side of the picture in the default run.
 TIMM = {
@@ -152,7 +152,12 @@ def test_shuffled_channels_train_as_pytorch_does(batch: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "side"), [("mobilenetv3_small_050", 96), ("resnet10t", 64), ("regnetx_002", 64)]
+    ("name", "side"),
+    [
+        ("mobilenetv3_small_050", 96),
+        ("resnet10t", 64),
+        pytest.param("regnetx_002", 64, marks=pytest.mark.slow),
+    ],
 )
 def test_batch_statistics_train_as_pytorch_does(name: str, side: int) -> None:
     torch.manual_seed(0)
