@@ -258,6 +258,7 @@ def test_the_example_says_what_is_wrong_with_its_data(
     ("name", "form"),
     [
         *((name, "inline") for name in MODELS if name != "convnet"),
+        pytest.param("convnet", "inline", marks=pytest.mark.slow),
         ("mlp", "weights.bin"),
         ("convnet", "weights.bin"),
     ],
