@@ -9,7 +9,7 @@ from ..ir import Arg, Array, Attributes, Call, DType, Node, Op, Type, Workspace
 from ._common import require
 from .conv import conv_struct
 from .conv_i8 import Conv2dI8Dw
-from .fused_update import Block, block_rows
+from .fused_update import Block, FusedUpdate, block_rows
 from .settle import Settle, Settling, SgdStep, Step
 
 A = TypeVar("A", bound=Attributes)
@@ -65,15 +65,8 @@ class DwSgdSettle(Op):
         args = (*node.outs, *node.ins, *shape, *numbers)
         return Call(f"whet_dw_sgd_{way}_i8", args, "dw_sgd_i8", needs=needs)
 
-    @staticmethod
-    def workspace(node: Node) -> int:
-        q = node.ins[0].type
-        return block_rows(node) * (q.elements // q.shape[0])
-
-    @staticmethod
-    def macs(node: Node) -> int:
-        dy = node.ins[1].type
-        return node.ins[0].type.elements * (dy.elements // dy.shape[-1])
+    workspace = staticmethod(FusedUpdate.workspace)
+    macs = staticmethod(FusedUpdate.macs)
 
     @staticmethod
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
