@@ -34,6 +34,7 @@ ROWS = (
         "straight_through",
         "pipeline",
         "report",
+        "selection",
         "cli",
         "docs",
         "demo",
@@ -52,10 +53,11 @@ OUTWARD = {
     ("emit", "runtime"),  # program.load()
     ("emit", "check"),  # program.check()
     ("emit", "check_integer"),
+    ("scheme", "selection"),  # scheme.contribution.analyse()
 }
 WITH_TORCH = {"frontend", "models", "check", "straight_through", "demo"}
 WITH_TORCH |= {"tinytl", "compress", "privacy", "federated"}
-LATE_TORCH = {"api", "cli", "runtime"}  # inside functions that need it anyway
+LATE_TORCH = {"api", "cli", "runtime", "selection"}  # inside functions that need it anyway
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,8 @@ def test_files_are_short_enough_to_read(folder: str) -> None:
 
 
 def test_the_public_names_are_these() -> None:
-    names = "Int8 Program Rule Scheme Trainer WhetError compare compile errors"
+    names = "Int8 Lesson Program Rule Scheme Search Trainer WhetError compare compile "
+    names += "contributions errors search"
     assert whet.__all__ == names.split()
     for name in whet.__all__:
         assert getattr(whet, name) is not None

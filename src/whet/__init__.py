@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import errors
@@ -15,23 +16,34 @@ from .scheme import Rule, Scheme
 if TYPE_CHECKING:
     from .api import compare as compare
     from .api import compile as compile
+    from .selection import Lesson as Lesson
+    from .selection import Search as Search
+    from .selection import contributions as contributions
+    from .selection import search as search
 
 __all__ = [
-    "Int8", "Program", "Rule", "Scheme", "Trainer", "WhetError", "compare", "compile", "errors",
+    "Int8", "Lesson", "Program", "Rule", "Scheme", "Search", "Trainer", "WhetError", "compare",
+    "compile", "contributions", "errors", "search",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
 
+LATE = {
+    "compare": ".api", "compile": ".api", "Lesson": ".selection", "Search": ".selection",
+    "contributions": ".selection", "search": ".selection",
+}  # fmt: skip
+
+
 def __getattr__(name: str) -> Any:
     """Compiling needs PyTorch, running a program does not: import it when it is asked for."""
-    if name in ("compare", "compile"):
+    if name in LATE:
         try:
-            from . import api
+            module = importlib.import_module(LATE[name], __name__)
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
             raise errors.FrontendError(
                 "compiling needs PyTorch, which is not installed", try_='pip install "whet[torch]"'
             ) from None
-        return getattr(api, name)
+        return getattr(module, name)
     raise AttributeError(f"module 'whet' has no attribute {name!r}")

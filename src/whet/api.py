@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .budget import fit, parse_bytes
 from .emit.program import Program
@@ -29,7 +29,10 @@ from .targets import PORTABLE, Chip, Target, target_named
 if TYPE_CHECKING:
     import torch
 
+    from .selection import Search
+
 Update = str | os.PathLike[str] | Scheme
+AUTO = "auto"
 
 
 def compile(
@@ -39,7 +42,8 @@ def compile(
     loss: Loss | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     labels: torch.Tensor | None = None,
-    update: Update | None = None,
+    update: Update | Search | None = None,
+    data: Any = None,
     target: str = "host",
     ram: int | str | None = None,
     flash: int | str | None = None,
@@ -57,7 +61,9 @@ def compile(
     The loss defaults to cross-entropy and the optimizer to plain SGD. `model.train()` or
     `.eval()` decides about batch norm and dropout; prediction always behaves as in eval mode.
     `update` says what trains: a Scheme, its name ("full", "bias+last", "last-3", ...) or its TOML
-    file; without it, parameters train if they require a gradient and are in the optimizer.
+    file; without it, parameters train if they require a gradient and are in the optimizer. "auto",
+    or a `whet.Search` that says more, finds the best scheme for `ram` by trying candidates on
+    `data`: inputs and labels, or a loader of batches of them.
     `target` is where the program will run: "host", "cortex-m7", "cortex-m4", or "portable" for
     plain C11 anywhere.
     `ram` is a budget in bytes, or as "256K" or "1M": a program that needs more is not made, and the
@@ -77,15 +83,46 @@ def compile(
     options = Options(check_name(name), accumulate, switches, recompute, place, machine)
     budget = place.chip.ram if place.chip else None if ram is None else parse_bytes(ram)
     int8 = int8_of(dtype)
+    if is_search(update) and calibrate is not None:
+        calibrate = list(calibrate)  # read again for candidates of another batch size
+    if data is not None and not is_search(update):
+        raise SchemeError("data= is for a search", try_='update="auto"')
     source = Source(model, loss, optimizer, inputs, labels, clip_norm, int8, calibrate)
     imported = source.imported()
-    scheme = choose_scheme(update, imported)
+    scheme = (
+        search_scheme(update, source, imported, data, budget, options)
+        if is_search(update)
+        else choose_scheme(cast(Update | None, update), imported)
+    )
     if budget is None:
         return assemble(imported, scheme, options, source)
     program = fit(imported, scheme, options, budget, source)
     if place.chip is not None:
         check_flash(program, place.chip)
     return program
+
+
+def is_search(update: Any) -> bool:
+    return update == AUTO or type(update).__name__ == "Search"
+
+
+def search_scheme(
+    update: Any, source: Source, imported: Model, data: Any, ram: int | None, options: Options
+) -> Scheme:
+    """The scheme that trains best within the budget, by what candidates do on the data."""
+    from .selection import Search
+    from .selection.choose import search_for
+
+    for word, given in (("ram", ram), ("data", data)):
+        if given is None:
+            raise SchemeError(
+                f'update="auto" needs {word}=',
+                why="a scheme is chosen for a budget, by what it gains on data",
+                try_='compile(..., update="auto", ram="256K", data=loader)',
+            )
+    assert ram is not None
+    search = Search() if update == AUTO else update
+    return search_for(source, imported, data, [ram], options, search).scheme
 
 
 def target_of(name: str, portable: bool, ram: int | str | None, flash: int | str | None) -> Target:

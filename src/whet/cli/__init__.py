@@ -1,4 +1,4 @@
-"""The command line: `whet compile`, `run`, `check`, `plan`, `compare`, `ir`, `tune`, `demo`."""
+"""The command line: `whet compile`, `run`, `search`, `check`, `plan`, `compare`, `ir`, ..."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ from .options import (
     WithoutOpt,
 )  # fmt: skip
 from .run import run_command
+from .search import search_command
 
 if TYPE_CHECKING:
     from ..emit.program import Program
@@ -60,6 +61,7 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 app.command("run")(run_command)
+app.command("search")(search_command)
 
 
 def say(text: str = "") -> None:

@@ -1,0 +1,198 @@
+"""The parts of the study of searched schemes: analyse, search, train; the command is search.py.
+
+One network and one picture set are a Case. Its contributions are measured on three quarters of the
+training pictures and judged on the fourth; schemes are then trained on all of them and judged on
+the test pictures, as in the int8 study.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pictures
+import qas_study
+import torch
+from pictures import CLASSES
+from torch import nn
+
+import whet
+from whet.frontend.torch import Model
+from whet.pipeline import Options, assemble
+from whet.scheme import Parameter, Scheme, blocks, parameters_of, preset, published
+from whet.scheme.contribution import Candidate, choices, depth
+from whet.selection.engine import Engine
+from whet.selection.lesson import Bench, Lesson
+from whet.selection.planner import Costs, Planner
+from whet.selection.samples import Samples
+from whet.selection.within import Planned
+from whet.targets import target_named
+
+NETS = ("mcunet-5fps", "mbv2-w0.35")
+BUDGETS = ("49kb", "74kb", "99kb")  # of the published schemes: their RAM is the budget
+ROUNDING = "carry8"
+BATCH = 8
+TRAINED_ON = 6000  # samples of a lesson: as many random parts of each picture as that takes
+RANDOM = 20  # schemes at each budget
+
+
+@dataclass(frozen=True)
+class Case:
+    net: str
+    data: str
+
+    def __str__(self) -> str:
+        return f"{self.net}, {self.data}"
+
+    def model(self, seed: int = 0) -> nn.Module:
+        return qas_study.make_model(self.net, CLASSES[self.data], seed)
+
+    def imported(self, batch: int, rate: float) -> Model:
+        """The integer model, as `compile` makes it."""
+        from whet.api import Source
+
+        model = self.model()
+        size = pictures.TAKEN
+        source = Source(
+            model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=rate),
+            (torch.zeros(batch, 3, size, size),), None, None, whet.Int8(rounding=ROUNDING),
+        )  # fmt: skip
+        return source.imported()
+
+    def planner(self) -> Planner:
+        """For a microcontroller and one picture at a time: where memory is short."""
+        options = Options(target=target_named("cortex-m7"), grow=False)
+        return Planner(self.imported(1, 0.01), options)
+
+    def bench(self, recipe: qas_study.Recipe, lesson: Lesson) -> Bench:
+        """Random parts of three quarters of the training pictures; the middle of the others."""
+        every = pictures.load(self.data, "train").every(recipe.thin)
+        train, judge = every.without_every(4), every.every(4)
+        random = np.random.default_rng(0)
+        views = math.ceil(TRAINED_ON / recipe.thin / len(train))
+        seen = [pictures.resized_at_random(np.asarray(train.images), random) for _ in range(views)]
+        return Bench(
+            self.imported(BATCH, recipe.sgd),
+            Samples((np.concatenate(seen),), np.tile(train.labels, views)),
+            Samples((pictures.centre(np.asarray(judge.images)),), np.asarray(judge.labels)),
+            lesson,
+        )
+
+
+def budget_of(case: Case, planner: Planner, word: str) -> int:
+    """The RAM of a published scheme, as our planner lays it out."""
+    name = f"{case.net}-{word}"
+    return assemble(planner.model, Scheme.from_toml(published()[name]), planner.options).memory[
+        "ram"
+    ]
+
+
+def largest_last(planner: Planner, budget: int) -> Scheme:
+    """The most blocks before the head that train whole within the budget; else the head."""
+    parameters = parameters_of(planner.model.training.graph)
+    best = preset("last", parameters)
+    for count in range(1, len(blocks(parameters)) + 1):
+        scheme = preset(f"last-{count}", parameters)
+        if assemble(planner.model, scheme, planner.options).memory["ram"] > budget:
+            break
+        best = scheme
+    return best
+
+
+def largest_biases(planned: Planned, budget: int, parameters: Sequence[Parameter]) -> Candidate:
+    """The most biases that train within the budget."""
+    best = Candidate()
+    for k in range(depth(parameters) + 1):
+        if planned.ram(Candidate(k)) <= budget:
+            best = Candidate(k)
+    return best
+
+
+def random_candidates(
+    costs: Costs, planned: Planned, budget: int, parameters: Sequence[Parameter], seed: int
+) -> Iterator[Candidate]:
+    """Of the same memory: within the budget by the planner, and above 95 % of it."""
+    random = np.random.default_rng(seed)
+    offered = choices(parameters)
+    while True:
+        biases = int(random.integers(1, depth(parameters) + 1))
+        candidate = Candidate(biases)
+        layers = [i for i in offered if costs.reaches[i] <= biases]
+        for layer in random.permutation(layers):
+            ratio = float(random.choice(offered[int(layer)]))
+            more = Candidate(biases, tuple(sorted((*candidate.weights, (int(layer), ratio)))))
+            if costs.estimate(more) <= budget:
+                candidate = more
+        if candidate.weights and 0.95 * budget < planned.ram(candidate) <= budget:
+            yield candidate
+
+
+# --- Training what was found ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One scheme, trained on all training pictures with one seed."""
+
+    case: Case
+    scheme: str  # TOML
+    seed: int
+    recipe: qas_study.Recipe
+
+    @property
+    def key(self) -> str:
+        words = {**asdict(self), "scheme": rules_of(self.scheme)}
+        words["recipe"] = {
+            k: v for k, v in words["recipe"].items() if k not in ("adam", "held_out")
+        }
+        return json.dumps(words, sort_keys=True)
+
+
+def rules_of(toml: str) -> list[list[Any]]:
+    """A scheme without the words around it."""
+    return [[r.params, r.channels] for r in Scheme.from_toml(toml).rules]
+
+
+@dataclass(frozen=True)
+class Training:
+    """Does cells; goes to worker processes."""
+
+    def run(self, cell: Cell) -> dict[str, Any]:
+        began = time.perf_counter()
+        variant, recipe = qas_study.VARIANTS[ROUNDING], cell.recipe
+        model = cell.case.model(cell.seed)
+        program = qas_study.compiled(
+            model, recipe.batch, Scheme.from_toml(cell.scheme), variant, cell.seed
+        )
+        trainer = program.load(threads=1)
+        train, test = recipe.split(cell.case.data)
+        as_cell = qas_study.Cell(cell.case.data, cell.case.net, "", ROUNDING, cell.seed, recipe)
+        losses = list(qas_study.epochs(trainer, as_cell, train))
+        accuracy = qas_study.accuracy_of(trainer, variant, recipe.batch, test)
+        seconds = round(time.perf_counter() - began, 1)
+        finished = len(losses) == recipe.epochs
+        return {"accuracy": accuracy, "losses": losses, "finished": finished, "seconds": seconds}
+
+
+def train_cells(cells: Sequence[Cell], path: Path, engine: Engine, say: Any) -> None:
+    """Those whose result is not in the file yet; each is appended when it is there."""
+    known = read(path)
+    missing = list({c.key: c for c in cells if c.key not in known}.values())
+    say(f"{len(cells)} cells, {len(missing)} of them to train")
+    for done, (cell, result) in enumerate(engine.results(Training(), missing), 1):
+        qas_study.append(path, {"cell": json.loads(cell.key), **result})
+        name = Scheme.from_toml(cell.scheme).name
+        say(
+            f"{done}/{len(missing)} {cell.case}, {name}, seed {cell.seed}: "
+            f"{result['accuracy']:.1f} % ({result['seconds']:.0f} s)"
+        )
+
+
+def read(path: Path) -> Mapping[str, Mapping[str, Any]]:
+    return qas_study.read_results(path)

@@ -1,0 +1,171 @@
+"""`whet search`: budgets in, schemes out, with the evidence."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ..errors import DataError
+from .models import Recipe, import_file, import_name, numbers, reason
+from .options import (
+    CalibrateOpt,
+    ClipOpt,
+    DecayOpt,
+    DTypeName,
+    DTypeOpt,
+    InputOpt,
+    LossName,
+    LossOpt,
+    LrOpt,
+    ModelArg,
+    MomentumOpt,
+    OptimizerName,
+    OptimizerOpt,
+    RoundingName,
+    RoundingOpt,
+    TargetName,
+    TargetOpt,
+    TrainOpt,
+)
+from .run import Batches
+
+if TYPE_CHECKING:
+    from ..selection import SearchReport
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+class ByName(StrEnum):
+    fine_tuning = "fine-tuning"
+    fisher = "fisher"
+    gradient = "gradient"
+    gradient_byte = "gradient/byte"
+    one_batch = "one-batch"
+
+
+class MethodName(StrEnum):
+    exact = "exact"
+    evolution = "evolution"
+
+
+def search_command(
+    model: ModelArg,
+    input: InputOpt,
+    data: Annotated[
+        str,
+        typer.Option(
+            help=".npz with x and y, and x_test and y_test to judge by; or file.py:function that "
+            "gives (x, y) or a loader of such batches"
+        ),
+    ],
+    ram: Annotated[str, typer.Option(help="budgets, as 64K,128K,256K,1M")],
+    by: Annotated[ByName, typer.Option(help="how gains are found out")] = ByName.fine_tuning,
+    method: Annotated[MethodName, typer.Option(help="how gains are put together")] = (
+        MethodName.exact
+    ),
+    plot: Annotated[
+        Path | None, typer.Option(help="folder for schemes, contributions and pictures")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="processes; as many as there are cores by default")
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(help="address of a Ray cluster, or `local` for one of this machine"),
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="where outcomes are kept; a stopped run goes on from there")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="of a candidate's training")] = 3,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="samples that candidates train on at once")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=16, help="of samples that are used")] = None,
+    finals: Annotated[
+        int, typer.Option(min=0, help="how much longer the last few train; 0: not at all")
+    ] = 2,
+    seed: Annotated[int, typer.Option(help="of the order of samples, and of evolution")] = 0,
+    loss: LossOpt = LossName.cross_entropy,
+    optimizer: OptimizerOpt = OptimizerName.sgd,
+    lr: LrOpt = 0.01,
+    momentum: MomentumOpt = 0.0,
+    weight_decay: DecayOpt = 0.0,
+    clip_norm: ClipOpt = None,
+    train: TrainOpt = False,
+    target: TargetOpt = TargetName.host,
+    dtype: DTypeOpt = DTypeName.float32,
+    calibrate: CalibrateOpt = None,
+    rounding: RoundingOpt = RoundingName.nearest,
+) -> None:
+    """Find what to train of MODEL within each budget of RAM: which biases, which weights.
+
+    Every candidate is a compiled program, trained and judged on your data. What is found out is
+    kept: a run that was stopped goes on where it was.
+    """
+    import whet
+
+    recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
+    samples, judge = read_data(data)
+    words = whet.Search(
+        by=by.value,
+        method=method.value,
+        lesson=whet.Lesson(epochs=epochs, seed=seed),
+        finals=finals,
+        batch=batch,
+        judge=judge,
+        limit=limit,
+        workers=workers or len(os.sched_getaffinity(0)),
+        ray=ray,
+        store=store,
+        seed=seed,
+        progress=True,
+    )
+    found = whet.search(
+        **recipe.arguments(),
+        **numbers(dtype, calibrate, rounding, input),
+        data=samples,
+        ram=[word.strip() for word in ram.split(",") if word.strip()],
+        search=words,
+        target=target.value,
+    )
+    tell(found, plot)
+
+
+def tell(found: SearchReport, plot: Path | None) -> None:
+    console.print(str(found), markup=False)
+    for row in found.rows:
+        console.print(f"\n{row.scheme.name}", markup=False)
+        for line in row.scheme.origin.split("; "):
+            console.print(f"  {line}", markup=False)
+        for name, (candidate, outcome) in row.found.rivals.items():
+            mark = "*" if candidate == row.found.candidate else " "
+            console.print(
+                f"  {mark} {name:<22} {outcome.accuracy:6.2f} %  loss {outcome.loss:.4f}",
+                markup=False,
+            )
+    if plot is not None:
+        folder = found.write(plot)
+        console.print(f"\nwrote schemes, contributions and pictures to {folder}", markup=False)
+        names = ", ".join(f"{row.scheme.name}.toml" for row in found.rows)
+        console.print(f"next: whet compile ... --update {folder}/{names}", markup=False)
+
+
+def read_data(text: str) -> tuple[Any, Any]:
+    """Samples to train on, and to judge by if there are some for that."""
+    path, colon, name = text.rpartition(":")
+    if not colon or text.endswith(".npz"):
+        batches = Batches.read(Path(text))
+        return (batches.x, batches.y), batches.test
+    try:
+        module = import_file(path) if path.endswith(".py") else import_name(path)
+        made = getattr(module, name)
+        return (made() if callable(made) else made), None
+    except Exception as error:
+        raise DataError(
+            f"cannot read data from {text}", why=reason(error), try_="data.npz or file.py:loader"
+        ) from error

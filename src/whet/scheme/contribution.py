@@ -1,0 +1,201 @@
+"""What training each part of a model gains: the evidence that a scheme is chosen by.
+
+A Candidate is a point of the space that arXiv:2206.15472 searches: the head, the biases of the last
+layers before it, and fractions of the weights of some of them. An Outcome is how well a candidate
+did; Contributions are the gains of its parts, which a search adds up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..errors import SchemeError
+from .parameters import Parameter
+from .presets import head, sparse
+from .scheme import Scheme
+
+RATIOS = (0.125, 0.25, 0.5, 1.0)  # of a weight's input channels
+
+
+@dataclass(frozen=True, order=True)
+class Candidate:
+    """What trains besides the head: biases of the last layers before it, and parts of weights."""
+
+    biases: int = 0
+    weights: tuple[tuple[int, float], ...] = ()  # layer, counted from 0 in forward order; fraction
+
+    def scheme(self, parameters: Sequence[Parameter], name: str = "", origin: str = "") -> Scheme:
+        found = sparse(parameters, self.biases, dict(self.weights), name or str(self))
+        return Scheme(found.rules, found.name, origin)
+
+    def with_part(self, part: tuple[int, float]) -> Candidate:
+        """The same with this fraction of this layer."""
+        weights = {**dict(self.weights), part[0]: part[1]}
+        return Candidate(self.biases, tuple(sorted(weights.items())))
+
+    def __str__(self) -> str:
+        parts = [f"{layer}@{ratio:g}" for layer, ratio in self.weights]
+        return " ".join([f"biases-{self.biases}", *parts])
+
+    @classmethod
+    def parse(cls, text: str) -> Candidate:
+        """The inverse of str."""
+        first, *rest = text.split()
+        pairs = (part.split("@") for part in rest)
+        return cls(int(first.removeprefix("biases-")), tuple((int(i), float(r)) for i, r in pairs))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a candidate did on pictures, or whatever it was, that it was not trained on."""
+
+    accuracy: float  # percent; NaN where there are no classes
+    loss: float
+    epochs: int
+    seconds: float = 0.0
+
+    def better_than(self, other: Outcome) -> bool:
+        """In one of the two, if not in both."""
+        return self.accuracy > other.accuracy or self.loss < other.loss
+
+    def gain(self, measure: str, base: Outcome) -> float:
+        """What it gained over another: points of accuracy, or of loss, upwards in both."""
+        if measure == "accuracy":
+            return self.accuracy - base.accuracy
+        return base.loss - self.loss
+
+
+def depth(parameters: Sequence[Parameter]) -> int:
+    """How many layers lie before the head."""
+    return max((p.layer for p in head(parameters)), default=0)
+
+
+def reach(parameters: Sequence[Parameter], layer: int) -> int:
+    """How many of the last biases it takes to come to a layer's own."""
+    return depth(parameters) - layer
+
+
+def choices(parameters: Sequence[Parameter]) -> dict[int, tuple[float, ...]]:
+    """The fractions of each layer's weight that differ from each other, for all before the head."""
+    found: dict[int, tuple[float, ...]] = {}
+    for p in parameters:
+        if p.kind == "weight" and 0 <= p.layer < depth(parameters):
+            counts = {max(1, round(r * p.channels)): r for r in reversed(RATIOS)}
+            # of those that mean as many channels the smallest, but the whole is 1
+            parts = sorted({**counts, p.channels: 1.0}.values()) if p.channels > 1 else [1.0]
+            found[p.layer] = tuple(parts)
+    return found
+
+
+def names_of(parameters: Sequence[Parameter]) -> tuple[str, ...]:
+    """The weight of each layer; empty where a layer has none that could train."""
+    by_layer = {p.layer: p.name for p in parameters if p.kind == "weight"}
+    return tuple(by_layer.get(i, "") for i in range(depth(parameters) + 1))
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """Gains over training the head alone, in points of what was measured.
+
+    `biases[k]` is for the last k biases. `weights[layer, fraction]` comes on top of all biases from
+    that layer on; what is not in it is not worth its memory.
+    """
+
+    measure: str  # "accuracy", "loss", or a proxy's name
+    biases: tuple[float, ...]
+    weights: Mapping[tuple[int, float], float]
+    layers: tuple[str, ...] = ()
+    seconds: float = 0.0
+    base: Outcome | None = None
+    outcomes: Mapping[Candidate, Outcome] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, outcomes: Mapping[Candidate, Outcome], measure: str, layers: Sequence[str]
+    ) -> Contributions:
+        """From what candidates achieved that train biases, or those and one weight."""
+        base = outcomes[Candidate()]
+        last = max(c.biases for c in outcomes)
+        biases = [outcomes[Candidate(k)].gain(measure, base) for k in range(last + 1)]
+        weights = {
+            c.weights[0]: outcome.gain(measure, outcomes[Candidate(c.biases)])
+            for c, outcome in sorted(outcomes.items())
+            if c.weights
+        }
+        seconds = sum(outcome.seconds for outcome in outcomes.values())
+        table = dict(sorted(outcomes.items()))
+        return cls(measure, tuple(biases), weights, tuple(layers), seconds, base, table)
+
+    def score(self, candidate: Candidate) -> float:
+        """The sum over its parts, as if each helped as much in company as alone."""
+        found = self.biases[candidate.biases]
+        return found + sum(self.weights.get(part, 0.0) for part in candidate.weights)
+
+    def smoothed(self) -> Contributions:
+        """With less noise: more channels gain no less, a bias about as much as its neighbours."""
+        weights: dict[tuple[int, float], float] = {}
+        for layer in sorted({layer for layer, _ in self.weights}):
+            ratios = sorted(r for i, r in self.weights if i == layer)
+            gains = rising([self.weights[layer, r] for r in ratios])
+            weights |= {(layer, r): g for r, g in zip(ratios, gains, strict=True)}
+        biases = [self.biases[0]]
+        for k in range(1, len(self.biases)):
+            near = self.biases[max(1, k - 1) : k + 2]
+            biases.append(sum(near) / len(near))
+        return Contributions(
+            self.measure, tuple(biases), weights, self.layers, self.seconds, self.base,
+            self.outcomes,
+        )  # fmt: skip
+
+    def to_json(self) -> str:
+        body: dict[str, Any] = {
+            "measure": self.measure,
+            "biases": list(self.biases),
+            "weights": [[*part, gain] for part, gain in self.weights.items()],
+            "layers": list(self.layers),
+            "seconds": self.seconds,
+            "base": None if self.base is None else asdict(self.base),
+            "outcomes": {str(c): asdict(o) for c, o in self.outcomes.items()},
+        }
+        return json.dumps(body, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Contributions:
+        try:
+            body = json.loads(text)
+            return cls(
+                str(body["measure"]),
+                tuple(float(gain) for gain in body["biases"]),
+                {(int(i), float(r)): float(gain) for i, r, gain in body["weights"]},
+                tuple(map(str, body["layers"])),
+                float(body["seconds"]),
+                None if body["base"] is None else Outcome(**body["base"]),
+                {Candidate.parse(c): Outcome(**o) for c, o in body["outcomes"].items()},
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SchemeError(
+                "these are no contributions",
+                why=f"{type(error).__name__}: {error}",
+                try_="the contributions.json that `whet search` writes",
+            ) from error
+
+
+def rising(numbers: Sequence[float]) -> list[float]:
+    """The nearest sequence that never falls: neighbours in the wrong order become their mean."""
+    pools: list[tuple[float, int]] = []
+    for number in numbers:
+        pools.append((number, 1))
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (a, n), (b, m) = pools[-2:]
+            pools[-2:] = [((a * n + b * m) / (n + m), n + m)]
+    return [mean for mean, count in pools for _ in range(count)]
+
+
+def analyse(*args: Any, **options: Any) -> Contributions:
+    """What training each part of a model gains: `whet.contributions`."""
+    from ..selection import contributions
+
+    return contributions(*args, **options)

@@ -1,0 +1,246 @@
+"""`whet.contributions` and `whet.search`: from a PyTorch model and data to evidence and schemes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..api import Source, target_of
+from ..budget import parse_bytes
+from ..errors import BudgetError
+from ..frontend.torch import Loss, Model
+from ..ir import Role
+from ..machine import this_machine
+from ..passes import check_switches
+from ..pipeline import Options, assemble
+from ..quantize import Int8, int8_of
+from ..report import kib
+from ..scheme import parameters_of
+from ..scheme.contribution import Candidate, Contributions, Outcome
+from .analysis import Progress, Trials, analyse
+from .lesson import Bench
+from .options import FINE_TUNING, Search
+from .planner import Costs, Planner
+from .progress import bar
+from .proxies import guess
+from .report import Row, SearchReport
+from .samples import fit_to, gather, split
+from .store import Store
+from .within import Found, Planned, check_least, scheme_for, within
+
+if TYPE_CHECKING:
+    import torch
+
+Budget = int | str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A model as candidates train it, and as the program will be compiled."""
+
+    bench: Bench
+    planner: Planner
+    search: Search
+
+    @classmethod
+    def of(
+        cls, source: Source, imported: Model, data: Any, options: Options, search: Search
+    ) -> Setting:
+        model = imported if search.batch is None else rebatched(source, search.batch).imported()
+        leaf = model.training.graph.leaves_of(Role.INPUT)[0]
+        samples = fit_to(model, gather(data, search.limit))
+        if search.judge is None:
+            lesson = search.lesson
+            train, judge = split(samples, lesson.held_out, leaf.shape[0], lesson.seed)
+        else:
+            train, judge = samples, fit_to(model, gather(search.judge, search.limit))
+        bench = Bench(model, train, judge, search.lesson)
+        return cls(bench, Planner(imported, replace(options, grow=False)), search)
+
+    def trials(self, tell: Progress) -> Trials:
+        search = self.search
+        return Trials.begin(self.bench, Store(search.folder, self.bench), search.engine, tell)
+
+
+def rebatched(source: Source, batch: int) -> Source:
+    """The same for another number of samples at once."""
+
+    def tiled(x: torch.Tensor) -> torch.Tensor:
+        return x.repeat(-(-batch // len(x)), *[1] * (x.ndim - 1))[:batch]
+
+    return Source(
+        source.model, source.loss, source.optimizer, tuple(tiled(x) for x in source.inputs),
+        None if source.labels is None else tiled(source.labels), source.clip_norm, source.int8,
+        source.calibrate,
+    )  # fmt: skip
+
+
+def contributions(
+    model: torch.nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    data: Any,
+    *,
+    search: Search | None = None,
+    loss: Loss | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    labels: torch.Tensor | None = None,
+    clip_norm: float | None = None,
+    dtype: str | Int8 | None = None,
+    calibrate: Iterable[Any] | None = None,
+) -> Contributions:
+    """What training each part of `model` gains on `data`, over training its head alone.
+
+    `data` are inputs and labels, or a loader of batches of them. Candidates train as `compile`
+    would have them train: with this loss, this optimizer and its rate, in this batch size.
+    """
+    source = Source(
+        model, loss, optimizer, inputs, labels, clip_norm, int8_of(dtype), once(calibrate)
+    )
+    search = search or Search()
+    setting = Setting.of(source, source.imported(), data, Options(), search)
+    with bar(search.progress) as tell:
+        return measured(setting.trials(tell), search)
+
+
+def measured(trials: Trials, search: Search) -> Contributions:
+    if search.by != FINE_TUNING:
+        return guess(trials, search.by)
+    found = analyse(trials)
+    no_classes = found.base is not None and math.isnan(found.base.accuracy)
+    return Contributions.of(found.outcomes, "loss", found.layers) if no_classes else found
+
+
+def once(calibrate: Iterable[Any] | None) -> list[Any] | None:
+    """Batches that can be read more than once."""
+    return None if calibrate is None else list(calibrate)
+
+
+def search(
+    model: torch.nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    data: Any,
+    *,
+    ram: Budget | Sequence[Budget],
+    search: Search | None = None,
+    loss: Loss | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    labels: torch.Tensor | None = None,
+    clip_norm: float | None = None,
+    target: str = "host",
+    dtype: str | Int8 | None = None,
+    calibrate: Iterable[Any] | None = None,
+) -> SearchReport:
+    """The best scheme for each budget of RAM, with the evidence for it.
+
+    Budgets are bytes, or words as "256K"; the programs are those of `compile` with the same
+    arguments.
+    """
+    source = Source(
+        model, loss, optimizer, inputs, labels, clip_norm, int8_of(dtype), once(calibrate)
+    )
+    budgets = [parse_bytes(r) for r in ([ram] if isinstance(ram, (int, str)) else ram)]
+    place = target_of(target, False, max(budgets, default=None), None)
+    options = Options(target=place, without=check_switches(()), machine=this_machine())
+    return search_for(source, source.imported(), data, budgets, options, search or Search())
+
+
+def search_for(
+    source: Source,
+    imported: Model,
+    data: Any,
+    budgets: Sequence[int],
+    options: Options,
+    search: Search,
+) -> SearchReport:
+    if not budgets:
+        raise BudgetError("there is no budget to search within", try_='ram="256K"')
+    setting = Setting.of(source, imported, data, options, search)
+    planned = Planned(setting.planner)
+    check_least(planned, min(budgets))  # before hours of analysis
+    seconds: dict[str, float] = {}
+    with bar(search.progress) as tell:
+        began = time.perf_counter()
+        trials = setting.trials(tell)
+        gains = measured(trials, search)
+        seconds["analysis"] = time.perf_counter() - began
+        began = time.perf_counter()
+        costs = Costs.measure(
+            setting.planner, search.engine, lambda i, n: tell("planning parts", i, n)
+        )
+        seconds["planning"] = time.perf_counter() - began
+        began = time.perf_counter()
+        found = [best_within(b, gains, costs, planned, search) for b in sorted(set(budgets))]
+        seconds["search"] = time.perf_counter() - began
+        if search.finals:
+            began = time.perf_counter()
+            found = [final(f, gains, costs, planned, trials, search) for f in found]
+            seconds["finals"] = time.perf_counter() - began
+    rows = [row_of(f, gains, setting) for f in found]
+    return SearchReport(tuple(rows), gains, seconds)
+
+
+def best_within(
+    budget: int, gains: Contributions, costs: Costs, planned: Planned, search: Search
+) -> Found:
+    return within(budget, gains.smoothed(), costs, planned, search.solver)
+
+
+def final(
+    found: Found,
+    gains: Contributions,
+    costs: Costs,
+    planned: Planned,
+    trials: Trials,
+    search: Search,
+) -> Found:
+    """Sums of gains are a guess: the last few candidates are trained, and the best one is taken."""
+    rivals = {"sum of gains": found.candidate, "head alone": Candidate()}
+    biases = replace(gains.smoothed(), weights={})
+    rivals["biases alone"] = within(found.budget, biases, costs, planned, search.solver).candidate
+    if gains.outcomes and gains.measure == "accuracy":
+        by_loss = Contributions.of(gains.outcomes, "loss", gains.layers).smoothed()
+        other = within(found.budget, by_loss, costs, planned, search.solver)
+        rivals["sum of gains in loss"] = other.candidate
+    epochs = search.finals * trials.bench.lesson.epochs
+    outcomes = trials.outcomes(rivals.values(), f"finals for {kib(found.budget)}", epochs)
+    best = max(rivals.values(), key=lambda c: rank(outcomes[c]))
+    return replace(
+        found,
+        candidate=best,
+        score=gains.score(best),
+        ram=planned.ram(best),
+        outcome=outcomes[best],
+        rivals={name: (c, outcomes[c]) for name, c in rivals.items()},
+    )
+
+
+def rank(outcome: Outcome) -> tuple[float, float]:
+    accuracy = -math.inf if math.isnan(outcome.accuracy) else outcome.accuracy
+    return accuracy, -outcome.loss
+
+
+def row_of(found: Found, gains: Contributions, setting: Setting) -> Row:
+    name = f"auto-{found.budget / 1024:.10g}K"
+    scheme = scheme_for(found, gains, setting.planner, name)
+    return Row(found, scheme, step_milliseconds(setting, found.candidate))
+
+
+def step_milliseconds(setting: Setting, candidate: Candidate) -> float:
+    """The median of some steps of the program here, on one thread."""
+    model = setting.planner.model
+    program = assemble(model, candidate.scheme(parameters_of(model.training.graph)), Options())
+    trainer = program.load(threads=1)
+    batch = model.training.graph.leaves_of(Role.INPUT)[0].shape[0]
+    samples = setting.bench.train
+    x, y = next(samples.batches(np.arange(batch) % len(samples), batch))
+    times = []
+    for _ in range(15):
+        began = time.perf_counter()
+        trainer.step(x, y, lr=0.0)
+        times.append(1000 * (time.perf_counter() - began))
+    return float(np.median(times))

@@ -1,0 +1,97 @@
+"""Where a model can be cut in two: what lies before a candidate's first trained layer is frozen.
+
+All candidates that begin to train behind the same place share what comes before it. Its results are
+computed once for every sample; a candidate then trains the rest alone, and gets the same numbers as
+in the whole model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from ..frontend.importer import Imported
+from ..frontend.tensor import Tensor
+from ..frontend.torch import Model
+from ..ir import Graph, Node, Role, Value, prune, verify
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The one value that everything behind it is computed from."""
+
+    name: str
+    position: int  # of the node that makes it, in the training graph
+    bytes: int
+
+
+def cuts(model: Model) -> list[Cut]:
+    """Places in the order of the graph; none in a model whose layers change as it runs.
+
+    A value larger than the input is not worth keeping for every sample.
+    """
+    graph = model.training.graph
+    inputs = graph.leaves_of(Role.INPUT)
+    if graph.state or len(inputs) != 1:
+        return []
+    last: dict[Value, int] = {}
+    for i, node in enumerate(graph.nodes):
+        last.update(dict.fromkeys(node.ins, i))
+    last.update(dict.fromkeys(graph.outputs, len(graph.nodes)))
+    known = {v.name for n in model.prediction.graph.nodes for v in n.outs}
+    found = []
+    alive = {inputs[0]}
+    for i, node in enumerate(graph.nodes):
+        alive |= set(node.outs)
+        alive = {v for v in alive if last.get(v, -1) > i}
+        if len(alive) == 1:
+            (value,) = alive
+            small = value.type.bytes <= inputs[0].type.bytes
+            if value in node.outs and small and value.name in known:
+                found.append(Cut(value.name, i, value.type.bytes))
+    return found
+
+
+def cut_before(model: Model, names: Collection[str], places: Collection[Cut]) -> Cut | None:
+    """The last place before any of these parameters is used."""
+    first = min(
+        i for i, n in enumerate(model.training.graph.nodes) if any(v.name in names for v in n.ins)
+    )
+    return max((c for c in places if c.position < first), key=lambda c: c.position, default=None)
+
+
+def behind(model: Model, cut: Cut) -> Model:
+    """The rest of the model, with the value as its input."""
+    training, prediction = (
+        with_input(part, cut.name) for part in (model.training, model.prediction)
+    )
+    return replace(model, training=training, prediction=prediction, quants={})
+
+
+def up_to(model: Model, cut: Cut) -> Model:
+    """A model that predicts the value; what it trains is of no interest."""
+    graph = model.prediction.graph
+    value = next(v for n in graph.nodes for v in n.outs if v.name == cut.name)
+    alone = prune(replace(graph, outputs=(value,)))
+    verify(alone)
+    output = Tensor(value, tuple(range(value.type.rank)))
+    return replace(model, prediction=Imported(alone, model.prediction.orders, (output,)))
+
+
+def with_input(part: Imported, name: str) -> Imported:
+    graph = part.graph
+    old = next(v for n in graph.nodes for v in n.outs if v.name == name)
+    new = Value(name, old.type, Role.INPUT)
+
+    def renewed(node: Node) -> Node:
+        if old not in node.ins:
+            return node
+        return replace(node, ins=tuple(new if v is old else v for v in node.ins))
+
+    after = next(i for i, n in enumerate(graph.nodes) if old in n.outs) + 1
+    kept = tuple(renewed(node) for node in graph.nodes[after:])
+    leaves = (new, *(v for v in graph.leaves if v.role is not Role.INPUT))
+    rest = prune(Graph(graph.name, leaves, kept, graph.outputs, graph.state, graph.data))
+    verify(rest)
+    orders = {**part.orders, name: tuple(range(new.type.rank))}
+    return Imported(rest, orders, part.outputs)

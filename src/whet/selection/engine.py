@@ -1,0 +1,113 @@
+"""Independent jobs on this machine's cores or on a Ray cluster; the results are the same."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from ..errors import WhetError
+
+Job = TypeVar("Job")
+LOCAL = "local"  # a Ray cluster of this machine alone, started for the purpose
+
+
+class Task(Protocol):
+    """What does the jobs; sent to every worker once."""
+
+    def run(self, job: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Where jobs run: in `workers` processes here, or on the Ray cluster at an address."""
+
+    workers: int = 1
+    ray: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.workers, int) or self.workers < 1:
+            raise WhetError(f"workers={self.workers!r} is no number of processes", try_="2")
+
+    def results(self, task: Task, jobs: Sequence[Job]) -> Iterator[tuple[Job, Any]]:
+        """Every job with its result, as they are done."""
+        if not jobs:
+            return iter(())
+        if self.ray is not None:
+            return on_ray(task, jobs, self.ray, self.workers)
+        if self.workers == 1:
+            return ((job, task.run(job)) for job in jobs)
+        return in_processes(task, jobs, self.workers)
+
+
+def in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Any]]:
+    context = multiprocessing.get_context("spawn")  # a copy of a process with threads may hang
+    pool = ProcessPoolExecutor(min(workers, len(jobs)), context, receive, (task,))
+    try:
+        waiting = {pool.submit(do, job): job for job in jobs}
+        while waiting:
+            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield waiting.pop(future), future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+_task: list[Task] = []  # of a worker process
+
+
+def receive(task: Task) -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    _task[:] = [task]
+
+
+def do(job: Any) -> Any:
+    return _task[0].run(job)
+
+
+def on_ray(
+    task: Task, jobs: Sequence[Job], address: str, workers: int
+) -> Iterator[tuple[Job, Any]]:
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise WhetError(
+            "Ray is not installed", try_=('pip install "whet[ray]"', "--workers on this machine")
+        ) from error
+    started = not ray.is_initialized()
+    if started:
+        connect(ray, address, workers)
+    try:
+        shared = ray.put(task)
+        remote = ray.remote(num_cpus=1, max_retries=3)(run_there)
+        waiting = {remote.remote(shared, job): job for job in jobs}
+        while waiting:
+            done, _ = ray.wait(list(waiting), num_returns=1)
+            for reference in done:
+                yield waiting.pop(reference), ray.get(reference)
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def connect(ray: Any, address: str, workers: int) -> None:
+    words: dict[str, Any] = {"log_to_driver": False, "include_dashboard": False}
+    if address == LOCAL:
+        words["num_cpus"] = workers
+    else:
+        words = {"address": address, "log_to_driver": False}
+    try:
+        ray.init(**words)
+    except Exception as error:
+        raise WhetError(
+            f"there is no Ray cluster at {address}",
+            why=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            try_=("ray start --head", f"--ray {LOCAL} starts one for as long as it takes"),
+        ) from error
+
+
+def run_there(task: Task, job: Any) -> Any:
+    return task.run(job)

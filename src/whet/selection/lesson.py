@@ -1,0 +1,201 @@
+"""One candidate, tried: compile it, train it for a while, and judge it on held-out samples."""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..errors import DataError, NotFinite
+from ..frontend.torch import Model
+from ..ir import Array, Role
+from ..pipeline import Options, assemble
+from ..runtime import Trainer
+from ..scheme import parameters_of
+from ..scheme.contribution import Candidate, Outcome
+from .cut import Cut, behind, cut_before, cuts, up_to
+from .samples import Samples
+
+IGNORED = -100  # the label that cross-entropy passes over
+HOPELESS = 10.0  # points of accuracy below the start, at which a candidate is given up
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """How candidates are tried.
+
+    The head is trained alone first, for up to `head_epochs`, and every candidate begins with it.
+    Then the rate rises over the first tenth and falls to 0 along a cosine.
+    """
+
+    epochs: int = 3
+    head_epochs: int = 20
+    rate: float | None = None  # that of the optimizer
+    held_out: float = 0.25
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.head_epochs < 1:
+            raise DataError("a lesson has at least one epoch", why=str(self))
+
+    def schedule(self, done: float) -> float:
+        """The share of the rate after this share of the lesson."""
+        warm = 0.1
+        if done < warm:
+            return done / warm
+        return 0.5 * (1 + math.cos(math.pi * (done - warm) / (1 - warm)))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Everything it takes to try a candidate; goes to worker processes as it is."""
+
+    model: Model
+    train: Samples
+    judge: Samples
+    lesson: Lesson
+    head: Mapping[str, Array] = field(default_factory=dict)  # what every candidate begins with
+
+    @property
+    def batch(self) -> int:
+        return self.model.training.graph.leaves_of(Role.INPUT)[0].shape[0]
+
+    @property
+    def rate(self) -> float:
+        return self.model.lr if self.lesson.rate is None else self.lesson.rate
+
+    def with_trained_head(self) -> tuple[Bench, int]:
+        """The same with a head that was trained alone, and for how many epochs it was.
+
+        It learns until the loss on held-out samples has not fallen for two epochs.
+        """
+        pupil = Pupil(self, Candidate())
+        best, since, epoch = pupil.outcome(0), 0, 0
+        head = pupil.trainer.arrays()
+        while epoch < self.lesson.head_epochs and since < 2:
+            if not pupil.epoch(epoch, [1.0]):
+                break
+            epoch += 1
+            now = pupil.outcome(epoch)
+            if now.loss < best.loss:
+                best, since, head = now, 0, pupil.trainer.arrays()
+            else:
+                since += 1
+        return replace(self, head=head), epoch
+
+    def run(self, candidate: Candidate, epochs: int | None = None) -> Outcome:
+        """Fine-tune, as far as it is of use."""
+        began = time.perf_counter()
+        pupil = Pupil(self, candidate)
+        epochs = self.lesson.epochs if epochs is None else epochs
+        outcome = start = pupil.outcome(0)
+        for epoch in range(epochs):
+            steps = len(self.train) // self.batch
+            done = (epoch * steps + np.arange(steps) + 0.5) / (epochs * steps)
+            if not pupil.epoch(epoch, [self.lesson.schedule(float(d)) for d in done]):
+                break
+            outcome = pupil.outcome(epoch + 1)
+            if outcome.accuracy < start.accuracy - HOPELESS:
+                break
+        return replace(outcome, seconds=round(time.perf_counter() - began, 2))
+
+
+class Pupil:
+    """A candidate's program with its memory, and the samples as it sees them."""
+
+    def __init__(self, bench: Bench, candidate: Candidate) -> None:
+        self.bench = bench
+        model = bench.model
+        parameters = parameters_of(model.training.graph)
+        scheme = candidate.scheme(parameters)
+        cut = cut_before(model, scheme.resolve(parameters).keys(), cuts(model))
+        self.train, self.judge = bench.train, bench.judge
+        if cut is not None:
+            self.train, self.judge = shared_features(Key(bench), cut)
+            model = behind(model, cut)
+        program = assemble(model, scheme, Options(grow=False))
+        self.trainer: Trainer = program.load(threads=1)
+        self.trainer.load_state_dict(bench.head)
+
+    def epoch(self, number: int, shares: list[float]) -> bool:
+        """Train on every sample once, at these shares of the rate; False if it diverged."""
+        bench = self.bench
+        random = np.random.default_rng([bench.lesson.seed, number])
+        order = random.permutation(len(self.train))
+        try:
+            for i, (x, y) in enumerate(self.train.batches(order, bench.batch)):
+                self.trainer.step(x, y, lr=bench.rate * shares[min(i, len(shares) - 1)])
+        except NotFinite:
+            return False
+        return True
+
+    def outcome(self, epochs: int) -> Outcome:
+        return judged(self.trainer, self.judge, self.bench.batch, epochs)
+
+
+def judged(trainer: Trainer, samples: Samples, batch: int, epochs: int) -> Outcome:
+    """Accuracy and loss on samples; of anything but classes the loss alone."""
+    right, counted, loss = 0, 0, 0.0
+    for x, y, count in samples.padded(batch):
+        scores = trainer.predict(x)
+        scores, labels = scores[:count], y[:count]
+        if not classes(scores, labels):
+            return Outcome(math.nan, mean_loss(trainer, samples, batch), epochs)
+        seen = labels != IGNORED
+        right += int((scores.argmax(1) == labels)[seen].sum())
+        wide = scores.astype(np.float64)
+        wide -= wide.max(1, keepdims=True)
+        logs = wide - np.log(np.exp(wide).sum(1, keepdims=True))
+        index = np.expand_dims(np.where(seen, labels, 0), 1)
+        loss -= float(np.take_along_axis(logs, index, 1).squeeze(1)[seen].sum())
+        counted += int(seen.sum())
+    mean = loss / max(counted, 1)
+    return Outcome(round(100 * right / max(counted, 1), 4), round(mean, 6), epochs)
+
+
+def classes(scores: Array, labels: Array) -> bool:
+    """Whether labels are numbers of classes, and scores one for each."""
+    whole = labels.dtype.kind in "iu"
+    return whole and scores.ndim > 1 and (scores.shape[0], *scores.shape[2:]) == labels.shape
+
+
+def mean_loss(trainer: Trainer, samples: Samples, batch: int) -> float:
+    """By steps of rate 0, after which everything is put back as it was."""
+    before = trainer.save()
+    every = np.arange(len(samples))
+    losses = [trainer.step(x, y, lr=0.0) for x, y in samples.batches(every, batch)]
+    trainer.load(before)
+    return float(np.mean(losses))
+
+
+class Key:
+    """A bench that compares by being the same one, so that what it gives can be remembered."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.parts = (id(bench.model), id(bench.train), id(bench.judge))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Key) and self.parts == other.parts
+
+    def __hash__(self) -> int:
+        return hash(self.parts)
+
+
+@functools.lru_cache(maxsize=1)
+def shared_features(key: Key, cut: Cut) -> tuple[Samples, Samples]:
+    """What the frozen beginning of the model makes of every sample; kept for the next candidate."""
+    bench = key.bench
+    program = assemble(up_to(bench.model, cut), Candidate().scheme(
+        parameters_of(bench.model.training.graph)), Options(grow=False))  # fmt: skip
+    trainer: Trainer = program.load(threads=1)
+
+    def features(samples: Samples) -> Samples:
+        parts = [trainer.predict(x)[:count] for x, _, count in samples.padded(bench.batch)]
+        return Samples((np.concatenate(parts),), samples.labels)
+
+    return features(bench.train), features(bench.judge)

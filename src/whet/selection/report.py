@@ -1,0 +1,71 @@
+"""What a search found: a table, the schemes, the evidence, and pictures of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BuildError
+from ..report import kib
+from ..scheme import Scheme
+from ..scheme.contribution import Contributions
+from . import charts
+from .within import Found
+
+
+@dataclass(frozen=True)
+class Row:
+    """A budget, what was found for it, and how long a step of that takes here."""
+
+    found: Found
+    scheme: Scheme
+    milliseconds: float
+
+
+@dataclass(frozen=True)
+class SearchReport:
+    rows: tuple[Row, ...]
+    contributions: Contributions  # as they were measured
+    seconds: Mapping[str, float]  # of each part of the work
+
+    @property
+    def scheme(self) -> Scheme:
+        """That of the last budget."""
+        return self.rows[-1].scheme
+
+    def __str__(self) -> str:
+        head = ("budget", "RAM", "biases", "weights", "sum of gains", "accuracy", "loss", "ms/step")
+        lines = [head]
+        for row in self.rows:
+            f = row.found
+            lines.append((
+                kib(f.budget), kib(f.ram), f"last {f.candidate.biases}",
+                f"{len(f.candidate.weights)} layers", f"{f.score:+.2f}",
+                f"{f.outcome.accuracy:.1f} %" if f.outcome else "-",
+                f"{f.outcome.loss:.3f}" if f.outcome else "-",
+                f"{row.milliseconds:.2f}",
+            ))  # fmt: skip
+        widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+        text = ["  ".join(w.rjust(n) for w, n in zip(line, widths, strict=True)) for line in lines]
+        took = ", ".join(f"{what} {seconds:.0f} s" for what, seconds in self.seconds.items())
+        return "\n".join([*text, "", f"contributions by {self.contributions.measure}; {took}"])
+
+    def write(self, folder: str | Path) -> Path:
+        """Schemes as TOML, contributions as JSON, and three pictures."""
+        root = Path(folder)
+        files = {
+            "contributions.json": self.contributions.to_json(),
+            "biases.svg": charts.biases_svg(self.contributions),
+            "weights.svg": charts.weights_svg(self.contributions),
+            "budgets.svg": charts.budgets_svg([row.found for row in self.rows]),
+        }
+        for row in self.rows:
+            files[f"{row.scheme.name}.toml"] = row.scheme.to_toml()
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            for name, text in files.items():
+                (root / name).write_text(text)
+        except OSError as error:
+            raise BuildError(f"cannot write to {root}", why=str(error.strerror)) from error
+        return root
