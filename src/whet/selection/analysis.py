@@ -15,7 +15,7 @@ from ..scheme.contribution import (
     names_of,
     reach,
 )
-from .cut import cut_before, cuts
+from .cut import cut_before
 from .engine import Engine
 from .lesson import Bench
 from .store import Store
@@ -73,7 +73,7 @@ class Trials:
     def in_order(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Those that share a frozen beginning one after the other, the longest to train first."""
         model, parameters = self.bench.model, self.parameters
-        places = cuts(model)
+        places = self.bench.places
 
         def position(candidate: Candidate) -> int:
             names = candidate.scheme(parameters).resolve(parameters).keys()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +178,7 @@ def search_for(
         seconds["search"] = time.perf_counter() - began
         if search.finals:
             began = time.perf_counter()
-            found = [final(f, gains, costs, planned, trials, search) for f in found]
+            found = finals(found, gains, costs, planned, trials, search)
             seconds["finals"] = time.perf_counter() - began
     rows = [row_of(f, gains, setting) for f in found]
     return SearchReport(tuple(rows), gains, seconds)
@@ -190,15 +190,44 @@ def best_within(
     return within(budget, gains.smoothed(), costs, planned, search.solver)
 
 
-def final(
-    found: Found,
+def finals(
+    found: Sequence[Found],
     gains: Contributions,
     costs: Costs,
     planned: Planned,
     trials: Trials,
     search: Search,
-) -> Found:
-    """Sums of gains are a guess: the last few candidates are trained, and the best one is taken."""
+) -> list[Found]:
+    """Sums of gains are a guess: the last few candidates are trained, and the best one is taken.
+
+    Of a larger budget, what won the smaller ones is among them.
+    """
+    chosen: list[Found] = []
+    for f in found:
+        rivals = {
+            **rivals_of(f, gains, costs, planned, search),
+            **{f"best of {kib(smaller.budget)}": smaller.candidate for smaller in chosen},
+        }
+        epochs = search.finals * trials.bench.lesson.epochs
+        outcomes = trials.outcomes(rivals.values(), f"finals for {kib(f.budget)}", epochs)
+        best = winner(outcomes, len(trials.bench.judge))
+        chosen.append(
+            replace(
+                f,
+                candidate=best,
+                score=gains.score(best),
+                ram=planned.ram(best),
+                outcome=outcomes[best],
+                rivals={name: (c, outcomes[c]) for name, c in rivals.items()},
+            )
+        )
+    return chosen
+
+
+def rivals_of(
+    found: Found, gains: Contributions, costs: Costs, planned: Planned, search: Search
+) -> dict[str, Candidate]:
+    """What a scheme is chosen from, by what speaks for it."""
     rivals = {"sum of gains": found.candidate, "head alone": Candidate()}
     biases = replace(gains.smoothed(), weights={})
     rivals["biases alone"] = within(found.budget, biases, costs, planned, search.solver).candidate
@@ -206,22 +235,19 @@ def final(
         by_loss = Contributions.of(gains.outcomes, "loss", gains.layers).smoothed()
         other = within(found.budget, by_loss, costs, planned, search.solver)
         rivals["sum of gains in loss"] = other.candidate
-    epochs = search.finals * trials.bench.lesson.epochs
-    outcomes = trials.outcomes(rivals.values(), f"finals for {kib(found.budget)}", epochs)
-    best = max(rivals.values(), key=lambda c: rank(outcomes[c]))
-    return replace(
-        found,
-        candidate=best,
-        score=gains.score(best),
-        ram=planned.ram(best),
-        outcome=outcomes[best],
-        rivals={name: (c, outcomes[c]) for name, c in rivals.items()},
-    )
+    return rivals
 
 
-def rank(outcome: Outcome) -> tuple[float, float]:
-    accuracy = -math.inf if math.isnan(outcome.accuracy) else outcome.accuracy
-    return accuracy, -outcome.loss
+def winner(outcomes: Mapping[Candidate, Outcome], judged_by: int) -> Candidate:
+    """The lowest loss among those whose accuracy is the best one, within its standard error.
+
+    Accuracy is what counts, but on few samples a point of it is chance, and the loss is less so.
+    """
+    known = [o.accuracy for o in outcomes.values() if not math.isnan(o.accuracy)]
+    best = max(known, default=math.nan)
+    error = math.sqrt(max(best * (100 - best), 0.0) / judged_by) if known else 0.0
+    good = [c for c, o in outcomes.items() if not known or o.accuracy >= best - error]
+    return min(good, key=lambda c: (outcomes[c].loss, c))
 
 
 def row_of(found: Found, gains: Contributions, setting: Setting) -> Row:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ..frontend.importer import Imported
 from ..frontend.tensor import Tensor
 from ..frontend.torch import Model
-from ..ir import Graph, Node, Role, Value, prune, verify
+from ..ir import DType, Graph, Node, Role, Value, prune, verify
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,17 @@ class Cut:
     bytes: int
 
 
-def cuts(model: Model) -> list[Cut]:
+def cuts(model: Model, most: int) -> list[Cut]:
     """Places in the order of the graph; none in a model whose layers change as it runs.
 
-    A value larger than the input is not worth keeping for every sample.
+    Only values of up to so many bytes for a batch, as they are kept for every sample; in a model of
+    integers only integers, so that what is behind has the same bits on every machine as well.
     """
     graph = model.training.graph
     inputs = graph.leaves_of(Role.INPUT)
     if graph.state or len(inputs) != 1:
         return []
+    whole = any(v.type.dtype is DType.I8 for node in graph.nodes for v in node.outs)
     last: dict[Value, int] = {}
     for i, node in enumerate(graph.nodes):
         last.update(dict.fromkeys(node.ins, i))
@@ -46,8 +48,8 @@ def cuts(model: Model) -> list[Cut]:
         alive = {v for v in alive if last.get(v, -1) > i}
         if len(alive) == 1:
             (value,) = alive
-            small = value.type.bytes <= inputs[0].type.bytes
-            if value in node.outs and small and value.name in known:
+            fits = value.type.bytes <= most and (not whole or value.type.dtype is DType.I8)
+            if value in node.outs and fits and value.name in known:
                 found.append(Cut(value.name, i, value.type.bytes))
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
@@ -94,6 +95,7 @@ def on_ray(
 
 
 def connect(ray: Any, address: str, workers: int) -> None:
+    check_address(address)
     words: dict[str, Any] = {"log_to_driver": False, "include_dashboard": False}
     if address == LOCAL:
         words["num_cpus"] = workers
@@ -102,11 +104,26 @@ def connect(ray: Any, address: str, workers: int) -> None:
     try:
         ray.init(**words)
     except Exception as error:
-        raise WhetError(
-            f"there is no Ray cluster at {address}",
-            why=str(error).splitlines()[0] if str(error) else type(error).__name__,
-            try_=("ray start --head", f"--ray {LOCAL} starts one for as long as it takes"),
-        ) from error
+        raise no_cluster(address, str(error).partition("\n")[0]) from error
+
+
+def check_address(address: str) -> None:
+    """Ray itself waits for minutes for a cluster that is not there."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or "/" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise no_cluster(address, str(error)) from error
+
+
+def no_cluster(address: str, why: str) -> WhetError:
+    return WhetError(
+        f"there is no Ray cluster at {address}",
+        why=why,
+        try_=("ray start --head", f"--ray {LOCAL} starts one for as long as it takes"),
+    )
 
 
 def run_there(task: Task, job: Any) -> Any:

@@ -21,6 +21,7 @@ from .cut import Cut, behind, cut_before, cuts, up_to
 from .samples import Samples
 
 IGNORED = -100  # the label that cross-entropy passes over
+ROOM = 1 << 29  # bytes that the results of a shared beginning may take
 HOPELESS = 10.0  # points of accuracy below the start, at which a candidate is given up
 
 
@@ -63,6 +64,12 @@ class Bench:
     @property
     def batch(self) -> int:
         return self.model.training.graph.leaves_of(Role.INPUT)[0].shape[0]
+
+    @property
+    def places(self) -> list[Cut]:
+        """Where candidates can share what comes before."""
+        batches = -(-(len(self.train) + len(self.judge)) // self.batch)
+        return cuts(self.model, ROOM // batches)
 
     @property
     def rate(self) -> float:
@@ -112,7 +119,7 @@ class Pupil:
         model = bench.model
         parameters = parameters_of(model.training.graph)
         scheme = candidate.scheme(parameters)
-        cut = cut_before(model, scheme.resolve(parameters).keys(), cuts(model))
+        cut = cut_before(model, scheme.resolve(parameters).keys(), bench.places)
         self.train, self.judge = bench.train, bench.judge
         if cut is not None:
             self.train, self.judge = shared_features(Key(bench), cut)

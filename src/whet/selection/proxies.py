@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..errors import WhetError
+from ..frontend.torch import Model
 from ..ir import Array
 from ..pipeline import Options, assemble
 from ..runtime import Trainer
 from ..scheme import Parameter, parameters_of
 from ..scheme.contribution import Candidate, Contributions, choices, depth, names_of, reach
-from ..scheme.parameters import INPUT_AXIS
 from .analysis import Trials, one_weight
 from .engine import Engine
 from .lesson import Bench, Pupil
@@ -46,14 +46,9 @@ def guess(trials: Trials, proxy: str) -> Contributions:
 def by_gradients(bench: Bench) -> dict[str, Contributions]:
     """The three proxies that gradients give."""
     began = time.perf_counter()
-    graph = bench.model.training.graph
-    parameters = parameters_of(graph)
+    parameters = parameters_of(bench.model.training.graph)
     trainer, mean, squares = collect(bench, parameters)
-    axes = {
-        node.ins[1].name: trainer.program.tensors[node.ins[1].name].order[INPUT_AXIS[node.op]]
-        for node in graph.nodes
-        if node.op in INPUT_AXIS and node.ins[1].name in mean
-    }
+    axes = channel_axes(bench.model, parameters)
     norm = {name: gradient**2 for name, gradient in mean.items()}
     size = {
         name: np.full(gradient.shape, trainer.program.tensors[name].type.dtype.size)
@@ -106,6 +101,16 @@ def collect(
     )
 
 
+def channel_axes(model: Model, parameters: Sequence[Parameter]) -> dict[str, int]:
+    """Which of PyTorch's axes of a weight its input channels run along, if it has several."""
+    parts = tuple((i, ratios[0]) for i, ratios in choices(parameters).items() if ratios[0] < 1)
+    scheme = Candidate(depth(parameters), parts).scheme(parameters)
+    program = assemble(model, scheme, Options(grow=False))
+    return {
+        part.whole: program.tensors[part.whole].order[part.axis] for part in program.parts.values()
+    }
+
+
 def prefix_sums(values: Mapping[str, Array], parameters: Sequence[Parameter]) -> list[float]:
     """Over the last k biases, for each k."""
     by_reach = {
@@ -125,11 +130,13 @@ def part_sums(
     """Over the first channels of each weight, for each fraction of them."""
     found: dict[Part, float] = {}
     for p in parameters:
-        if p.kind != "weight" or p.name not in values or p.name not in axes:
+        if p.kind != "weight" or p.name not in values:
             continue
         for ratio in choices(parameters).get(p.layer, ()):
-            count = max(1, round(ratio * p.channels)) if p.channels else None
-            taken = np.moveaxis(values[p.name], axes[p.name], 0)[:count]
+            taken = values[p.name]
+            if ratio < 1:
+                count = max(1, round(ratio * p.channels))
+                taken = np.moveaxis(taken, axes[p.name], 0)[:count]
             found[p.layer, ratio] = float(taken.sum())
     return found
 

@@ -1,0 +1,439 @@
+"""Contribution analysis: samples, shared beginnings, outcomes that are kept, proxies."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import small_search as small
+import whet
+from whet.errors import DataError, SchemeError, WhetError
+from whet.pipeline import Options, assemble
+from whet.scheme import parameters_of
+from whet.scheme.contribution import (
+    Candidate,
+    Contributions,
+    Outcome,
+    choices,
+    depth,
+    names_of,
+    reach,
+    rising,
+)
+from whet.selection.analysis import Trials, analyse, one_weight
+from whet.selection.cut import behind, cut_before, cuts
+from whet.selection.engine import Engine
+from whet.selection.lesson import Bench, Lesson, Pupil
+from whet.selection.proxies import agreement, by_gradients, every_candidate, one_batch
+from whet.selection.samples import Samples, gather, split
+
+# Candidates and contributions ----------------------------------------------------------------
+
+
+def parameters() -> Any:
+    return parameters_of(small.imported().training.graph)
+
+
+@pytest.mark.parametrize(
+    "candidate", [Candidate(), Candidate(7), Candidate(12, ((3, 0.125), (30, 1.0)))]
+)
+def test_a_candidate_survives_as_text(candidate: Candidate) -> None:
+    assert Candidate.parse(str(candidate)) == candidate
+
+
+def test_a_candidate_is_a_scheme() -> None:
+    chosen = Candidate(2, ((3, 0.5),)).scheme(parameters()).resolve(parameters())
+    assert chosen == {
+        "point.bias": None, "last.weight": (0, 1, 2, 3), "last.bias": None,
+        "head.weight": None, "head.bias": None,
+    }  # fmt: skip
+
+
+def test_what_there_is_to_choose_from() -> None:
+    assert depth(parameters()) == small.LAYERS
+    assert names_of(parameters()) == (
+        "first.weight", "deep.weight", "point.weight", "last.weight", "head.weight",
+    )  # fmt: skip
+    assert choices(parameters()) == {
+        0: (1.0,),  # one input channel
+        1: (0.125, 0.25, 0.5, 1.0),
+        2: (0.125, 0.25, 0.5, 1.0),
+        3: (0.125, 0.25, 0.5, 1.0),
+    }
+    assert [reach(parameters(), layer) for layer in range(4)] == [4, 3, 2, 1]
+
+
+OUTCOMES = {
+    Candidate(0): Outcome(50.0, 2.0, 1, 1.0),
+    Candidate(1): Outcome(52.0, 1.5, 1, 2.0),
+    Candidate(2): Outcome(51.0, 1.0, 1, 3.0),
+    Candidate(1, ((1, 0.5),)): Outcome(55.0, 1.25, 1, 4.0),
+    Candidate(1, ((1, 1.0),)): Outcome(54.0, 1.25, 1, 5.0),
+    Candidate(2, ((0, 1.0),)): Outcome(50.5, 0.75, 1, 6.0),
+}
+
+
+def test_gains_are_over_the_head_and_over_the_biases() -> None:
+    gains = Contributions.of(OUTCOMES, "accuracy", ("a", "b", "head"))
+    assert gains.biases == (0.0, 2.0, 1.0)
+    assert gains.weights == {(1, 0.5): 3.0, (1, 1.0): 2.0, (0, 1.0): -0.5}
+    assert gains.score(Candidate(2, ((0, 1.0), (1, 0.5)))) == 1.0 - 0.5 + 3.0
+    assert gains.seconds == 21.0
+    by_loss = Contributions.of(OUTCOMES, "loss", ())
+    assert by_loss.biases == (0.0, 0.5, 1.0)
+    assert by_loss.weights == {(1, 0.5): 0.25, (1, 1.0): 0.25, (0, 1.0): 0.25}
+
+
+def test_smoothing_keeps_sums_and_never_falls() -> None:
+    gains = Contributions.of(OUTCOMES, "accuracy", ()).smoothed()
+    assert gains.weights == {(0, 1.0): -0.5, (1, 0.5): 2.5, (1, 1.0): 2.5}
+    assert gains.biases == (0.0, 1.5, 1.5)
+    assert rising([3.0, 1.0, 2.0, 5.0, 4.0]) == [2.0, 2.0, 2.0, 4.5, 4.5]
+    assert rising([1.0, 2.0]) == [1.0, 2.0]
+
+
+def test_contributions_survive_as_json() -> None:
+    gains = Contributions.of(OUTCOMES, "accuracy", ("a", "b", "head"))
+    assert Contributions.from_json(gains.to_json()) == gains
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"measure": "loss"}'])
+def test_what_are_no_contributions(text: str) -> None:
+    with pytest.raises(SchemeError, match="no contributions"):
+        Contributions.from_json(text)
+
+
+# Samples -------------------------------------------------------------------------------------
+
+
+def test_data_come_as_arrays_or_in_batches() -> None:
+    x, y = np.arange(12.0, dtype=np.float32).reshape(6, 2), np.arange(6)
+    loader = [(torch.from_numpy(x[i : i + 2]), torch.from_numpy(y[i : i + 2])) for i in (0, 2, 4)]
+    for given in ((x, y), loader, iter(loader)):
+        found = gather(given)
+        np.testing.assert_array_equal(found.inputs[0], x)
+        np.testing.assert_array_equal(found.labels, y)
+    assert len(gather(loader, limit=3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ([], "no data"),
+        (3, "no pairs"),
+        ([(np.ones(2), np.ones(2), np.ones(2))], "no pairs"),
+        ((np.ones((3, 2)), np.ones(2)), "differ in number"),
+        ((np.array([[np.nan]]), np.array([0])), "not finite"),
+    ],
+)
+def test_what_are_no_data(given: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        gather(given)
+
+
+def test_held_out_samples_are_a_fair_share_of_each_class() -> None:
+    samples = small.data(200)
+    train, judge = split(samples, 0.25, small.BATCH, 0)
+    assert len(train) == 150 and len(judge) == 50
+    for c in range(small.CLASSES):
+        assert abs((judge.labels == c).sum() - (samples.labels == c).sum() / 4) < 1
+    pixels = [{x.tobytes() for x in part.inputs[0]} for part in (train, judge)]
+    assert not pixels[0] & pixels[1]
+    again, _ = split(samples, 0.25, small.BATCH, 0)
+    np.testing.assert_array_equal(again.labels, train.labels)
+
+
+def test_too_few_samples_are_refused() -> None:
+    with pytest.raises(DataError, match="too few to choose by"):
+        split(small.data(12), 0.25, small.BATCH, 0)
+    with pytest.raises(DataError, match="held_out=1"):
+        split(small.data(), 1, small.BATCH, 0)
+
+
+# Shared beginnings ---------------------------------------------------------------------------
+
+
+def test_places_to_cut_are_where_one_value_passes() -> None:
+    names = [cut.name for cut in small.bench().places]
+    assert "add" in names and cuts(small.imported(), 1000) != small.bench().places
+    # inside of the residual block two values pass
+    assert not any("deep" in name or "point" in name for name in names)
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("candidate", [Candidate(), Candidate(1, ((3, 0.5),))])
+def test_behind_a_cut_everything_is_as_in_the_whole(int8: bool, candidate: Candidate) -> None:
+    """Losses of ten steps and every trained number; int8 to the bit."""
+    model, samples = small.imported(int8), small.bench(int8).train
+    scheme = candidate.scheme(parameters())
+    cut = cut_before(model, scheme.resolve(parameters()).keys(), small.bench(int8).places)
+    assert cut is not None
+    pupil = Pupil(small.bench(int8), candidate)
+    assert {v.name for v in behind(model, cut).training.graph.leaves} >= {cut.name}
+    whole = assemble(model, scheme, Options(grow=False)).load()
+    near = {} if int8 else {"rel": 1e-4}
+    order = np.arange(40)
+    for (x, y), (features, _) in zip(
+        samples.batches(order, small.BATCH), pupil.train.batches(order, small.BATCH), strict=True
+    ):
+        loss = whole.step(x, y, lr=0.05)
+        assert pupil.trainer.step(features, y, lr=0.05) == (
+            pytest.approx(loss, **near) if near else loss
+        )
+    for name, array in whole.arrays().items():
+        found = pupil.trainer.arrays()[name]
+        np.testing.assert_allclose(found, array, rtol=0 if int8 else 1e-4, atol=0 if int8 else 1e-6)
+
+
+def test_a_model_that_changes_as_it_runs_is_not_cut() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(400, 5))
+    source = whet.api.Source(model.train(), None, None, (small.example(),), None, None)
+    assert cuts(source.imported(), 1 << 30) == []
+
+
+# Trying candidates ---------------------------------------------------------------------------
+
+
+def test_training_helps_and_is_the_same_every_time() -> None:
+    bench, epochs = small.bench().with_trained_head()
+    assert 1 <= epochs <= 4
+    start = Pupil(bench, Candidate()).outcome(0)
+    everything = Candidate(4, tuple((i, 1.0) for i in range(4)))
+    first, second = bench.run(everything), bench.run(everything)
+    assert first.loss < start.loss and first.accuracy > start.accuracy
+    assert dataclasses.replace(first, seconds=0) == dataclasses.replace(second, seconds=0)
+
+
+def test_accuracy_and_loss_are_those_of_pytorch() -> None:
+    bench = small.bench()
+    found = Pupil(bench, Candidate()).outcome(0)
+    logits = small.network()(torch.from_numpy(bench.judge.inputs[0]))
+    labels = torch.from_numpy(bench.judge.labels)
+    assert found.loss == pytest.approx(float(nn.CrossEntropyLoss()(logits, labels)), rel=1e-4)
+    assert found.accuracy == pytest.approx(100 * float((logits.argmax(1) == labels).float().mean()))
+
+
+def test_without_classes_the_loss_is_what_counts() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    loss, inputs = nn.MSELoss(), (torch.zeros(4, 3),)
+    imported = whet.api.Source(model, loss, optimizer, inputs, None, None).imported()
+    x = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+    samples = Samples((x,), x.sum(1, keepdims=True))
+    bench = Bench(imported, samples, samples, Lesson(epochs=4))
+    pupil = Pupil(bench, Candidate())
+    before = pupil.trainer.save()
+    found = pupil.outcome(0)
+    assert pupil.trainer.save() == before, "judging changes nothing, not even momentum"
+    wanted = float(loss(model(torch.from_numpy(x)), torch.from_numpy(samples.labels)))
+    assert found.loss == pytest.approx(wanted, rel=1e-5) and math.isnan(found.accuracy)
+    assert bench.run(Candidate(1, ((0, 1.0),))).loss < found.loss
+
+
+def test_a_candidate_that_diverges_is_given_up() -> None:
+    bench = small.bench()
+    wild = dataclasses.replace(bench, lesson=Lesson(epochs=50, rate=1e6))
+    assert wild.run(Candidate(4, ((0, 1.0),))).epochs < 50
+
+
+# The analysis --------------------------------------------------------------------------------
+
+
+def plain(gains: Contributions) -> tuple[Any, ...]:
+    return gains.biases, gains.weights, {c: o.accuracy for c, o in gains.outcomes.items()}
+
+
+def test_every_bias_and_every_layer_is_tried(tmp_path: Path) -> None:
+    gains = analyse(small.trials(tmp_path))
+    assert len(gains.biases) == small.LAYERS + 1 and gains.biases[0] == 0.0
+    tried = {c for c in gains.outcomes if c.weights}
+    for layer, ratios in choices(parameters()).items():
+        whole = one_weight(parameters(), layer, 1.0)
+        assert whole in tried
+        helps = gains.outcomes[whole].better_than(gains.outcomes[Candidate(whole.biases)])
+        for ratio in ratios:
+            assert (one_weight(parameters(), layer, ratio) in tried) == (helps or ratio == 1.0)
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_what_was_stopped_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is computed twice, and the result is that of a run in one go."""
+    wanted = analyse(small.trials(tmp_path / "one go"))
+    ran: list[Candidate] = []
+    run = Bench.run
+
+    def counted(self: Bench, candidate: Candidate) -> Outcome:
+        if len(ran) == 5:
+            raise Stopped
+        ran.append(candidate)
+        return run(self, candidate)
+
+    monkeypatch.setattr(Bench, "run", counted)
+    with pytest.raises(Stopped):
+        analyse(small.trials(tmp_path / "two"))
+    lines = next((tmp_path / "two").glob("*/outcomes.jsonl"))
+    assert len(lines.read_text().splitlines()) == 5
+    with open(lines, "a") as file:
+        file.write('{"candidate": "biases-1", "epo')  # as a crash leaves it
+    again: list[Candidate] = []
+    monkeypatch.setattr(Bench, "run", lambda self, c: (again.append(c), run(self, c))[1])
+    heads: list[int] = []
+    monkeypatch.setattr(Bench, "with_trained_head", lambda self: heads.append(1))
+    found = analyse(small.trials(tmp_path / "two"))
+    assert plain(found) == plain(wanted)
+    assert not set(again) & set(ran) and heads == []
+    assert len(again) + len(ran) == len(wanted.outcomes)
+
+
+def test_other_data_are_another_analysis(tmp_path: Path) -> None:
+    one = small.bench()
+    changed = dataclasses.replace(one, train=one.train.take(np.arange(100)))
+    from whet.selection.store import fingerprint
+
+    longer = dataclasses.replace(one, lesson=Lesson(epochs=5))
+    assert len({fingerprint(b) for b in (one, changed, longer, small.bench(int8=True))}) == 4
+    assert fingerprint(one) == fingerprint(small.bench())
+
+
+def test_two_processes_find_the_same(tmp_path: Path) -> None:
+    one = analyse(small.trials(tmp_path / "one"))
+    two = analyse(small.trials(tmp_path / "two", Engine(workers=2)))
+    assert plain(one) == plain(two)
+
+
+def test_a_ray_cluster_finds_the_same(tmp_path: Path) -> None:
+    """A local one, of two workers."""
+    one = analyse(small.trials(tmp_path / "one", int8=True))
+    there = analyse(small.trials(tmp_path / "ray", Engine(2, ray="local"), int8=True))
+    assert plain(one) == plain(there)
+
+
+def test_there_is_no_cluster_there() -> None:
+    with pytest.raises(WhetError, match="no Ray cluster at 127"):
+        list(Engine(1, ray="127.0.0.1:1").results(small.bench(), [Candidate()]))
+    with pytest.raises(WhetError, match="workers=0"):
+        Engine(0)
+
+
+KILLED = """
+import sys
+sys.path[:0] = [{tests!r}]
+from pathlib import Path
+import small_search as small
+from whet.selection.analysis import analyse
+from whet.selection.engine import Engine
+if __name__ == "__main__":
+    analyse(small.trials(Path({folder!r}), Engine(workers=2)))
+"""
+
+
+def test_a_killed_run_loses_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    tests = str(Path(__file__).parent)
+    script.write_text(KILLED.format(tests=tests, folder=str(tmp_path / "store")))
+    running = subprocess.Popen([sys.executable, script], start_new_session=True)
+    deadline = time.monotonic() + 120
+    lines: list[str] = []
+    while len(lines) < 4 and time.monotonic() < deadline and running.poll() is None:
+        time.sleep(0.05)
+        for file in (tmp_path / "store").glob("*/outcomes.jsonl"):
+            lines = file.read_text().splitlines()
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    kept = [json.loads(line) for line in lines]
+    assert len(kept) >= 4
+    found = analyse(small.trials(tmp_path / "store"))
+    for entry in kept:
+        outcome = found.outcomes[Candidate.parse(entry["candidate"])]
+        assert dataclasses.asdict(outcome) == entry["outcome"], (
+            "taken from the store, not run again"
+        )
+    assert plain(found) == plain(analyse(small.trials(tmp_path / "one go")))
+
+
+# Proxies -------------------------------------------------------------------------------------
+
+
+def ready() -> Bench:
+    return small.bench().with_trained_head()[0]
+
+
+def test_gradients_are_those_of_pytorch() -> None:
+    bench = ready()
+    found = by_gradients(bench)
+    model = small.network()
+    model.load_state_dict({n: torch.from_numpy(a) for n, a in bench.head.items()}, strict=False)
+    order = np.random.default_rng(bench.lesson.seed).permutation(len(bench.train))
+    steps = []
+    for x, y in bench.train.batches(order[: 32 * small.BATCH], small.BATCH):
+        model.zero_grad()
+        nn.CrossEntropyLoss()(model(torch.from_numpy(x[0])), torch.from_numpy(y)).backward()
+        steps.append({n: p.grad.double().numpy() for n, p in model.named_parameters()})
+    mean = {n: np.mean([s[n] for s in steps], 0) for n in steps[0]}
+    square = {n: np.mean([s[n] ** 2 for s in steps], 0) for n in steps[0]}
+    weights = {
+        (3, 0.5): ("last.weight", np.s_[:, :4]), (2, 0.25): ("point.weight", np.s_[:, :2]),
+        (1, 0.5): ("deep.weight", np.s_[:4]), (0, 1.0): ("first.weight", np.s_[:]),
+    }  # fmt: skip
+    for part, (name, place) in weights.items():
+        norm = (mean[name][place] ** 2).sum()
+        assert found["gradient"].weights[part] == pytest.approx(norm, rel=1e-4)
+        assert found["gradient/byte"].weights[part] == pytest.approx(
+            norm / (4 * mean[name][place].size), rel=1e-4
+        )
+        assert found["fisher"].weights[part] == pytest.approx(square[name][place].sum(), rel=1e-4)
+    biases = ["last.bias", "point.bias", "deep.bias", "first.bias"]
+    for k in range(5):
+        wanted = sum(square[n].sum() for n in biases[:k])
+        assert found["fisher"].biases[k] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_integers_have_the_gradients_of_what_they_stand_for() -> None:
+    """Within what eight bits lose of the float network's."""
+    real = by_gradients(ready())["fisher"]
+    whole = by_gradients(small.bench(int8=True).with_trained_head()[0])["fisher"]
+    for part in ((3, 1.0), (2, 1.0), (0, 1.0)):
+        assert whole.weights[part] == pytest.approx(real.weights[part], rel=0.5)
+
+
+def test_one_batch_is_learned_better_the_more_trains() -> None:
+    gains = one_batch(ready(), Engine())
+    assert gains.biases[0] == 0.0 and gains.biases[-1] > 0
+    assert len(gains.weights) == len(list(every_candidate(parameters()))) - small.LAYERS - 1
+    assert gains.weights[0, 1.0] > 0
+
+
+def test_ranks_are_compared() -> None:
+    one = Contributions("a", (0.0, 1.0, 2.0, 3.0), {(i, 1.0): float(i) for i in range(5)})
+    other = Contributions("b", (9.0, 3.0, 2.0, 1.0), {(i, 1.0): float(i**3) for i in range(9)})
+    assert agreement(one, other) == (pytest.approx(-1.0), pytest.approx(1.0))
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    bench = small.bench()
+    from whet.selection.store import Store
+
+    trials = Trials.begin(bench, Store(tmp_path, bench), Engine(), lambda *w: told.append(w))
+    trials.outcomes([Candidate(1), Candidate(2)], "some")
+    assert told == [
+        ("training the head alone", 0, 1), ("some", 0, 2), ("some", 1, 2), ("some", 2, 2),
+    ]  # fmt: skip
