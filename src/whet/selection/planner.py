@@ -93,10 +93,10 @@ class Costs:
 
     def estimate(self, candidate: Candidate) -> int:
         """About the RAM of a combination."""
-        base = self.prefixes[candidate.biases]
-        arenas = [self.parts[part].arena - self.kept(part) for part in candidate.weights]
-        grown = sum(self.added(part) + self.kept(part) for part in candidate.weights)
-        return base.rest + max(base.arena, *arenas, 0) + grown
+        base, parts = self.prefixes[candidate.biases], candidate.weights
+        kept = sum(self.kept(part) for part in parts)
+        arenas = [self.parts[part].arena - self.kept(part) + kept for part in parts]
+        return base.rest + max(base.arena, *arenas, 0) + sum(self.added(part) for part in parts)
 
 
 def layer_inputs(graph: Graph) -> dict[int, int]:

@@ -46,9 +46,10 @@ def exact(gains: Contributions, costs: Costs, budget: int) -> Candidate | None:
     hold({i: costs.prefixes[k].arena / KIB for i, k in enumerate(prefixes)} | {arena: -1.0},
          -np.inf, 0)  # fmt: skip
     total = {i: costs.prefixes[k].rest / KIB for i, k in enumerate(prefixes)} | {arena: 1.0}
-    for j, part in enumerate(parts, count):
-        total[j] = (costs.added(part) + costs.kept(part)) / KIB
-        hold({j: (costs.parts[part].arena - costs.kept(part)) / KIB, arena: -1.0}, -np.inf, 0)
+    total |= {j: costs.added(part) / KIB for j, part in enumerate(parts, count)}
+    kept = {j: costs.kept(part) / KIB for j, part in enumerate(parts, count)}
+    for j, part in enumerate(parts, count):  # the arena of each, with what the others keep
+        hold({**kept, j: costs.parts[part].arena / KIB, arena: -1.0}, -np.inf, 0)
     hold(total, -np.inf, budget / KIB)
     for layer in {layer for layer, _ in parts}:
         own = {j: 1.0 for j, part in enumerate(parts, count) if part[0] == layer}

@@ -1,0 +1,278 @@
+"""The search: real bytes, the best sum of gains, and a scheme that keeps its budget."""
+
+from __future__ import annotations
+
+import itertools
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import small_search as small
+import whet
+from whet.cli import main
+from whet.errors import BudgetError, DataError, SchemeError, WhetError
+from whet.models import mcunet_5fps
+from whet.scheme import parameters_of
+from whet.scheme.contribution import Candidate, Contributions, Outcome, choices, depth
+from whet.selection.choose import winner
+from whet.selection.evolve import Evolution
+from whet.selection.planner import Costs, Planner
+from whet.selection.solve import exact
+from whet.selection.within import Planned, within
+
+
+def parameters() -> Any:
+    return parameters_of(small.imported().training.graph)
+
+
+def made_up_gains(seed: int) -> Contributions:
+    random = np.random.default_rng(seed)
+    offered = choices(parameters())
+    biases = (0.0, *(float(g) for g in random.normal(0.5, 1, depth(parameters()))))
+    weights = {
+        (i, r): float(g)
+        for i, ratios in offered.items()
+        for r, g in zip(ratios, np.sort(random.normal(1, 1, len(ratios))), strict=True)
+    }
+    return Contributions("accuracy", biases, weights)
+
+
+def every_combination() -> Iterator[Candidate]:
+    offered = choices(parameters())
+    for k in range(depth(parameters()) + 1):
+        reached = [i for i in offered if depth(parameters()) - i <= k]
+        for ratios in itertools.product(*[(0.0, *offered[i]) for i in reached]):
+            yield Candidate(k, tuple((i, r) for i, r in zip(reached, ratios, strict=True) if r))
+
+
+# Bytes ---------------------------------------------------------------------------------------
+
+
+def random_candidates(params: Any, count: int) -> list[Candidate]:
+    random = np.random.default_rng(0)
+    offered = choices(params)
+    found = []
+    for _ in range(count):
+        k = int(random.integers(0, depth(params) + 1))
+        layers = [i for i in offered if depth(params) - i <= k and random.random() < 0.4]
+        found.append(Candidate(k, tuple((i, float(random.choice(offered[i]))) for i in layers)))
+    return found
+
+
+def test_predicted_memory_is_the_compiled_programs() -> None:
+    """For a hundred random schemes, to the byte."""
+    model = small.network()
+    for candidate in random_candidates(parameters(), 100):
+        program = whet.compile(model, (small.example(),), update=candidate.scheme(parameters()))
+        assert small.planner().run(candidate).ram == program.memory["ram"]
+
+
+@pytest.mark.slow
+def test_predicted_memory_is_the_compiled_programs_of_mcunet() -> None:
+    from whet.api import Source
+    from whet.pipeline import Options
+    from whet.targets import target_named
+
+    model, x = mcunet_5fps(10, folded=True).eval(), torch.zeros(1, 3, 128, 128)
+    calibrate = [torch.randn(1, 3, 128, 128)]
+    source = Source(model, None, None, (x,), None, None, whet.Int8(), calibrate)
+    planner = Planner(source.imported(), Options(target=target_named("cortex-m7"), grow=False))
+    params = parameters_of(planner.model.training.graph)
+    for candidate in random_candidates(params, 100):
+        program = whet.compile(
+            model, (x,), update=candidate.scheme(params), target="cortex-m7", ram="4M",
+            dtype="int8", calibrate=calibrate,
+        )  # fmt: skip
+        assert planner.run(candidate).ram == program.memory["ram"]
+
+
+def test_estimates_are_near_and_of_single_parts_exact() -> None:
+    costs: Costs = small.costs()
+    for k, need in costs.prefixes.items():
+        assert costs.estimate(Candidate(k)) == need.ram
+    for part, need in costs.parts.items():
+        assert costs.estimate(Candidate(costs.reaches[part[0]], (part,))) == need.ram
+    for candidate in random_candidates(parameters(), 40):
+        assert costs.estimate(candidate) == pytest.approx(
+            small.planner().run(candidate).ram, rel=0.25
+        )
+
+
+# The best sum --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_exact_solution_is_that_of_trying_everything(seed: int) -> None:
+    gains, costs = made_up_gains(seed), small.costs()
+    smallest = min(need.ram for need in costs.prefixes.values())
+    largest = max(need.ram for need in costs.parts.values())
+    for budget in np.linspace(smallest, 1.1 * largest, 5).astype(int):
+        best = max(gains.score(c) for c in every_combination() if costs.estimate(c) <= budget)
+        found = exact(gains, costs, int(budget))
+        assert found is not None and costs.estimate(found) <= budget
+        assert gains.score(found) == pytest.approx(best)
+        bred = Evolution(population=30, generations=15)(gains, costs, int(budget))
+        assert bred is not None and costs.estimate(bred) <= budget
+        assert gains.score(bred) <= best + 1e-9
+        assert bred == Evolution(population=30, generations=15)(gains, costs, int(budget))
+    assert exact(gains, costs, smallest - 1000) is None
+    assert Evolution()(gains, costs, smallest - 1000) is None
+
+
+def test_evolution_comes_close() -> None:
+    gains, costs = made_up_gains(1), small.costs()
+    budget = sorted(need.ram for need in costs.parts.values())[8]
+    found, bred = exact(gains, costs, budget), Evolution()(gains, costs, budget)
+    assert found is not None and bred is not None
+    assert gains.score(bred) >= 0.95 * gains.score(found)
+
+
+def test_what_is_found_keeps_the_budget_and_leaves_no_room(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    gains, costs, planned = made_up_gains(2), small.costs(), Planned(small.planner())
+    for budget in (40_000, 42_000, 45_000, 60_000, 90_000):
+        found = within(budget, gains, costs, planned, exact)
+        assert found.ram == small.planner().run(found.candidate).ram <= budget
+        for part, gain in gains.weights.items():
+            more = found.candidate.with_part(part)
+            if costs.reaches[part[0]] <= found.candidate.biases and gain > 0:
+                better = gains.score(more) > gains.score(found.candidate)
+                assert not better or planned.ram(more) > budget
+    assert capfd.readouterr().out == "", "the solver says nothing"
+
+
+def test_a_budget_that_not_even_the_head_keeps() -> None:
+    with pytest.raises(BudgetError, match="too few to train anything"):
+        within(1000, made_up_gains(0), small.costs(), Planned(small.planner()), exact)
+
+
+def test_the_winner_has_the_lowest_loss_of_those_as_good_as_the_best() -> None:
+    outcomes = {
+        Candidate(1): Outcome(80.0, 0.9, 1),
+        Candidate(2): Outcome(79.0, 0.5, 1),  # within the standard error of 4 points
+        Candidate(3): Outcome(60.0, 0.1, 1),
+    }
+    assert winner(outcomes, judged_by=100) == Candidate(2)
+    assert winner(outcomes, judged_by=10**6) == Candidate(1)
+    no_classes = {Candidate(k): Outcome(float("nan"), float(k), 1) for k in (2, 1, 3)}
+    assert winner(no_classes, judged_by=10) == Candidate(1)
+
+
+# All of it -----------------------------------------------------------------------------------
+
+
+def searched(tmp_path: Path, **words: Any) -> whet.selection.SearchReport:
+    model = small.network()
+    return whet.search(
+        model,
+        (small.example(),),
+        (small.data().inputs[0], small.data().labels),
+        ram=["41K", "48K"],
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.05),
+        search=whet.Search(store=tmp_path, lesson=whet.Lesson(epochs=2, head_epochs=4), **words),
+    )
+
+
+def test_budgets_in_schemes_out(tmp_path: Path) -> None:
+    found = searched(tmp_path)
+    assert [row.found.budget for row in found.rows] == [41 * 1024, 48 * 1024]
+    model = small.network()
+    for row in found.rows:
+        program = whet.compile(model, (small.example(),), update=row.scheme, ram=row.found.budget)
+        assert program.memory["ram"] == row.found.ram <= row.found.budget
+        assert row.found.outcome is not None and row.found.outcome.accuracy > 20
+        assert "points of accuracy" in row.scheme.origin
+        losses = [o.loss for _, o in row.found.rivals.values()]
+        assert len(losses) >= 4
+    folder = found.write(tmp_path / "out")
+    names = {"auto-41K.toml", "auto-48K.toml", "biases.svg", "budgets.svg", "contributions.json",
+             "weights.svg"}  # fmt: skip
+    assert {p.name for p in folder.iterdir()} == names
+    for name in names:
+        if name.endswith(".svg"):
+            assert len(list(ET.parse(folder / name).getroot())) > 10
+    again = whet.Scheme.from_toml(folder / "auto-48K.toml")
+    assert again == found.scheme
+    read = Contributions.from_json((folder / "contributions.json").read_text())
+    assert read == found.contributions
+    assert str(found).count("KiB") == 4
+    # once more from what was kept: the same schemes, to the byte
+    repeated = searched(tmp_path)
+    assert [r.scheme.to_toml() for r in repeated.rows] == [r.scheme.to_toml() for r in found.rows]
+
+
+@pytest.mark.parametrize("words", [{"by": "fisher"}, {"by": "gradient"}, {"method": "evolution"}])
+def test_other_ways_to_search(tmp_path: Path, words: dict[str, str]) -> None:
+    found = searched(tmp_path, finals=0, **words)
+    assert all(row.found.ram <= row.found.budget for row in found.rows)
+    assert found.rows[0].found.outcome is None and "-" in str(found)
+
+
+def test_compile_finds_a_scheme_by_itself(tmp_path: Path) -> None:
+    model, x = small.network(), small.example()
+    loader = [(small.data().inputs[0][i : i + 40], small.data().labels[i : i + 40])
+              for i in range(0, 160, 40)]  # fmt: skip
+    how = whet.Search(store=tmp_path, lesson=whet.Lesson(epochs=1, head_epochs=2), by="fisher",
+                      batch=8)  # fmt: skip
+    program = whet.compile(model, (x,), update=how, ram="45K", data=loader)
+    assert program.memory["ram"] <= 45 * 1024
+    assert program.scheme is not None and program.scheme.name == "auto-45K"
+    assert np.isfinite(program.load().step(x, torch.zeros(small.BATCH, dtype=torch.int64)))
+
+
+def test_what_auto_needs() -> None:
+    model, x = small.network(), (small.example(),)
+    pair = (small.data().inputs[0], small.data().labels)
+    with pytest.raises(SchemeError, match='update="auto" needs ram='):
+        whet.compile(model, x, update="auto", data=pair)
+    with pytest.raises(SchemeError, match='update="auto" needs data='):
+        whet.compile(model, x, update="auto", ram="1M")
+    with pytest.raises(SchemeError, match="data= is for a search"):
+        whet.compile(model, x, update="last", data=pair)
+    with pytest.raises(BudgetError, match="too few to train anything"):
+        whet.compile(model, x, update="auto", ram="1K", data=pair)
+    with pytest.raises(DataError, match="shape"):
+        whet.compile(model, x, update="auto", ram="1M", data=(pair[0][:, :, :5], pair[1]))
+    with pytest.raises(WhetError, match="there is no by='magic'"):
+        whet.Search(by="magic")
+    with pytest.raises(BudgetError, match="no budget"):
+        whet.search(model, x, pair, ram=[])
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    samples = small.data()
+    np.savez(tmp_path / "data.npz", x=samples.inputs[0], y=samples.labels)
+    words = [
+        "whet", "search", "small_search:network", "--input", "4,1,12,12", "--data",
+        str(tmp_path / "data.npz"), "--ram", "41K,48K", "--lr", "0.05", "--by", "fisher",
+        "--workers", "1", "--epochs", "1", "--store", str(tmp_path / "store"), "--plot",
+        str(tmp_path / "out"),
+    ]  # fmt: skip
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert done.value.code == 0
+    told = capsys.readouterr().out
+    assert "auto-41K" in told and "auto-48K.toml" in told and "head alone" in told
+    assert (tmp_path / "out" / "budgets.svg").exists()
+
+
+def test_the_command_says_what_is_wrong_with_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    common = ["whet", "search", "small_search:network", "--input", "4,1,12,12", "--ram", "48K"]
+    for given, word in ((str(tmp_path / "no.npz"), "cannot read"), ("nowhere:data", "cannot read")):
+        monkeypatch.setattr("sys.argv", [*common, "--data", given])
+        with pytest.raises(SystemExit) as done:
+            main()
+        assert done.value.code == 1 and word in capsys.readouterr().err
