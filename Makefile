@@ -65,13 +65,13 @@ $(VENV)/.core: pyproject.toml constraints.txt | system-build
 	@$(PYTHON) -m venv $(VENV)
 	@echo "-- installing torch (about 200 MB) ..."
 	@$(PIP) torch
-	@echo "-- installing whet, numpy, typer and rich ..."
-	@$(PIP) --editable '.[torch]'
+	@echo "-- installing whet, numpy, scipy, typer and rich ..."
+	@$(PIP) --editable '.[torch,search]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
 	@echo "-- installing the test tools and the models the tests compare with ..."
-	@$(PIP) --editable '.[torch,dev]'
+	@$(PIP) --editable '.[torch,search,ray,dev]'
 	@$(PIP) --no-deps timm torchvision==0.28.0
 	@touch $@
 
