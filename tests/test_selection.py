@@ -220,7 +220,7 @@ def test_training_helps_and_is_the_same_every_time() -> None:
 def test_accuracy_and_loss_are_those_of_pytorch() -> None:
     bench = small.bench()
     found = Pupil(bench, Candidate()).outcome(0)
-    logits = small.network()(torch.from_numpy(bench.judge.inputs[0]))
+    logits = small.network()(torch.from_numpy(bench.judge.inputs[0])).detach()
     labels = torch.from_numpy(bench.judge.labels)
     assert found.loss == pytest.approx(float(nn.CrossEntropyLoss()(logits, labels)), rel=1e-4)
     assert found.accuracy == pytest.approx(100 * float((logits.argmax(1) == labels).float().mean()))

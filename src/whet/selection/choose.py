@@ -14,7 +14,7 @@ from ..api import Source, target_of
 from ..budget import parse_bytes
 from ..errors import BudgetError
 from ..frontend.torch import Loss, Model
-from ..ir import Role
+from ..ir import Array, Role
 from ..machine import this_machine
 from ..passes import check_switches
 from ..pipeline import Options, assemble
@@ -210,7 +210,7 @@ def finals(
         }
         epochs = search.finals * trials.bench.lesson.epochs
         outcomes = trials.outcomes(rivals.values(), f"finals for {kib(f.budget)}", epochs)
-        best = winner(outcomes, len(trials.bench.judge))
+        best = winner(outcomes)
         chosen.append(
             replace(
                 f,
@@ -238,16 +238,23 @@ def rivals_of(
     return rivals
 
 
-def winner(outcomes: Mapping[Candidate, Outcome], judged_by: int) -> Candidate:
-    """The lowest loss among those whose accuracy is the best one, within its standard error.
+def winner(outcomes: Mapping[Candidate, Outcome]) -> Candidate:
+    """The best in accuracy and loss together, each measured by how far the rivals are apart.
 
-    Accuracy is what counts, but on few samples a point of it is chance, and the loss is less so.
+    Accuracy is what counts, but on few samples a point of it is chance, and of the loss less is.
     """
-    known = [o.accuracy for o in outcomes.values() if not math.isnan(o.accuracy)]
-    best = max(known, default=math.nan)
-    error = math.sqrt(max(best * (100 - best), 0.0) / judged_by) if known else 0.0
-    good = [c for c, o in outcomes.items() if not known or o.accuracy >= best - error]
-    return min(good, key=lambda c: (outcomes[c].loss, c))
+    accuracies = [o.accuracy for o in outcomes.values()]
+    losses = [-o.loss for o in outcomes.values()]
+    sums = standardized(losses)
+    if not any(map(math.isnan, accuracies)):
+        sums = sums + standardized(accuracies)
+    return max(zip(sums, outcomes, strict=True), key=lambda pair: (pair[0], -pair[1].biases))[1]
+
+
+def standardized(numbers: Sequence[float]) -> Array:
+    """Less their mean, over their standard deviation; a loss that is infinite is the worst."""
+    array = np.nan_to_num(np.array(numbers), neginf=-1e9)
+    return (array - array.mean()) / (array.std() or 1.0)
 
 
 def row_of(found: Found, gains: Contributions, setting: Setting) -> Row:
