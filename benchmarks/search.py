@@ -33,8 +33,7 @@ from pictures import CLASSES
 from search_picture import accuracy_svg
 from search_study import BUDGETS, NETS, RANDOM, Case, Cell
 
-from whet.pipeline import assemble
-from whet.scheme import Scheme, parameters_of, preset, published
+from whet.scheme import Scheme, parameters_of, preset
 from whet.scheme.contribution import Contributions
 from whet.selection.analysis import Trials, analyse
 from whet.selection.charts import biases_svg, weights_svg
@@ -138,22 +137,23 @@ def do_search(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
     rows: dict[str, Any] = {}
 
     def ram_of(scheme: Scheme) -> int:
-        return assemble(planner.model, scheme, planner.options).memory["ram"]
+        return study.ram_of(planner, scheme)
 
-    budgets = [study.budget_of(case, planner, word) for word in BUDGETS]
+    theirs = {word: study.published_scheme(case, word) for word in BUDGETS}
+    budgets = [ram_of(scheme) for scheme in theirs.values()]
     sums = [within(budget, smooth, costs, planned, exact) for budget in budgets]
     winners = finals(sums, gains, costs, planned, trials, Search(finals=2))
     for word, budget, found, chosen in zip(BUDGETS, budgets, sums, winners, strict=True):
         bred = within(budget, smooth, costs, Planned(planner), Evolution())
         random = study.random_candidates(costs, planned, budget, parameters, seed=0)
         schemes = {
-            SEARCHED: scheme_for(chosen, gains, planner, f"searched-{word}"),
-            PUBLISHED: Scheme.from_toml(published()[f"{case.net}-{word}"]),
+            SEARCHED: scheme_for(chosen, gains, planner, f"searched-{word.split()[0]}"),
+            PUBLISHED: theirs[word],
             LAST: study.largest_last(planner, budget),
             BIASES: study.largest_biases(planned, budget, parameters).scheme(parameters),
         }
         schemes |= {
-            f"random {i}": next(random).scheme(parameters, f"random-{word}-{i}")
+            f"random {i}": next(random).scheme(parameters, f"random-{word.split()[0]}-{i}")
             for i in range(asked.random)
         }
         rows[word] = {
@@ -277,7 +277,7 @@ def page(asked: argparse.Namespace, folder: Folder) -> str:
         "head alone.\n",
         table(
             ["network, pictures", "full update", *(f"rate x {rate:g}" for rate in RATES),
-             "extra KiB", "searched, 99kb", "extra KiB", "full / searched"],
+             "extra KiB", "searched, 100 KB", "extra KiB", "full / searched"],
             [full_row(case, body, scores[case]) for case, body in bodies.items()],
         ),
         "## Exact against evolution\n\nSum of contributions, bytes as planned, and seconds with "
