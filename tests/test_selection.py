@@ -435,5 +435,6 @@ def test_progress_is_told(tmp_path: Path) -> None:
     trials = Trials.begin(bench, Store(tmp_path, bench), Engine(), lambda *w: told.append(w))
     trials.outcomes([Candidate(1), Candidate(2)], "some")
     assert told == [
-        ("training the head alone", 0, 1), ("some", 0, 2), ("some", 1, 2), ("some", 2, 2),
+        ("training the head alone", 0, 1), ("training the head alone", 1, 1),
+        ("some", 0, 2), ("some", 1, 2), ("some", 2, 2),
     ]  # fmt: skip

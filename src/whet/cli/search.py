@@ -125,14 +125,18 @@ def search_command(
         seed=seed,
         progress=True,
     )
-    found = whet.search(
-        **recipe.arguments(),
-        **numbers(dtype, calibrate, rounding, input),
-        data=samples,
-        ram=[word.strip() for word in ram.split(",") if word.strip()],
-        search=words,
-        target=target.value,
-    )
+    try:
+        found = whet.search(
+            **recipe.arguments(),
+            **numbers(dtype, calibrate, rounding, input),
+            data=samples,
+            ram=[word.strip() for word in ram.split(",") if word.strip()],
+            search=words,
+            target=target.value,
+        )
+    except KeyboardInterrupt:
+        console.print(f"stopped; the same command goes on, from {words.folder}", markup=False)
+        raise typer.Exit(130) from None
     tell(found, plot)
 
 

@@ -51,6 +51,7 @@ class Trials:
             bench, _ = bench.with_trained_head()
             head = dict(bench.head)
             store.keep_head(head)
+            progress("training the head alone", 1, 1)
         return cls(replace(bench, head=head), store, engine, progress)
 
     def outcomes(

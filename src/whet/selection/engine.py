@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -53,6 +54,10 @@ def in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Iterator[tupl
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 yield waiting.pop(future), future.result()
+    except BaseException:  # stopped: what is half done is of no use
+        for worker in multiprocessing.active_children():
+            worker.terminate()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -61,6 +66,7 @@ _task: list[Task] = []  # of a worker process
 
 
 def receive(task: Task) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it will see to that
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     _task[:] = [task]
 
