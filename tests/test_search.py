@@ -17,7 +17,7 @@ import whet
 from whet.cli import main
 from whet.errors import BudgetError, DataError, SchemeError, WhetError
 from whet.models import mcunet_5fps
-from whet.pipeline import Options, assemble
+from whet.pipeline import Options
 from whet.scheme import parameters_of
 from whet.scheme.contribution import Candidate, Contributions, Outcome, choices, depth
 from whet.selection.choose import winner
@@ -66,15 +66,10 @@ def random_candidates(params: Any, count: int) -> list[Candidate]:
 
 
 def test_predicted_memory_is_the_compiled_programs() -> None:
-    """For a hundred random schemes, to the byte; importing the model anew for twenty of them."""
+    """For a hundred random schemes, to the byte."""
     model = small.network()
-    for i, candidate in enumerate(random_candidates(parameters(), 100)):
-        scheme = candidate.scheme(parameters())
-        program = (
-            whet.compile(model, (small.example(),), update=scheme)
-            if i % 5 == 0
-            else assemble(small.imported(), scheme, Options())
-        )
+    for candidate in random_candidates(parameters(), 100):
+        program = whet.compile(model, (small.example(),), update=candidate.scheme(parameters()))
         assert small.planner().run(candidate).ram == program.memory["ram"]
 
 

@@ -103,7 +103,12 @@ def compile(
 
 
 def is_search(update: Any) -> bool:
-    return update == AUTO or type(update).__name__ == "Search"
+    """Whether a scheme is to be found, and not given."""
+    if update is None or isinstance(update, (str, os.PathLike, Scheme)):
+        return update == AUTO
+    from .selection import Search
+
+    return isinstance(update, Search)
 
 
 def search_scheme(
