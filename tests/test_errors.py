@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -370,7 +371,7 @@ def test_without_torch_whet_can_be_imported_and_says_what_compiling_needs() -> N
         "print(sorted(whet.__all__), whet.Program.__name__, whet.Trainer.__name__)\n"
         "try:\n    whet.compile\nexcept whet.errors.FrontendError as error:\n    print(error)"
     )
-    assert "'Trainer', 'WhetError', 'compare', 'compile', 'errors'] Program Trainer" in printed
+    assert "'compile', 'contributions', 'errors', 'search'] Program Trainer" in printed
     assert "compiling needs PyTorch, which is not installed  [W101]" in printed
     assert 'pip install "whet[torch]"' in printed
 
@@ -401,3 +402,9 @@ def test_importing_whet_does_not_import_torch() -> None:
 def test_an_attribute_that_does_not_exist() -> None:
     with pytest.raises(AttributeError, match="module 'whet' has no attribute 'compiel'"):
         whet.compiel  # noqa: B018
+
+
+def test_an_error_arrives_whole_from_another_process() -> None:
+    error = DataError("what", at="where", why=["why", "and why"], try_="this")
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is DataError and str(again) == str(error) and again.what == "what"

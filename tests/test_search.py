@@ -162,6 +162,8 @@ def test_the_winner_is_good_in_both() -> None:
     assert winner({**outcomes, Candidate(2): Outcome(62.0, 0.89, 1)}) == Candidate(1)
     no_classes = {Candidate(k): Outcome(float("nan"), float(k), 1) for k in (2, 1, 3)}
     assert winner(no_classes) == Candidate(1)
+    strange = {Candidate(1): Outcome(50.0, float("nan"), 1), Candidate(2): Outcome(50.0, 2.0, 1)}
+    assert winner(strange) == Candidate(2)
     diverged = {Candidate(1): Outcome(1.0, float("inf"), 1), Candidate(2): Outcome(50.0, 2.0, 1)}
     assert winner(diverged) == Candidate(2)
     assert winner({Candidate(1): outcomes[Candidate(1)]}) == Candidate(1)
@@ -215,6 +217,9 @@ def test_other_ways_to_search(tmp_path: Path, words: dict[str, str]) -> None:
     found = searched(tmp_path, finals=0, **words)
     assert all(row.found.ram <= row.found.budget for row in found.rows)
     assert found.rows[0].found.outcome is None and "-" in str(found)
+    assert not (found.write(tmp_path / "out") / "budgets.svg").exists()
+    for row in found.rows:
+        assert row.found.score == pytest.approx(found.contributions.score(row.found.candidate))
 
 
 def test_compile_finds_a_scheme_by_itself(tmp_path: Path) -> None:
@@ -242,6 +247,17 @@ def test_what_auto_needs() -> None:
         whet.compile(model, x, update="auto", ram="1K", data=pair)
     with pytest.raises(DataError, match="shape"):
         whet.compile(model, x, update="auto", ram="1M", data=(pair[0][:, :, :5], pair[1]))
+    with pytest.raises(DataError, match="too few to choose by"):
+        how = whet.Search(judge=(pair[0][:2], pair[1][:2]))
+        whet.compile(model, x, update=how, ram="1M", data=pair)
+    for wrong in ({"batch": 0}, {"finals": -1}, {"workers": 1.5}, {"limit": 0}, {"seed": -1}):
+        with pytest.raises(WhetError, match="is no whole number"):
+            whet.Search(**wrong)
+    for lesson in ({"epochs": 0}, {"epochs": "3"}, {"seed": -1}, {"rate": float("nan")}):
+        with pytest.raises(DataError):
+            whet.Lesson(**lesson)
+    with pytest.raises(WhetError, match=r"is no whet\.Search"):
+        whet.search(model, x, pair, ram="1M", search={})
     with pytest.raises(WhetError, match="there is no by='magic'"):
         whet.Search(by="magic")
     with pytest.raises(BudgetError, match="no budget"):

@@ -20,7 +20,7 @@ from torch import nn
 
 import small_search as small
 import whet
-from whet.errors import DataError, SchemeError, WhetError
+from whet.errors import DataError, NotFinite, SchemeError, WhetError
 from whet.pipeline import Options, assemble
 from whet.scheme import parameters_of
 from whet.scheme.contribution import (
@@ -38,7 +38,7 @@ from whet.selection.cut import behind, cut_before, cuts
 from whet.selection.engine import Engine
 from whet.selection.lesson import Bench, Lesson, Pupil
 from whet.selection.proxies import agreement, by_gradients, every_candidate, one_batch
-from whet.selection.samples import Samples, gather, split
+from whet.selection.samples import Classes, Samples, classes_of, fit_to, gather, split
 
 # Candidates and contributions ----------------------------------------------------------------
 
@@ -101,6 +101,8 @@ def test_smoothing_keeps_sums_and_never_falls() -> None:
     gains = Contributions.of(OUTCOMES, "accuracy", ()).smoothed()
     assert gains.weights == {(0, 1.0): -0.5, (1, 0.5): 2.5, (1, 1.0): 2.5}
     assert gains.biases == (0.0, 1.5, 1.5)
+    far = Contributions("accuracy", (0.0, 1.0, -1e6, 2.0, 3.0), {})
+    assert far.smoothed().biases == (0.0, -499999.5, 1.0, 2.0, 2.5), "one that diverged is alone"
     assert rising([3.0, 1.0, 2.0, 5.0, 4.0]) == [2.0, 2.0, 2.0, 4.5, 4.5]
     assert rising([1.0, 2.0]) == [1.0, 2.0]
 
@@ -127,6 +129,7 @@ def test_data_come_as_arrays_or_in_batches() -> None:
         np.testing.assert_array_equal(found.inputs[0], x)
         np.testing.assert_array_equal(found.labels, y)
     assert len(gather(loader, limit=3)) == 3
+    assert gather((x, y), limit=2).labels.tolist() == [0, 5], "from all over"
 
 
 @pytest.mark.parametrize(
@@ -136,6 +139,7 @@ def test_data_come_as_arrays_or_in_batches() -> None:
         (3, "no pairs"),
         ([(np.ones(2), np.ones(2), np.ones(2))], "no pairs"),
         ((np.ones((3, 2)), np.ones(2)), "differ in number"),
+        ([(np.ones((2, 2)), np.ones(2)), (np.ones((2, 3)), np.ones(2))], "no pairs"),
         ((np.array([[np.nan]]), np.array([0])), "not finite"),
     ],
 )
@@ -204,12 +208,75 @@ def test_a_model_that_changes_as_it_runs_is_not_cut() -> None:
     assert cuts(source.imported(), 1 << 30) == []
 
 
+class Mixed(nn.Module):
+    """Samples that know of their neighbours, or lie along another axis, before the last layers."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+        self.first, self.second, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        if self.how == "mean":
+            x = x - x.mean(0)
+        if self.how == "turned":
+            x = x.transpose(0, 1)
+        if self.how == "flat":
+            x = x.reshape(-1, 6)
+        if self.how == "mode":
+            x = x * (0.5 if self.training else 1.0)
+        x = torch.relu(self.second(x))
+        if self.how == "turned":
+            x = x.transpose(0, 1)
+        return self.head(x.reshape(4, -1, 6).mean(1))
+
+
+@pytest.mark.parametrize("how", ["plain", "mean", "turned", "flat", "mode"])
+def test_a_cut_changes_nothing_whatever_the_model_does(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model = Mixed(how).train(how == "mode")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    source = whet.api.Source(model, None, optimizer, (torch.zeros(4, 4, 6),), None, None)
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(40, 4, 6)).astype(np.float32), random.integers(0, 3, 40)
+    bench = Bench(source.imported(), Samples((x,), y), Samples((x,), y), Lesson(epochs=2))
+    found = bench.run(Candidate(1, ((1, 1.0),)))
+    monkeypatch.setattr(Bench, "places", [])
+    whole = bench.run(Candidate(1, ((1, 1.0),)))
+    assert found.loss == pytest.approx(whole.loss, rel=1e-5)
+
+
+def test_labels_that_do_not_count_do_not(tmp_path: Path) -> None:
+    bench = small.bench()
+    graph = bench.model.training.graph
+    assert classes_of(graph) == Classes(small.CLASSES, -100)
+    labels = np.where(np.arange(len(bench.judge)) % 2, bench.judge.labels, -100)
+    half = dataclasses.replace(bench.judge, labels=labels)
+    known = dataclasses.replace(bench, judge=half)
+    kept = np.flatnonzero(labels != -100)
+    alone = dataclasses.replace(bench, judge=bench.judge.take(kept))
+    assert Pupil(known, Candidate()).outcome(0) == Pupil(alone, Candidate()).outcome(0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [(np.full(40, 5), "out of range"), (np.full(40, -1), "out of range"),
+     (np.zeros(40), "numbers of classes"), (np.zeros((40, 2), int), "shape")],
+)  # fmt: skip
+def test_labels_are_looked_at_first(labels: Any, words: str) -> None:
+    samples = Samples((small.data().inputs[0][:40],), labels)
+    with pytest.raises(DataError, match=words):
+        fit_to(small.imported(), samples)
+
+
 # Trying candidates ---------------------------------------------------------------------------
 
 
 def test_training_helps_and_is_the_same_every_time() -> None:
-    bench, epochs = small.bench().with_trained_head()
-    assert 1 <= epochs <= 4
+    bench = small.bench().with_trained_head()
     start = Pupil(bench, Candidate()).outcome(0)
     everything = Candidate(4, tuple((i, 1.0) for i in range(4)))
     first, second = bench.run(everything), bench.run(everything)
@@ -238,7 +305,7 @@ def test_without_classes_the_loss_is_what_counts() -> None:
     before = pupil.trainer.save()
     found = pupil.outcome(0)
     assert pupil.trainer.save() == before, "judging changes nothing, not even momentum"
-    wanted = float(loss(model(torch.from_numpy(x)), torch.from_numpy(samples.labels)))
+    wanted = float(loss(model(torch.from_numpy(x)), torch.from_numpy(samples.labels)).detach())
     assert found.loss == pytest.approx(wanted, rel=1e-5) and math.isnan(found.accuracy)
     assert bench.run(Candidate(1, ((0, 1.0),))).loss < found.loss
 
@@ -246,7 +313,11 @@ def test_without_classes_the_loss_is_what_counts() -> None:
 def test_a_candidate_that_diverges_is_given_up() -> None:
     bench = small.bench()
     wild = dataclasses.replace(bench, lesson=Lesson(epochs=50, rate=1e6))
-    assert wild.run(Candidate(4, ((0, 1.0),))).epochs < 50
+    found = wild.run(Candidate(4, ((0, 1.0),)))
+    assert found.epochs < 50
+    assert not found.better_than(Pupil(bench, Candidate()).outcome(0))
+    with pytest.raises(NotFinite, match="the head alone diverges"):
+        dataclasses.replace(bench, lesson=Lesson(rate=1e38)).with_trained_head()
 
 
 # The analysis --------------------------------------------------------------------------------
@@ -373,7 +444,7 @@ def test_a_killed_run_loses_nothing(tmp_path: Path) -> None:
 
 
 def ready() -> Bench:
-    return small.bench().with_trained_head()[0]
+    return small.bench().with_trained_head()
 
 
 def test_gradients_are_those_of_pytorch() -> None:
@@ -409,7 +480,7 @@ def test_gradients_are_those_of_pytorch() -> None:
 def test_integers_have_the_gradients_of_what_they_stand_for() -> None:
     """Within what eight bits lose of the float network's."""
     real = by_gradients(ready())["fisher"]
-    whole = by_gradients(small.bench(int8=True).with_trained_head()[0])["fisher"]
+    whole = by_gradients(small.bench(int8=True).with_trained_head())["fisher"]
     for part in ((3, 1.0), (2, 1.0), (0, 1.0)):
         assert whole.weights[part] == pytest.approx(real.weights[part], rel=0.5)
 

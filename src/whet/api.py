@@ -123,7 +123,10 @@ def search_scheme(
             raise SchemeError(
                 f'update="auto" needs {word}=',
                 why="a scheme is chosen for a budget, by what it gains on data",
-                try_='compile(..., update="auto", ram="256K", data=loader)',
+                try_=(
+                    'compile(..., update="auto", ram="256K", data=loader)',
+                    "whet search ... --ram 256K --data train.npz, on the command line",
+                ),
             )
     assert ram is not None
     search = Search() if update == AUTO else update

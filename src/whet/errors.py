@@ -19,6 +19,7 @@ WhetError
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class WhetError(Exception):
@@ -35,12 +36,21 @@ class WhetError(Exception):
         try_: str | Sequence[str] = (),
     ) -> None:
         self.what = what
+        self._parts = {"at": at, "why": why, "try_": try_}
         lines = [f"{what}  [{self.code}]"]
         for label, parts in (("at", at), ("why", why), ("try", try_)):
             listed = [parts] if isinstance(parts, str) else parts
             for i, part in enumerate(part for part in listed if part):
                 lines.append(f"  {label if i == 0 else '':<5} {part}")
         super().__init__("\n".join(lines))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that it arrives whole from another process."""
+        return _again, (type(self), self.what, self._parts)
+
+
+def _again(kind: type[WhetError], what: str, parts: dict[str, Any]) -> WhetError:
+    return kind(what, **parts)
 
 
 class FrontendError(WhetError):

@@ -89,7 +89,7 @@ def search_command(
     finals: Annotated[
         int, typer.Option(min=0, help="how much longer the last few train; 0: not at all")
     ] = 2,
-    seed: Annotated[int, typer.Option(help="of the order of samples, and of evolution")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="of the order of samples, and of evolution")] = 0,
     loss: LossOpt = LossName.cross_entropy,
     optimizer: OptimizerOpt = OptimizerName.sgd,
     lr: LrOpt = 0.01,
@@ -119,7 +119,7 @@ def search_command(
         batch=batch,
         judge=judge,
         limit=limit,
-        workers=workers or len(os.sched_getaffinity(0)),
+        workers=workers or os.cpu_count() or 1,
         ray=ray,
         store=store,
         seed=seed,
@@ -148,15 +148,12 @@ def tell(found: SearchReport, plot: Path | None) -> None:
             console.print(f"  {line}", markup=False)
         for name, (candidate, outcome) in row.found.rivals.items():
             mark = "*" if candidate == row.found.candidate else " "
-            console.print(
-                f"  {mark} {name:<22} {outcome.accuracy:6.2f} %  loss {outcome.loss:.4f}",
-                markup=False,
-            )
+            console.print(f"  {mark} {name:<22} {outcome}", markup=False)
     if plot is not None:
         folder = found.write(plot)
         console.print(f"\nwrote schemes, contributions and pictures to {folder}", markup=False)
-        names = ", ".join(f"{row.scheme.name}.toml" for row in found.rows)
-        console.print(f"next: whet compile ... --update {folder}/{names}", markup=False)
+        path = folder / f"{found.scheme.name}.toml"
+        console.print(f"next: whet compile ... --update {path}", markup=False)
 
 
 def read_data(text: str) -> tuple[Any, Any]:

@@ -8,6 +8,8 @@ did; Contributions are the gains of its parts, which a search adds up.
 from __future__ import annotations
 
 import json
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -56,6 +58,19 @@ class Outcome:
     loss: float
     epochs: int
     seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, which has no NaN."""
+        return {**asdict(self), "accuracy": None if math.isnan(self.accuracy) else self.accuracy}
+
+    @classmethod
+    def from_dict(cls, words: Mapping[str, Any]) -> Outcome:
+        accuracy = words["accuracy"]
+        return cls(**{**words, "accuracy": math.nan if accuracy is None else float(accuracy)})
+
+    def __str__(self) -> str:
+        percent = "" if math.isnan(self.accuracy) else f"{self.accuracy:.2f} %, "
+        return f"{percent}loss {self.loss:.4f}"
 
     def better_than(self, other: Outcome) -> bool:
         """In one of the two, if not in both."""
@@ -143,8 +158,7 @@ class Contributions:
             weights |= {(layer, r): g for r, g in zip(ratios, gains, strict=True)}
         biases = [self.biases[0]]
         for k in range(1, len(self.biases)):
-            near = self.biases[max(1, k - 1) : k + 2]
-            biases.append(sum(near) / len(near))
+            biases.append(statistics.median(self.biases[max(1, k - 1) : k + 2]))
         return Contributions(
             self.measure, tuple(biases), weights, self.layers, self.seconds, self.base,
             self.outcomes,
@@ -157,8 +171,8 @@ class Contributions:
             "weights": [[*part, gain] for part, gain in self.weights.items()],
             "layers": list(self.layers),
             "seconds": self.seconds,
-            "base": None if self.base is None else asdict(self.base),
-            "outcomes": {str(c): asdict(o) for c, o in self.outcomes.items()},
+            "base": None if self.base is None else self.base.as_dict(),
+            "outcomes": {str(c): o.as_dict() for c, o in self.outcomes.items()},
         }
         return json.dumps(body, indent=1)
 
@@ -172,8 +186,8 @@ class Contributions:
                 {(int(i), float(r)): float(gain) for i, r, gain in body["weights"]},
                 tuple(map(str, body["layers"])),
                 float(body["seconds"]),
-                None if body["base"] is None else Outcome(**body["base"]),
-                {Candidate.parse(c): Outcome(**o) for c, o in body["outcomes"].items()},
+                None if body["base"] is None else Outcome.from_dict(body["base"]),
+                {Candidate.parse(c): Outcome.from_dict(o) for c, o in body["outcomes"].items()},
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise SchemeError(

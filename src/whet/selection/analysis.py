@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -48,11 +49,10 @@ class Trials:
         head = store.head()
         if head is None:
             progress("training the head alone", 0, 1)
-            bench, _ = bench.with_trained_head()
-            head = dict(bench.head)
+            head = dict(bench.with_trained_head().head)
             store.keep_head(head)
             progress("training the head alone", 1, 1)
-        return cls(replace(bench, head=head), store, engine, progress)
+        return cls(replace(bench, head=head, name=store.folder.name), store, engine, progress)
 
     def outcomes(
         self, candidates: Iterable[Candidate], what: str, epochs: int | None = None
@@ -62,14 +62,23 @@ class Trials:
         wanted = list(dict.fromkeys(candidates))
         known = self.store.outcomes()
         found = {c: known[c, length] for c in wanted if (c, length) in known}
-        missing = self.in_order([c for c in wanted if c not in found])
+        twins = self.twins([c for c in wanted if c not in found])
         self.progress(what, len(found), len(wanted))
-        lesson = replace(self.bench.lesson, epochs=length)
-        for candidate, outcome in self.engine.results(replace(self.bench, lesson=lesson), missing):
-            self.store.add(candidate, length, outcome)
-            found[candidate] = outcome
+        bench = replace(self.bench, lesson=replace(self.bench.lesson, epochs=length))
+        for candidate, outcome in self.engine.results(bench, self.in_order(list(twins))):
+            for twin in twins[candidate]:
+                self.store.add(twin, length, outcome)
+                found[twin] = outcome
             self.progress(what, len(found), len(wanted))
         return {c: found[c] for c in wanted}
+
+    def twins(self, candidates: Sequence[Candidate]) -> dict[Candidate, list[Candidate]]:
+        """Candidates that train the same, as layers may have no bias, by the first of each."""
+        parameters = self.parameters
+        same: dict[str, list[Candidate]] = {}
+        for c in candidates:
+            same.setdefault(str(c.scheme(parameters).resolve(parameters)), []).append(c)
+        return {some[0]: some for some in same.values()}
 
     def in_order(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Those that share a frozen beginning one after the other, the longest to train first."""
@@ -84,7 +93,7 @@ class Trials:
         return sorted(candidates, key=position)
 
 
-def analyse(trials: Trials, measure: str = "accuracy") -> Contributions:
+def analyse(trials: Trials) -> Contributions:
     """Every candidate with biases alone, and with one layer's weights, fine-tuned for real.
 
     A layer that gains nothing when it trains whole is not tried in parts.
@@ -101,6 +110,7 @@ def analyse(trials: Trials, measure: str = "accuracy") -> Contributions:
         for ratio in ratios[:-1]
     ]
     found |= trials.outcomes(parts, "parts of layers")
+    measure = "loss" if math.isnan(found[Candidate()].accuracy) else "accuracy"
     return Contributions.of(found, measure, names_of(parameters))
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..api import Source, target_of
+from ..api import Source, check_flash, target_of
 from ..budget import parse_bytes
-from ..errors import BudgetError
+from ..errors import BudgetError, WhetError
 from ..frontend.torch import Loss, Model
 from ..ir import Array, Role
 from ..machine import this_machine
@@ -23,13 +23,13 @@ from ..report import kib
 from ..scheme import parameters_of
 from ..scheme.contribution import Candidate, Contributions, Outcome
 from .analysis import Progress, Trials, analyse
-from .lesson import Bench
+from .lesson import DIVERGED, Bench, shared_features
 from .options import FINE_TUNING, Search
 from .planner import Costs, Planner
 from .progress import bar
 from .proxies import guess
 from .report import Row, SearchReport
-from .samples import fit_to, gather, split
+from .samples import check_enough, fit_to, gather, split
 from .store import Store
 from .within import Found, Planned, check_least, scheme_for, within
 
@@ -59,6 +59,7 @@ class Setting:
             train, judge = split(samples, lesson.held_out, leaf.shape[0], lesson.seed)
         else:
             train, judge = samples, fit_to(model, gather(search.judge, search.limit))
+            check_enough(len(train), len(judge), leaf.shape[0])
         bench = Bench(model, train, judge, search.lesson)
         return cls(bench, Planner(imported, replace(options, grow=False)), search)
 
@@ -103,16 +104,15 @@ def contributions(
     )
     search = search or Search()
     setting = Setting.of(source, source.imported(), data, Options(), search)
-    with bar(search.progress) as tell:
-        return measured(setting.trials(tell), search)
+    try:
+        with bar(search.progress) as tell:
+            return measured(setting.trials(tell), search)
+    finally:
+        shared_features.cache_clear()
 
 
 def measured(trials: Trials, search: Search) -> Contributions:
-    if search.by != FINE_TUNING:
-        return guess(trials, search.by)
-    found = analyse(trials)
-    no_classes = found.base is not None and math.isnan(found.base.accuracy)
-    return Contributions.of(found.outcomes, "loss", found.layers) if no_classes else found
+    return analyse(trials) if search.by == FINE_TUNING else guess(trials, search.by)
 
 
 def once(calibrate: Iterable[Any] | None) -> list[Any] | None:
@@ -143,10 +143,13 @@ def search(
     source = Source(
         model, loss, optimizer, inputs, labels, clip_norm, int8_of(dtype), once(calibrate)
     )
-    budgets = [parse_bytes(r) for r in ([ram] if isinstance(ram, (int, str)) else ram)]
+    several: Any = ram if isinstance(ram, (list, tuple)) else [ram]
+    budgets = [parse_bytes(r) for r in several]
     place = target_of(target, False, max(budgets, default=None), None)
     options = Options(target=place, without=check_switches(()), machine=this_machine())
-    return search_for(source, source.imported(), data, budgets, options, search or Search())
+    return search_for(
+        source, source.imported(), data, budgets, options, Search() if search is None else search
+    )
 
 
 def search_for(
@@ -159,9 +162,14 @@ def search_for(
 ) -> SearchReport:
     if not budgets:
         raise BudgetError("there is no budget to search within", try_='ram="256K"')
+    if not isinstance(search, Search):
+        raise WhetError(f"search={search!r} is no whet.Search", try_="whet.Search(workers=2)")
     setting = Setting.of(source, imported, data, options, search)
     planned = Planned(setting.planner)
     check_least(planned, min(budgets))  # before hours of analysis
+    if (chip := options.target.chip) is not None:
+        head = Candidate().scheme(parameters_of(imported.training.graph))
+        check_flash(assemble(imported, head, options), chip)
     seconds: dict[str, float] = {}
     with bar(search.progress) as tell:
         began = time.perf_counter()
@@ -180,6 +188,7 @@ def search_for(
             began = time.perf_counter()
             found = finals(found, gains, costs, planned, trials, search)
             seconds["finals"] = time.perf_counter() - began
+    shared_features.cache_clear()
     rows = [row_of(f, gains, setting) for f in found]
     return SearchReport(tuple(rows), gains, seconds)
 
@@ -187,7 +196,8 @@ def search_for(
 def best_within(
     budget: int, gains: Contributions, costs: Costs, planned: Planned, search: Search
 ) -> Found:
-    return within(budget, gains.smoothed(), costs, planned, search.solver)
+    found = within(budget, gains.smoothed(), costs, planned, search.solver)
+    return replace(found, score=gains.score(found.candidate))
 
 
 def finals(
@@ -253,7 +263,7 @@ def winner(outcomes: Mapping[Candidate, Outcome]) -> Candidate:
 
 def standardized(numbers: Sequence[float]) -> Array:
     """Less their mean, over their standard deviation; a loss that is infinite is the worst."""
-    array = np.nan_to_num(np.array(numbers), neginf=-1e9)
+    array = np.nan_to_num(np.array(numbers), nan=-DIVERGED, neginf=-DIVERGED)
     return (array - array.mean()) / (array.std() or 1.0)
 
 

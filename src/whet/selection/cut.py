@@ -7,6 +7,7 @@ in the whole model.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -28,7 +29,8 @@ class Cut:
 def cuts(model: Model, most: int) -> list[Cut]:
     """Places in the order of the graph; none in a model whose layers change as it runs.
 
-    Only values of up to so many bytes for a batch, as they are kept for every sample; in a model of
+    Both entry points must come there by the same nodes, one sample behind the other. Only values of
+    up to so many bytes for a batch, as they are kept for every sample; in a model of
     integers only integers, so that what is behind has the same bits on every machine as well.
     """
     graph = model.training.graph
@@ -40,18 +42,31 @@ def cuts(model: Model, most: int) -> list[Cut]:
     for i, node in enumerate(graph.nodes):
         last.update(dict.fromkeys(node.ins, i))
     last.update(dict.fromkeys(graph.outputs, len(graph.nodes)))
-    known = {v.name for n in model.prediction.graph.nodes for v in n.outs}
+    same = shared_nodes(graph, model.prediction.graph)
+    batch = inputs[0].shape[:1]
     found = []
     alive = {inputs[0]}
-    for i, node in enumerate(graph.nodes):
+    for i, node in enumerate(graph.nodes[:same]):
         alive |= set(node.outs)
         alive = {v for v in alive if last.get(v, -1) > i}
         if len(alive) == 1:
             (value,) = alive
             fits = value.type.bytes <= most and (not whole or value.type.dtype is DType.I8)
-            if value in node.outs and fits and value.name in known:
+            if value in node.outs and fits and value.shape[:1] == batch:
                 found.append(Cut(value.name, i, value.type.bytes))
     return found
+
+
+def shared_nodes(one: Graph, other: Graph) -> int:
+    """How many of their first nodes do the same with the same numbers."""
+
+    def words(graph: Graph, node: Node) -> tuple[object, ...]:
+        data = tuple(graph.data[v.name].tobytes() for v in node.ins if v.name in graph.data)
+        return (node.op, str(node.attrs), *(v.name for v in (*node.ins, *node.outs)), data)
+
+    pairs = zip(one.nodes, other.nodes, strict=False)
+    alike = itertools.takewhile(lambda pair: words(one, pair[0]) == words(other, pair[1]), pairs)
+    return sum(1 for _ in alike)
 
 
 def cut_before(model: Model, names: Collection[str], places: Collection[Cut]) -> Cut | None:

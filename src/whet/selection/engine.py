@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -54,6 +55,12 @@ def in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Iterator[tupl
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 yield waiting.pop(future), future.result()
+    except BrokenProcessPool as error:
+        raise WhetError(
+            "a worker process ended",
+            why="it ran out of memory, or the script that started it does so again in each of them",
+            try_='if __name__ == "__main__": around what the script does; or workers=1',
+        ) from error
     except BaseException:  # stopped: what is half done is of no use
         for worker in multiprocessing.active_children():
             worker.terminate()

@@ -18,9 +18,9 @@ from ..runtime import Trainer
 from ..scheme import parameters_of
 from ..scheme.contribution import Candidate, Outcome
 from .cut import Cut, behind, cut_before, cuts, up_to
-from .samples import Samples
+from .samples import Classes, Samples, classes_of
 
-IGNORED = -100  # the label that cross-entropy passes over
+DIVERGED = 1e6  # the loss of what has none
 ROOM = 1 << 29  # bytes that the results of a shared beginning may take
 HOPELESS = 10.0  # points of accuracy below the start, at which a candidate is given up
 
@@ -40,8 +40,11 @@ class Lesson:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.head_epochs < 1:
-            raise DataError("a lesson has at least one epoch", why=str(self))
+        whole = all(type(n) is int for n in (self.epochs, self.head_epochs, self.seed))
+        if not whole or self.epochs < 1 or self.head_epochs < 1 or self.seed < 0:
+            raise DataError("a lesson has one epoch or more, and a seed from 0 on", why=str(self))
+        if self.rate is not None and not 0 < self.rate < math.inf:
+            raise DataError(f"rate={self.rate} lets nothing learn", try_="0.01, or None")
 
     def schedule(self, done: float) -> float:
         """The share of the rate after this share of the lesson."""
@@ -60,6 +63,7 @@ class Bench:
     judge: Samples
     lesson: Lesson
     head: Mapping[str, Array] = field(default_factory=dict)  # what every candidate begins with
+    name: str = ""  # of model and samples, so that another process knows them again
 
     @property
     def batch(self) -> int:
@@ -75,8 +79,8 @@ class Bench:
     def rate(self) -> float:
         return self.model.lr if self.lesson.rate is None else self.lesson.rate
 
-    def with_trained_head(self) -> tuple[Bench, int]:
-        """The same with a head that was trained alone, and for how many epochs it was.
+    def with_trained_head(self) -> Bench:
+        """The same with a head that was trained alone.
 
         It learns until the loss on held-out samples has not fallen for two epochs.
         """
@@ -85,25 +89,30 @@ class Bench:
         head = pupil.trainer.arrays()
         while epoch < self.lesson.head_epochs and since < 2:
             if not pupil.epoch(epoch, [1.0]):
-                break
+                raise NotFinite(
+                    "the head alone diverges",
+                    why=f"it is trained at a rate of {self.rate:g}",
+                    try_="a smaller rate, by the optimizer or by Lesson(rate=...)",
+                )
             epoch += 1
             now = pupil.outcome(epoch)
             if now.loss < best.loss:
                 best, since, head = now, 0, pupil.trainer.arrays()
             else:
                 since += 1
-        return replace(self, head=head), epoch
+        return replace(self, head=head)
 
-    def run(self, candidate: Candidate, epochs: int | None = None) -> Outcome:
+    def run(self, candidate: Candidate) -> Outcome:
         """Fine-tune, as far as it is of use."""
         began = time.perf_counter()
         pupil = Pupil(self, candidate)
-        epochs = self.lesson.epochs if epochs is None else epochs
+        epochs = self.lesson.epochs
         outcome = start = pupil.outcome(0)
         for epoch in range(epochs):
             steps = len(self.train) // self.batch
             done = (epoch * steps + np.arange(steps) + 0.5) / (epochs * steps)
             if not pupil.epoch(epoch, [self.lesson.schedule(float(d)) for d in done]):
+                outcome = Outcome(0.0 * start.accuracy, DIVERGED, epoch)
                 break
             outcome = pupil.outcome(epoch + 1)
             if outcome.accuracy < start.accuracy - HOPELESS:
@@ -121,8 +130,9 @@ class Pupil:
         scheme = candidate.scheme(parameters)
         cut = cut_before(model, scheme.resolve(parameters).keys(), bench.places)
         self.train, self.judge = bench.train, bench.judge
-        if cut is not None:
-            self.train, self.judge = shared_features(Key(bench), cut)
+        shared = None if cut is None else shared_features(Key(bench), cut)
+        if cut is not None and shared is not None:
+            self.train, self.judge = shared
             model = behind(model, cut)
         program = assemble(model, scheme, Options(grow=False))
         self.trainer: Trainer = program.load(threads=1)
@@ -141,18 +151,24 @@ class Pupil:
         return True
 
     def outcome(self, epochs: int) -> Outcome:
-        return judged(self.trainer, self.judge, self.bench.batch, epochs)
+        known = classes_of(self.bench.model.training.graph)
+        try:
+            return judged(self.trainer, self.judge, self.bench.batch, known, epochs)
+        except NotFinite:
+            return Outcome(math.nan if known is None else 0.0, DIVERGED, epochs)
 
 
-def judged(trainer: Trainer, samples: Samples, batch: int, epochs: int) -> Outcome:
-    """Accuracy and loss on samples; of anything but classes the loss alone."""
+def judged(
+    trainer: Trainer, samples: Samples, batch: int, known: Classes | None, epochs: int
+) -> Outcome:
+    """Accuracy and cross-entropy, without weights and smoothing; without classes the loss alone."""
     right, counted, loss = 0, 0, 0.0
     for x, y, count in samples.padded(batch):
         scores = trainer.predict(x)
         scores, labels = scores[:count], y[:count]
-        if not classes(scores, labels):
+        if known is None or (len(scores), *scores.shape[2:]) != labels.shape:
             return Outcome(math.nan, mean_loss(trainer, samples, batch), epochs)
-        seen = labels != IGNORED
+        seen = labels != known.ignored
         right += int((scores.argmax(1) == labels)[seen].sum())
         wide = scores.astype(np.float64)
         wide -= wide.max(1, keepdims=True)
@@ -161,21 +177,18 @@ def judged(trainer: Trainer, samples: Samples, batch: int, epochs: int) -> Outco
         loss -= float(np.take_along_axis(logs, index, 1).squeeze(1)[seen].sum())
         counted += int(seen.sum())
     mean = loss / max(counted, 1)
-    return Outcome(round(100 * right / max(counted, 1), 4), round(mean, 6), epochs)
-
-
-def classes(scores: Array, labels: Array) -> bool:
-    """Whether labels are numbers of classes, and scores one for each."""
-    whole = labels.dtype.kind in "iu"
-    return whole and scores.ndim > 1 and (scores.shape[0], *scores.shape[2:]) == labels.shape
+    mean = round(mean, 6) if math.isfinite(mean) else DIVERGED
+    return Outcome(round(100 * right / max(counted, 1), 4), mean, epochs)
 
 
 def mean_loss(trainer: Trainer, samples: Samples, batch: int) -> float:
     """By steps of rate 0, after which everything is put back as it was."""
     before = trainer.save()
     every = np.arange(len(samples))
-    losses = [trainer.step(x, y, lr=0.0) for x, y in samples.batches(every, batch)]
-    trainer.load(before)
+    try:
+        losses = [trainer.step(x, y, lr=0.0) for x, y in samples.batches(every, batch)]
+    finally:
+        trainer.load(before)
     return float(np.mean(losses))
 
 
@@ -184,7 +197,8 @@ class Key:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        self.parts = (id(bench.model), id(bench.train), id(bench.judge))
+        one = (id(bench.model), id(bench.train), id(bench.judge))
+        self.parts: tuple[object, ...] = (bench.name,) if bench.name else one
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Key) and self.parts == other.parts
@@ -194,15 +208,30 @@ class Key:
 
 
 @functools.lru_cache(maxsize=1)
-def shared_features(key: Key, cut: Cut) -> tuple[Samples, Samples]:
-    """What the frozen beginning of the model makes of every sample; kept for the next candidate."""
+def shared_features(key: Key, cut: Cut) -> tuple[Samples, Samples] | None:
+    """What the frozen beginning of the model makes of every sample; kept for the next candidate.
+
+    None if samples of a batch are not apart there: each then depends on its neighbours.
+    """
     bench = key.bench
-    program = assemble(up_to(bench.model, cut), Candidate().scheme(
-        parameters_of(bench.model.training.graph)), Options(grow=False))  # fmt: skip
-    trainer: Trainer = program.load(threads=1)
+    scheme = Candidate().scheme(parameters_of(bench.model.training.graph))
+    trainer = assemble(up_to(bench.model, cut), scheme, Options(grow=False)).load(threads=1)
+    if not apart(trainer, bench):
+        return None
 
     def features(samples: Samples) -> Samples:
         parts = [trainer.predict(x)[:count] for x, _, count in samples.padded(bench.batch)]
         return Samples((np.concatenate(parts),), samples.labels)
 
     return features(bench.train), features(bench.judge)
+
+
+def apart(trainer: Trainer, bench: Bench) -> bool:
+    """Whether a sample gives the same in another place of a batch, among other samples."""
+    size, count = bench.batch, len(bench.train)
+    here = np.arange(size) % count
+    there = np.append((np.arange(size - 1) + size) % count, here[0])  # the first one last
+    one, other = (
+        trainer.predict(tuple(x[which] for x in bench.train.inputs)) for which in (here, there)
+    )
+    return np.allclose(one[0], other[-1], rtol=1e-4, atol=1e-5)

@@ -46,6 +46,12 @@ class Search:
     progress: bool | None = None  # a bar; by default if there is a terminal
 
     def __post_init__(self) -> None:
+        for word, number, least in (
+            ("batch", self.batch, 1), ("limit", self.limit, 1), ("finals", self.finals, 0),
+            ("workers", self.workers, 1), ("seed", self.seed, 0),
+        ):  # fmt: skip
+            if number is not None and (type(number) is not int or number < least):
+                raise WhetError(f"{word}={number!r} is no whole number from {least} on")
         for word, value, known in (
             ("by", self.by, (FINE_TUNING, *PROXIES)),
             ("method", self.method, METHODS),

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import WhetError
+from ..errors import NotFinite
 from ..frontend.torch import Model
 from ..ir import Array
 from ..pipeline import Options, assemble
@@ -26,7 +26,7 @@ from ..scheme import Parameter, parameters_of
 from ..scheme.contribution import Candidate, Contributions, choices, depth, names_of, reach
 from .analysis import Trials, one_weight
 from .engine import Engine
-from .lesson import Bench, Pupil
+from .lesson import DIVERGED, Bench, Pupil
 from .planner import Part
 
 PROXIES = ("fisher", "gradient", "gradient/byte", "one-batch")
@@ -36,8 +36,6 @@ STEPS = 5  # on one batch
 
 def guess(trials: Trials, proxy: str) -> Contributions:
     """Contributions by one of the PROXIES."""
-    if proxy not in PROXIES:
-        raise WhetError(f"there is no proxy {proxy!r}", try_=", ".join(PROXIES))
     if proxy == "one-batch":
         return one_batch(trials.bench, trials.engine)
     return by_gradients(trials.bench)[proxy]
@@ -150,7 +148,10 @@ class OneBatch:
     def run(self, candidate: Candidate) -> float:
         pupil = Pupil(self.bench, candidate)
         ((x, y),) = pupil.train.batches(np.arange(self.bench.batch), self.bench.batch)
-        losses = [pupil.trainer.step(x, y, lr=self.bench.rate) for _ in range(STEPS + 1)]
+        try:
+            losses = [pupil.trainer.step(x, y, lr=self.bench.rate) for _ in range(STEPS + 1)]
+        except NotFinite:
+            return -DIVERGED
         return losses[0] - losses[-1]
 
 
@@ -159,7 +160,7 @@ def one_batch(bench: Bench, engine: Engine) -> Contributions:
     parameters = parameters_of(bench.model.training.graph)
     order = np.random.default_rng(bench.lesson.seed).permutation(len(bench.train))
     few = bench.train.take(np.sort(order[: bench.batch]))
-    small = OneBatch(replace(bench, train=few, judge=few))
+    small = OneBatch(replace(bench, train=few, judge=few, name=""))
     wanted = list(every_candidate(parameters))
     falls = dict(engine.results(small, wanted))
     base = falls[Candidate()]

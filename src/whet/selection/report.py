@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from ..errors import BuildError
 from ..report import kib
 from ..scheme import Scheme
-from ..scheme.contribution import Contributions
+from ..scheme.contribution import Contributions, Outcome
 from . import charts
 from .within import Found
 
@@ -21,6 +22,11 @@ class Row:
     found: Found
     scheme: Scheme
     milliseconds: float
+
+
+def percent(outcome: Outcome | None) -> str:
+    known = outcome is not None and not math.isnan(outcome.accuracy)
+    return f"{outcome.accuracy:.1f} %" if outcome is not None and known else "-"
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ class SearchReport:
             lines.append((
                 kib(f.budget), kib(f.ram), f"last {f.candidate.biases}",
                 f"{len(f.candidate.weights)} layers", f"{f.score:+.2f}",
-                f"{f.outcome.accuracy:.1f} %" if f.outcome else "-",
+                percent(f.outcome),
                 f"{f.outcome.loss:.3f}" if f.outcome else "-",
                 f"{row.milliseconds:.2f}",
             ))  # fmt: skip
@@ -58,8 +64,9 @@ class SearchReport:
             "contributions.json": self.contributions.to_json(),
             "biases.svg": charts.biases_svg(self.contributions),
             "weights.svg": charts.weights_svg(self.contributions),
-            "budgets.svg": charts.budgets_svg([row.found for row in self.rows]),
         }
+        if all(row.found.outcome is not None for row in self.rows):
+            files["budgets.svg"] = charts.budgets_svg([row.found for row in self.rows])
         for row in self.rows:
             files[f"{row.scheme.name}.toml"] = row.scheme.to_toml()
         try:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..frontend.torch import Model
-from ..ir import Array, Role
+from ..ir import Array, Graph, Role
 from ..runtime.trainer import to_numpy
 
 LEAST = 8  # samples of each part
@@ -69,22 +69,27 @@ def gather(data: Any, limit: int | None = None) -> Samples:
             count += len(labels[-1])
             if limit is not None and count >= limit:
                 break
+        if not labels:
+            raise DataError("there are no data", why="the loader gave no batch")
+        joined = tuple(map(np.concatenate, zip(*inputs, strict=True)))
+        whole = Samples(joined, np.concatenate(labels))
     except (TypeError, ValueError) as error:
         raise DataError(
             "the data are no pairs of inputs and labels",
             why=f"{type(error).__name__}: {error}",
             try_="data=(images, labels), or a DataLoader of such batches",
         ) from error
-    if not labels:
-        raise DataError("there are no data", why="the loader gave no batch")
-    whole = Samples(tuple(map(np.concatenate, zip(*inputs, strict=True))), np.concatenate(labels))
     sizes = {len(array) for array in (*whole.inputs, whole.labels)}
     if len(sizes) > 1:
         raise DataError(f"inputs and labels differ in number: {sorted(sizes)}")
     for array in (*whole.inputs, whole.labels):
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise DataError("the data hold numbers that are not finite")
-    return whole if limit is None else whole.take(np.arange(min(limit, len(whole))))
+    if limit is None or limit >= len(whole):
+        return whole
+    return whole.take(
+        np.linspace(0, len(whole) - 1, limit).astype(int)
+    )  # of every class, if sorted
 
 
 def split(samples: Samples, held_out: float, batch: int, seed: int) -> tuple[Samples, Samples]:
@@ -98,13 +103,58 @@ def split(samples: Samples, held_out: float, batch: int, seed: int) -> tuple[Sam
     taken = np.floor(np.arange(1, len(order) + 1) * held_out)
     held = np.diff(taken, prepend=0) > 0
     train, judge = np.sort(order[~held]), np.sort(order[held])
-    if len(train) < max(batch, LEAST) or len(judge) < LEAST:
+    check_enough(len(train), len(judge), batch)
+    return samples.take(train), samples.take(judge)
+
+
+def check_enough(train: int, judge: int, batch: int) -> None:
+    if min(train, judge) < max(batch, LEAST):
         raise DataError(
-            f"{len(samples)} samples are too few to choose by",
-            why=f"{len(train)} to train on in batches of {batch}, {len(judge)} to judge by",
+            f"{train + judge} samples are too few to choose by",
+            why=f"{train} to train on and {judge} to judge by, in batches of {batch}",
             try_="more data, or a smaller batch",
         )
-    return samples.take(train), samples.take(judge)
+
+
+@dataclass(frozen=True)
+class Classes:
+    """What labels are: numbers of so many classes; one number may mean that none counts."""
+
+    count: int
+    ignored: int
+
+
+def classes_of(graph: Graph) -> Classes | None:
+    """What the loss checks labels for; None if they are no numbers of classes."""
+    labels = set(graph.leaves_of(Role.LABEL))
+    for node in graph.nodes:
+        for place, (count, ignored) in node.op.bounds(node).items():
+            if node.ins[place] in labels:
+                return Classes(count, ignored)
+        if node.op.view and node.ins[0] in labels:
+            labels.update(node.outs)
+    return None
+
+
+def check_labels(graph: Graph, labels: Array) -> None:
+    """Before anything is built: the last one wrong would be found late."""
+    (leaf,) = graph.leaves_of(Role.LABEL)
+    known = classes_of(graph)
+    if labels.ndim != leaf.type.rank:
+        raise DataError(
+            f"labels have shape {labels.shape[1:]} for each sample, the loss takes {leaf.shape[1:]}"
+        )
+    if known is None:
+        return
+    if labels.dtype.kind not in "iu":
+        raise DataError(f"labels are {labels.dtype}, the loss takes numbers of classes")
+    wrong = (labels != known.ignored) & ((labels < 0) | (labels >= known.count))
+    if wrong.any():
+        raise DataError(
+            "a label is out of range",
+            why=f"the model has {known.count} classes, the label of sample "
+            f"{int(np.argwhere(wrong)[0][0])} is {int(labels[wrong][0])}",
+        )
 
 
 def fit_to(model: Model, samples: Samples) -> Samples:
@@ -114,6 +164,7 @@ def fit_to(model: Model, samples: Samples) -> Samples:
         raise DataError(
             f"the model takes {len(leaves)} inputs, the data have {len(samples.inputs)}"
         )
+    check_labels(model.training.graph, samples.labels)
     inputs = []
     for leaf, array in zip(leaves, samples.inputs, strict=True):
         order = model.training.orders[leaf.name]

@@ -75,7 +75,11 @@ def exact(gains: Contributions, costs: Costs, budget: int) -> Candidate | None:
 def quiet() -> Iterator[None]:
     """Without what HiGHS prints past Python, whatever it is told."""
     sys.stdout.flush()
-    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    except OSError:  # there is no output to keep clean
+        yield
+        return
     try:
         os.dup2(nowhere, 1)
         yield

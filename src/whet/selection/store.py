@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +21,16 @@ VERSION = 1  # of how candidates are tried
 
 def fingerprint(bench: Bench) -> str:
     """Of all that the outcome of a candidate depends on, its head excepted, which follows."""
-    graph = bench.model.training.graph
+    graph, prediction = bench.model.training.graph, bench.model.prediction.graph
     rules = bench.model.rules
     found = hashlib.sha256()
-    words = (VERSION, graph, rules.clip_norm, rules.whole, bench.rate, bench.lesson)
+    words = (VERSION, graph, prediction, rules.clip_norm, rules.whole, bench.rate, bench.lesson)
     found.update("\n".join(map(str, words)).encode())
     for name, rule in rules.rules.items():
         found.update(f"{name} {rule.op.name} {sorted(rule.attrs.items())} {rule.step}".encode())
         for state in rule.state.values():
             found.update(np.ascontiguousarray(state).tobytes())
-    for name, data in sorted(graph.data.items()):
+    for name, data in sorted({**prediction.data, **graph.data}.items()):
         found.update(name.encode() + np.ascontiguousarray(data).tobytes())
     for samples in (bench.train, bench.judge):
         found.update(str(samples.checksum()).encode())
@@ -51,17 +51,18 @@ class Store:
     def outcomes(self) -> dict[tuple[Candidate, int], Outcome]:
         """By candidate and length; a line that was not finished is passed over."""
         found = {}
-        for line in self.lines.read_text().splitlines() if self.lines.exists() else []:
+        text = self.lines.read_text(errors="replace") if self.lines.exists() else ""
+        for line in text.splitlines():
             try:
                 entry = json.loads(line)
                 key = Candidate.parse(entry["candidate"]), int(entry["epochs"])
-                found[key] = Outcome(**entry["outcome"])
+                found[key] = Outcome.from_dict(entry["outcome"])
             except (ValueError, TypeError, KeyError):
                 continue
         return found
 
     def add(self, candidate: Candidate, epochs: int, outcome: Outcome) -> None:
-        entry = {"candidate": str(candidate), "epochs": epochs, "outcome": asdict(outcome)}
+        entry = {"candidate": str(candidate), "epochs": epochs, "outcome": outcome.as_dict()}
         self._end_line()
         with open(self.lines, "a") as file:
             file.write(json.dumps(entry) + "\n")
@@ -74,10 +75,11 @@ class Store:
 
     def head(self) -> dict[str, Array] | None:
         path = self.folder / "head.npz"
-        if not path.exists():
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile):  # none, or half of one
             return None
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
 
     def keep_head(self, head: Mapping[str, Array]) -> None:
         partial = self.folder / f"head.{os.getpid()}.npz"

@@ -126,5 +126,5 @@ def evidence(found: Found, gains: Contributions) -> str:
         for layer, ratio in c.weights
     ]
     if found.outcome is not None:
-        lines.append(f"fine-tuned: {found.outcome.accuracy:.2f} % of held-out samples")
+        lines.append(f"fine-tuned, on held-out samples: {found.outcome}")
     return "; ".join(lines)
