@@ -50,7 +50,7 @@ from whet.selection.within import Planned, scheme_for, within
 
 HERE = Path(__file__).resolve().parent
 PARTS = ("analyse", "search", "train", "proxies", "page")
-EPOCHS = {"flowers102": 8, "pets37": 5}  # some 17,000 pictures in both
+EPOCHS = {"flowers102": 4, "pets37": 3}  # some 10,000 pictures in both
 RATES = (0.3, 0.1)  # of the recipe's, for training everything: the best one counts
 SEARCHED, PUBLISHED, LAST, BIASES, FULL = "searched", "published", "last blocks", "biases", "full"
 
@@ -264,8 +264,9 @@ def page(asked: argparse.Namespace, folder: Folder) -> str:
         "extra is what the searched scheme needs above\ntraining the head alone, in KiB. Last "
         "blocks and biases are as many as fit. Random schemes are "
         f"{asked.random} of 95 to 100 % of the budget,\none seed each: their mean and their best. "
-        f"{' and '.join(map(str, EPOCHS.values()))} epochs in batches of {r.batch} at a rate of "
-        f"{r.sgd:g}, the same for all; the "
+        "Every cell begins with a head that was trained alone, "
+        f"then come {' and '.join(map(str, EPOCHS.values()))} epochs in batches of {r.batch} at a "
+        f"rate of {r.sgd:g}, the same for all; the "
         "search saw no test picture.\n",
         f"![accuracies]({asked.out.stem}.svg)\n",
         table(
@@ -404,8 +405,13 @@ def main() -> None:
         if "search" in asked.parts:
             do_search(case, asked, folder)
     if "train" in asked.parts:
-        cells = [cell for case in asked.cases
-                 for some in cells_of(case, asked, folder).values() for cell in some]  # fmt: skip
+        every = {
+            (place, case): some for case in asked.cases
+            for place, some in cells_of(case, asked, folder).items()
+        }  # fmt: skip
+        ordered = sorted(every.items(), key=lambda item: "random" in item[0][0][1])
+        cells = [cell for _, some in ordered for cell in some]
+        cells.sort(key=lambda cell: cell.seed)  # a run that is stopped has a part of everything
         study.train_cells(cells, folder.cells, asked.engine, say)
     for case in asked.cases if "proxies" in asked.parts else ():
         do_proxies(case, asked, folder)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -44,6 +45,7 @@ ROUNDING = "carry8"
 BATCH = 8
 TRAINED_ON = 6000  # samples of a lesson: as many random parts of each picture as that takes
 RANDOM = 20  # schemes at each budget
+VIEWS = 3  # random parts of each picture that a head is trained on
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,11 @@ class Case:
     def model(self, seed: int = 0) -> nn.Module:
         return qas_study.make_model(self.net, CLASSES[self.data], seed)
 
-    def imported(self, batch: int, rate: float) -> Model:
+    def imported(self, batch: int, rate: float, seed: int = 0) -> Model:
         """The integer model, as `compile` makes it."""
         from whet.api import Source
 
-        model = self.model()
+        model = self.model(seed)
         size = pictures.TAKEN
         source = Source(
             model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=rate),
@@ -166,7 +168,16 @@ def rules_of(toml: str) -> list[list[Any]]:
 
 @dataclass(frozen=True)
 class Training:
-    """Does cells; goes to worker processes."""
+    """Does cells; goes to worker processes. Each begins with a head that was trained alone."""
+
+    folder: Path  # where heads are kept
+
+    def head(self, cell: Cell) -> dict[str, Any]:
+        path = self.folder / f"head-{cell.case.net}-{cell.case.data}-{cell.seed}.npz"
+        if not path.exists():
+            keep_head(path, cell)
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
 
     def run(self, cell: Cell) -> dict[str, Any]:
         began = time.perf_counter()
@@ -176,6 +187,7 @@ class Training:
             model, recipe.batch, Scheme.from_toml(cell.scheme), variant, cell.seed
         )
         trainer = program.load(threads=1)
+        trainer.load_state_dict(self.head(cell))
         train, test = recipe.split(cell.case.data)
         as_cell = qas_study.Cell(cell.case.data, cell.case.net, "", ROUNDING, cell.seed, recipe)
         losses = list(qas_study.epochs(trainer, as_cell, train))
@@ -185,12 +197,26 @@ class Training:
         return {"accuracy": accuracy, "losses": losses, "finished": finished, "seconds": seconds}
 
 
+def keep_head(path: Path, cell: Cell) -> None:
+    """Trained on random parts of all training pictures; written under its name when it is whole."""
+    pictured = pictures.load(cell.case.data, "train").every(cell.recipe.thin)
+    random = np.random.default_rng(cell.seed)
+    seen = [pictures.resized_at_random(np.asarray(pictured.images), random) for _ in range(VIEWS)]
+    samples = Samples((np.concatenate(seen),), np.tile(pictured.labels, VIEWS))
+    judge = samples.take(np.arange(0, len(samples), 8))
+    model = cell.case.imported(BATCH, cell.recipe.sgd, cell.seed)
+    head = Bench(model, samples, judge, Lesson(seed=cell.seed)).with_trained_head().head
+    partial = path.with_suffix(f".{os.getpid()}.npz")
+    np.savez(partial, **head)
+    os.replace(partial, path)
+
+
 def train_cells(cells: Sequence[Cell], path: Path, engine: Engine, say: Any) -> None:
     """Those whose result is not in the file yet; each is appended when it is there."""
     known = read(path)
     missing = list({c.key: c for c in cells if c.key not in known}.values())
     say(f"{len(cells)} cells, {len(missing)} of them to train")
-    for done, (cell, result) in enumerate(engine.results(Training(), missing), 1):
+    for done, (cell, result) in enumerate(engine.results(Training(path.parent), missing), 1):
         qas_study.append(path, {"cell": json.loads(cell.key), **result})
         name = Scheme.from_toml(cell.scheme).name
         say(
