@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,8 +109,11 @@ class Batches:
         try:
             with np.load(path, allow_pickle=False) as archive:
                 found = {name: archive[name] for name in archive.files}
-        except (OSError, ValueError) as error:
-            raise DataError(f"cannot read {path}", why=str(error), try_="an .npz file") from error
+        except (OSError, ValueError, TypeError, zipfile.BadZipFile) as error:
+            why = str(error.strerror) if isinstance(error, OSError) else "it is no .npz file"
+            raise DataError(
+                f"cannot read {path}", why=why, try_="np.savez(path, x=inputs, y=labels)"
+            ) from error
         if missing := {"x", "y"} - found.keys():
             words = f"{path} has no {' and no '.join(sorted(missing))}"
             raise DataError(words, try_="np.savez(path, x=inputs, y=labels)")

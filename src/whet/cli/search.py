@@ -158,6 +158,8 @@ def tell(found: SearchReport, plot: Path | None) -> None:
 
 def read_data(text: str) -> tuple[Any, Any]:
     """Samples to train on, and to judge by if there are some for that."""
+    if text.endswith(".py"):
+        raise DataError(f"{text} is a file of Python", try_=f"{text}:function_that_gives_data")
     path, colon, name = text.rpartition(":")
     if not colon or text.endswith(".npz"):
         batches = Batches.read(Path(text))

@@ -182,7 +182,9 @@ def search_for(
         )
         seconds["planning"] = time.perf_counter() - began
         began = time.perf_counter()
-        found = [best_within(b, gains, costs, planned, search) for b in sorted(set(budgets))]
+        found: list[Found] = []
+        for budget in sorted(set(budgets)):
+            found.append(best_within(budget, gains, costs, planned, search, found[-1:]))
         seconds["search"] = time.perf_counter() - began
         if search.finals:
             began = time.perf_counter()
@@ -194,10 +196,18 @@ def search_for(
 
 
 def best_within(
-    budget: int, gains: Contributions, costs: Costs, planned: Planned, search: Search
+    budget: int,
+    gains: Contributions,
+    costs: Costs,
+    planned: Planned,
+    search: Search,
+    smaller: Sequence[Found] = (),
 ) -> Found:
-    found = within(budget, gains.smoothed(), costs, planned, search.solver)
-    return replace(found, score=gains.score(found.candidate))
+    """No worse than what a smaller budget gave."""
+    smooth = gains.smoothed()
+    found = within(budget, smooth, costs, planned, search.solver)
+    best = max((*smaller, found), key=lambda f: smooth.score(f.candidate))
+    return replace(found, candidate=best.candidate, ram=best.ram, score=gains.score(best.candidate))
 
 
 def finals(
@@ -218,6 +228,8 @@ def finals(
             **rivals_of(f, gains, costs, planned, search),
             **{f"best of {kib(smaller.budget)}": smaller.candidate for smaller in chosen},
         }
+        first = {c: name for name, c in reversed(rivals.items())}  # each once, by its first name
+        rivals = {name: c for name, c in rivals.items() if first[c] == name}
         epochs = search.finals * trials.bench.lesson.epochs
         outcomes = trials.outcomes(rivals.values(), f"finals for {kib(f.budget)}", epochs)
         best = winner(outcomes)
@@ -268,7 +280,7 @@ def standardized(numbers: Sequence[float]) -> Array:
 
 
 def row_of(found: Found, gains: Contributions, setting: Setting) -> Row:
-    name = f"auto-{found.budget / 1024:.10g}K"
+    name = f"auto-{found.budget / 1024:.5g}K"
     scheme = scheme_for(found, gains, setting.planner, name)
     return Row(found, scheme, step_milliseconds(setting, found.candidate))
 

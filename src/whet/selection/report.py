@@ -41,13 +41,22 @@ class SearchReport:
         return self.rows[-1].scheme
 
     def __str__(self) -> str:
-        head = ("budget", "RAM", "biases", "weights", "sum of gains", "accuracy", "loss", "ms/step")
+        head = (
+            "budget",
+            "RAM",
+            "biases",
+            "weights",
+            "sum of gains",
+            "accuracy",
+            "loss",
+            "ms/step here",
+        )
         lines = [head]
         for row in self.rows:
             f = row.found
             lines.append((
                 kib(f.budget), kib(f.ram), f"last {f.candidate.biases}",
-                f"{len(f.candidate.weights)} layers", f"{f.score:+.2f}",
+                f"of {len(f.candidate.weights)} layers", f"{f.score:+.3g}",
                 percent(f.outcome),
                 f"{f.outcome.loss:.3f}" if f.outcome else "-",
                 f"{row.milliseconds:.2f}",

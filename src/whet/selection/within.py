@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..errors import BudgetError
@@ -12,9 +12,6 @@ from ..scheme import Scheme, parameters_of
 from ..scheme.contribution import Candidate, Contributions, Outcome
 from .planner import Costs, Need, Planner
 from .solve import Solver, worthwhile
-
-ROUNDS = 8  # of correcting the costs by what was planned
-CLOSE = 0.005  # of the budget that may stay free
 
 
 @dataclass(frozen=True)
@@ -49,26 +46,16 @@ def within(
 ) -> Found:
     """The best candidate whose program, as planned, keeps the budget.
 
-    A solver trusts costs that are a little off: it is told more or less than the budget until what
-    it finds just fits. What is left then goes to single parts, each planned for real.
+    A solver trusts costs that are a little off: it is told less and more than the budget, and of
+    what it finds the best that really fits is taken. What is left then goes to single parts.
     """
     began, before = time.perf_counter(), len(planned.known)
-    best: Candidate | None = None
-    asked, seen = budget, set()
-    for _ in range(ROUNDS):
-        candidate = solver(gains, costs, asked)
-        if candidate is None or candidate in seen:
-            break
-        seen.add(candidate)
-        free = budget - planned.ram(candidate)
-        if free >= 0 and (best is None or gains.score(candidate) > gains.score(best)):
-            best = candidate
-        if 0 <= free < CLOSE * budget:
-            break
-        asked += free
-    if best is None:
-        check_least(planned, budget)
-        best = Candidate()
+    check_least(planned, budget)
+    best = Candidate()
+    for asked in asking(budget):
+        candidate = solver(gains, costs, int(asked))
+        if candidate is not None and gains.score(candidate) > gains.score(best):
+            best = candidate if planned.ram(candidate) <= budget else best
     best = grown(best, budget, gains, costs, planned)
     seconds = time.perf_counter() - began
     planned_here = len(planned.known) - before
@@ -76,13 +63,19 @@ def within(
     return Found(budget, best, score, planned.ram(best), seconds, planned_here)
 
 
+def asking(budget: int) -> Iterator[float]:
+    """What a solver is told instead of the budget: about that first, then further away."""
+    for share in (1.0, 0.98, 1.02, 0.95, 1.05, 0.9, 1.1, 1.2, 1.35, 1.5):
+        yield share * budget
+
+
 def check_least(planned: Planned, budget: int) -> None:
     """The head alone must fit."""
     if (need := planned.ram(Candidate())) > budget:
         raise BudgetError(
-            f"{kib(budget)} of RAM are too few to train anything of this model",
-            why=f"its head alone takes {kib(need)}",
-            try_=f"a budget of {need} or more, a smaller input, or int8",
+            f"{budget:,} bytes of RAM are too few to train anything of this model",
+            why=f"its head alone takes {need:,}",
+            try_=f"a budget of {need} or more, a smaller input or batch, or int8",
         )
 
 
@@ -113,18 +106,27 @@ def scheme_for(found: Found, gains: Contributions, planner: Planner, name: str =
 
 
 def evidence(found: Found, gains: Contributions) -> str:
-    unit = "points of accuracy" if gains.measure == "accuracy" else f"by {gains.measure}"
+    """Why each part is in it, by what was measured."""
     c = found.candidate
-    lines = [
-        f"chosen for {kib(found.budget)}, takes {kib(found.ram)}; gains {found.score:+.2f} {unit} "
-        "over the head alone, if gains add up",
-        f"last {c.biases} biases {gains.biases[c.biases]:+.2f}",
-    ]
-    lines += [
-        f"{gains.layers[layer] if gains.layers else layer} {ratio:g} "
-        f"{gains.weights.get((layer, ratio), 0.0):+.2f}"
+    names = [f"last {c.biases} biases"] + [
+        f"{gains.layers[layer] if gains.layers else layer}, {ratio:g} of its channels"
         for layer, ratio in c.weights
     ]
+    unit = "points of accuracy" if gains.measure == "accuracy" else f"by {gains.measure}"
+    lines = [
+        f"chosen for {kib(found.budget)}, takes {kib(found.ram)}; gains {found.score:+.3g} {unit} "
+        "over the head alone, if gains add up"
+    ]
+    columns = [parts_of(c, gains)]
+    if gains.measure == "accuracy" and gains.outcomes:
+        columns.append(parts_of(c, Contributions.of(gains.outcomes, "loss", gains.layers)))
+    for name, own, *loss in zip(names, *columns, strict=True):
+        lines.append(f"{name} {own:+.3g}" + (f" (loss {-loss[0]:+.3g})" if loss else ""))
     if found.outcome is not None:
         lines.append(f"fine-tuned, on held-out samples: {found.outcome}")
     return "; ".join(lines)
+
+
+def parts_of(candidate: Candidate, gains: Contributions) -> list[float]:
+    weights = [gains.weights.get(part, 0.0) for part in candidate.weights]
+    return [gains.biases[candidate.biases], *weights]
