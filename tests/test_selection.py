@@ -390,6 +390,7 @@ def test_two_processes_find_the_same(tmp_path: Path) -> None:
     assert plain(one) == plain(two)
 
 
+@pytest.mark.slow
 def test_a_ray_cluster_finds_the_same(tmp_path: Path) -> None:
     """A local one, of two workers."""
     one = analyse(small.trials(tmp_path / "one", int8=True))
@@ -416,6 +417,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_loses_nothing(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     tests = str(Path(__file__).parent)

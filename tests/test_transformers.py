@@ -224,6 +224,7 @@ MORE: dict[str, Case] = {
 
 
 SLOW = {"mobilenet_v1", "mobilenet_v2"}  # which our own are like
+SLOW |= {"xlm_roberta", "electra", "distilbert", "qwen2", "convnextv2", "swinv2"}  # and others
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ SLOW |= {"mobilenetv4_conv_small_035", "test_mambaout", "mcunet"}
 SLOW |= {"mobilenetv3_small_100"}
 SLOWEST = {"test_nfnet", "ghostnet_100", "repvgg_a0", "mobilevit_xxs"}  # at any batch
 SLOWEST |= {"resnet50", "efficientnet_lite0", "mnasnet_100", "regnetx_002", "proxyless"}
+SLOWEST |= {"edgenext_xx_small", "starnet_s050", "test_mambaout"}
 
 # Side of the picture in the default run.
 TIMM = {
