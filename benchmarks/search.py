@@ -260,7 +260,8 @@ def page(asked: argparse.Namespace, folder: Folder) -> str:
         "# Searched schemes, measured\n\nMade by `python benchmarks/search.py`: int8 programs that "
         f"whet wrote, trained on {processor()}.\n",
         "## Accuracy at the same RAM\n\nPercent of the test pictures, mean of up to "
-        f"{asked.seeds} seeds ± standard deviation. The budget is the RAM of the published scheme\n"
+        f"{asked.seeds} seeds ± standard deviation; without ± there was one, and a dash was not "
+        "run. The budget is the RAM of the published scheme\n"
         "of that name as whet lays it out (Cortex-M7, one picture at a time, 8 bits of carry); "
         "extra is what the searched scheme needs above\ntraining the head alone, in KiB. Last "
         "blocks and biases are as many as fit. Random schemes are "
