@@ -127,7 +127,7 @@ def at_batches(names: Iterable[str]) -> list[Any]:
 
 
 def slow(name: str, batch: int) -> bool:
-    return name in SLOWEST or (batch == 4 and name in SLOW)
+    return name in SLOWEST or (batch == 4 and (name in SLOW or name in TIMM))
 
 
 @pytest.mark.parametrize(("name", "batch"), at_batches(OWN))
