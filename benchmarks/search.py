@@ -272,8 +272,8 @@ def page(asked: argparse.Namespace, folder: Folder) -> str:
         "\nCandidates were tried in one lesson on "
         f"{study.TRAINED_ON:,} parts of three quarters of the training pictures at a rate of "
         f"{FAST:g}, the last few in two at {SLOW:g}.\n"
-        "The search itself saw no test picture, but its makers did: the recipe of the cells (a trained "
-        "head, the slower rate) and the rule of the finals\nwere changed after earlier tables of "
+        "The search itself saw no test picture, but its makers did: the recipe of the cells (a "
+        "trained head, the slower rate) and the rule of the finals\nwere changed after earlier tables of "
         "test accuracies, in which MobileNetV2 on Flowers-102 was 5 points below the published "
         "schemes.\n",
         f"![accuracies]({asked.out.stem}.svg)\n",
