@@ -268,13 +268,13 @@ def page(asked: argparse.Namespace, folder: Folder) -> str:
         f"{asked.random} of 95 to 100 % of the budget,\none seed each: their mean and their best. "
         "Every cell begins with a head that was trained alone, "
         f"then come {' and '.join(map(str, EPOCHS.values()))} epochs in batches of {r.batch} at a "
-        f"rate of {r.sgd:g}, the same for all. "
+        f"rate of {r.sgd:g}, the same for all."
         "\nCandidates were tried in one lesson on "
         f"{study.TRAINED_ON:,} parts of three quarters of the training pictures at a rate of "
         f"{FAST:g}, the last few in two at {SLOW:g}.\n"
         "The search itself saw no test picture, but its makers did: the recipe of the cells (a "
-        "trained head, the slower rate) and the rule of the finals\nwere changed after earlier tables of "
-        "test accuracies, in which MobileNetV2 on Flowers-102 was 5 points below the published "
+        "trained head, the slower rate) and the rule of the finals\nwere changed after "
+        "earlier tables of test accuracies, in which MobileNetV2 on Flowers-102 was 5 points below the published "
         "schemes.\n",
         f"![accuracies]({asked.out.stem}.svg)\n",
         table(
