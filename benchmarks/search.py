@@ -274,8 +274,8 @@ def page(asked: argparse.Namespace, folder: Folder) -> str:
         f"{FAST:g}, the last few in two at {SLOW:g}.\n"
         "The search itself saw no test picture, but its makers did: the recipe of the cells (a "
         "trained head, the slower rate) and the rule of the finals\nwere changed after "
-        "earlier tables of test accuracies, in which MobileNetV2 on Flowers-102 was 5 points below the published "
-        "schemes.\n",
+        "earlier tables of test accuracies, in which MobileNetV2 on Flowers-102 was 5 points "
+        "below the published schemes.\n",
         f"![accuracies]({asked.out.stem}.svg)\n",
         table(
             ["network, pictures, budget", "bytes", "extra", SEARCHED, PUBLISHED, LAST, BIASES,
