@@ -28,7 +28,7 @@ demo-pictures: $(VENV)/.pictures system-pictures ## a pretrained MobileNetV2 lea
 test: lint system-test ## lint, then every test that is not marked slow
 	@$(PYTEST)
 
-test-all: lint system-test ## lint, then every test, the slow ones too
+test-all: $(VENV)/.all lint system-test ## lint, then every test, the slow ones too
 	@$(PYTEST) -m "slow or not slow"
 
 check: test ## the same as test, which begins with lint
@@ -45,7 +45,7 @@ format: $(VENV)/.dev ## rewrite the Python and C sources in the project's style
 	@$(BIN)/ruff format .
 	@find src/whet -name '*.[ch]' -exec $(BIN)/clang-format -i {} +
 
-setup: $(VENV)/.dev system-test ## make .venv with everything that developing whet needs
+setup: $(VENV)/.all system-test ## make .venv with everything that developing whet needs
 
 setup-mcu: $(VENV)/.core system-mcu ## install the compiler and the emulator for microcontrollers
 
@@ -71,8 +71,13 @@ $(VENV)/.core: pyproject.toml constraints.txt | system-build
 
 $(VENV)/.dev: $(VENV)/.core
 	@echo "-- installing the test tools and the models the tests compare with ..."
-	@$(PIP) --editable '.[torch,search,ray,dev]'
+	@$(PIP) --editable '.[torch,search,dev]'
 	@$(PIP) --no-deps timm torchvision==0.28.0
+	@touch $@
+
+$(VENV)/.all: $(VENV)/.dev
+	@echo "-- installing Ray, for the slow tests ..."
+	@$(PIP) --editable '.[torch,search,ray,dev]'
 	@touch $@
 
 $(VENV)/.watch: $(VENV)/.core

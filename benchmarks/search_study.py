@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +43,15 @@ PUBLISHED = {  # the scheme for each of them: its RAM is the budget
 }
 ROUNDING = "carry8"
 BATCH = 8
+HEAD = 0.004  # the rate of a head that is trained alone
 TRAINED_ON = 6000  # samples of a lesson: as many random parts of each picture as that takes
 RANDOM = 20  # schemes at each budget
 VIEWS = 3  # random parts of each picture that a head is trained on
+EPOCHS = {"flowers102": 4, "pets37": 3}  # some 10,000 pictures in both
+RATES = (0.001, 0.002, 0.004, 0.008, 0.016)  # of which each case takes the best for random schemes
+JUDGES = 4  # of those at each budget
+SHARES = (1.0, 0.3)  # of the rate, for training everything: the best one counts
+FULL = "full"
 
 
 @dataclass(frozen=True)
@@ -76,15 +82,15 @@ class Case:
         options = Options(target=target_named("cortex-m7"), grow=False)
         return Planner(self.imported(1, 0.01), options)
 
-    def bench(self, recipe: qas_study.Recipe, lesson: Lesson) -> Bench:
+    def bench(self, thin: int, lesson: Lesson) -> Bench:
         """Random parts of three quarters of the training pictures; the middle of the others."""
-        every = pictures.load(self.data, "train").every(recipe.thin)
+        every = pictures.load(self.data, "train").every(thin)
         train, judge = every.without_every(4), every.every(4)
         random = np.random.default_rng(0)
-        views = math.ceil(TRAINED_ON / recipe.thin / len(train))
+        views = math.ceil(TRAINED_ON / thin / len(train))
         seen = [pictures.resized_at_random(np.asarray(train.images), random) for _ in range(views)]
         return Bench(
-            self.imported(BATCH, recipe.sgd),
+            self.imported(BATCH, HEAD),
             Samples((np.concatenate(seen),), np.tile(train.labels, views)),
             Samples((pictures.centre(np.asarray(judge.images)),), np.asarray(judge.labels)),
             lesson,
@@ -140,6 +146,38 @@ def random_candidates(
             yield candidate
 
 
+# --- Results on disk ------------------------------------------------------------------------------
+
+
+class Folder:
+    """Where results lie: a JSON for each case and part, a line for each cell."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        root.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def cells(self) -> Path:
+        return self.root / "cells.jsonl"
+
+    def path(self, case: Case, part: str) -> Path:
+        return self.root / f"{part}-{case.net}-{case.data}.json"
+
+    def keep(self, case: Case, part: str, body: Any) -> None:
+        self.path(case, part).write_text(json.dumps(body, indent=1))
+
+    def read(self, case: Case, part: str) -> Any:
+        path = self.path(case, part)
+        return json.loads(path.read_text()) if path.exists() else None
+
+
+def rate_of(case: Case, folder: Folder) -> float:
+    body = folder.read(case, "rates")
+    if body is None:
+        raise SystemExit(f"{case} has no rate yet: python benchmarks/search.py rates")
+    return float(body["rate"])
+
+
 # --- Training what was found ----------------------------------------------------------------------
 
 
@@ -164,6 +202,40 @@ class Cell:
 def rules_of(toml: str) -> list[list[Any]]:
     """A scheme without the words around it."""
     return [[r.params, r.channels] for r in Scheme.from_toml(toml).rules]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much is trained."""
+
+    seeds: int
+    random: int  # schemes at each budget
+    thin: int  # every n-th picture only
+
+
+def cells_of(case: Case, folder: Folder, extent: Extent) -> dict[tuple[str, str], list[Cell]]:
+    """By budget and way to choose; a random scheme has one seed, the others have all."""
+    body = folder.read(case, "schemes")
+    if body is None:
+        return {}
+    rate, epochs = rate_of(case, folder), EPOCHS[case.data]
+    recipe = qas_study.Recipe(epochs=epochs, thin=extent.thin, sgd=rate)
+    found: dict[tuple[str, str], list[Cell]] = {}
+    for word, row in body["budgets"].items():
+        for name, toml in row["schemes"].items():
+            number = name.removeprefix("random ")
+            seeds = range(extent.seeds)
+            if number != name:
+                if int(number) >= extent.random:
+                    continue
+                seeds = range(int(number) % extent.seeds, int(number) % extent.seeds + 1)
+            found[word, name] = [Cell(case, toml, seed, recipe) for seed in seeds]
+    for share in SHARES:
+        slower = replace(recipe, sgd=round(rate * share, 6))
+        found["", f"{FULL} {share:g}"] = [
+            Cell(case, body["full"], seed, slower) for seed in range(extent.seeds)
+        ]
+    return found
 
 
 @dataclass(frozen=True)
@@ -204,7 +276,7 @@ def keep_head(path: Path, cell: Cell) -> None:
     seen = [pictures.resized_at_random(np.asarray(pictured.images), random) for _ in range(VIEWS)]
     samples = Samples((np.concatenate(seen),), np.tile(pictured.labels, VIEWS))
     judge = samples.take(np.arange(0, len(samples), 8))
-    model = cell.case.imported(BATCH, cell.recipe.sgd, cell.seed)
+    model = cell.case.imported(BATCH, HEAD, cell.seed)
     head = Bench(model, samples, judge, Lesson(seed=cell.seed)).with_trained_head().head
     partial = path.with_suffix(f".{os.getpid()}.npz")
     np.savez(partial, **head)

@@ -365,7 +365,12 @@ def test_ram_is_what_the_linker_finds(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [(), ("CFLAGS=-Os",), ("CC=clang",)], ids=["as it is", "small", "clang"]
+    "settings",
+    [
+        pytest.param((), id="as it is"),
+        pytest.param(("CFLAGS=-Os",), id="small"),
+        pytest.param(("CC=clang",), id="clang", marks=pytest.mark.slow),
+    ],
 )
 def test_ram_does_not_depend_on_the_compiler(settings: tuple[str, ...], tmp_path: Path) -> None:
     """Constant tables of pointers, which streams have, are no data that changes."""

@@ -55,10 +55,14 @@ def test_vector_kernels_compute_their_operators(
     platform.machine() != "x86_64",
     reason="gcc has these flags on x86 only; other vectors are tested as aarch64's",
 )
-@pytest.mark.parametrize("contract", CONTRACTED)
 @pytest.mark.parametrize(
-    "vectors",
-    [pytest.param("", id="sse", marks=pytest.mark.slow), pytest.param("-mavx2 -mfma", id="avx2")],
+    ("vectors", "contract"),
+    [
+        pytest.param("-mavx2 -mfma", "fast", id="avx2-floats"),
+        pytest.param("-mavx2 -mfma", "off", id="avx2-integers", marks=pytest.mark.slow),
+        pytest.param("", "fast", id="sse-floats", marks=pytest.mark.slow),
+        pytest.param("", "off", id="sse-integers", marks=pytest.mark.slow),
+    ],
 )
 def test_narrower_vectors_compute_their_operators(
     vectors: str, contract: str, tmp_path: Path

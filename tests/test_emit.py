@@ -260,7 +260,7 @@ def test_the_example_says_what_is_wrong_with_its_data(
         *((name, "inline") for name in MODELS if name != "convnet"),
         pytest.param("convnet", "inline", marks=pytest.mark.slow),
         ("mlp", "weights.bin"),
-        ("convnet", "weights.bin"),
+        pytest.param("convnet", "weights.bin", marks=pytest.mark.slow),
     ],
 )
 def test_every_entry_point_keeps_its_promises_under_the_sanitizers(

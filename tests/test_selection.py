@@ -35,7 +35,7 @@ from whet.scheme.contribution import (
 )
 from whet.selection.analysis import Trials, analyse, one_weight
 from whet.selection.cut import behind, cut_before, cuts
-from whet.selection.engine import Engine
+from whet.selection.engine import Engine, next_of, stretches
 from whet.selection.lesson import Bench, Lesson, Pupil
 from whet.selection.proxies import agreement, by_gradients, every_candidate, one_batch
 from whet.selection.samples import Classes, Samples, classes_of, fit_to, gather, split
@@ -388,6 +388,14 @@ def test_two_processes_find_the_same(tmp_path: Path) -> None:
     one = analyse(small.trials(tmp_path / "one"))
     two = analyse(small.trials(tmp_path / "two", Engine(workers=2)))
     assert plain(one) == plain(two)
+
+
+def test_neighbours_go_to_one_worker() -> None:
+    """As far as it goes: who is done early takes from the end of the longest share."""
+    shares = stretches(range(7), 3)
+    assert [list(share) for share in shares] == [[0, 1], [2, 3], [4, 5, 6]]
+    assert [next_of(shares[0], shares) for _ in range(8)] == [0, 1, 6, 3, 5, 2, 4, None]
+    assert [list(share) for share in stretches(range(2), 5)] == [[0], [1]]
 
 
 @pytest.mark.slow

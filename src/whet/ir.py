@@ -12,7 +12,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -226,6 +227,12 @@ class Node:
     def out(self) -> Value:
         return self.outs[0]
 
+    @cached_property
+    def inferred(self) -> tuple[Type, ...]:
+        """The types that its results must have."""
+        types = self.op.infer(self.attrs, *(v.type for v in self.ins))
+        return (types,) if isinstance(types, Type) else tuple(types)
+
 
 @dataclass(frozen=True, eq=False)
 class Graph:
@@ -382,14 +389,14 @@ class _Verifier:
         self.defined: set[Value] = set()
         self.names: set[str] = set()
 
-    def require(self, condition: bool, what: str) -> None:
-        if not condition:
-            graph = self.graph
-            why = str(graph).splitlines()
-            raise InternalError(f"invalid graph {graph.name!r}: {what}", why=why)
+    def fail(self, what: str) -> NoReturn:
+        graph = self.graph
+        why = str(graph).splitlines()
+        raise InternalError(f"invalid graph {graph.name!r}: {what}", why=why)
 
     def define(self, value: Value) -> None:
-        self.require(value.name not in self.names, f"{value} is defined twice")
+        if value.name in self.names:
+            self.fail(f"{value} is defined twice")
         self.defined.add(value)
         self.names.add(value.name)
 
@@ -399,34 +406,35 @@ class _Verifier:
         for node in self.graph.nodes:
             self.node(node)
         for value in self.graph.outputs:
-            self.require(value in self.defined, f"output {value} is not defined")
+            if value not in self.defined:
+                self.fail(f"output {value} is not defined")
         updated: set[Value] = set()
         for leaf, nxt in self.graph.state:
-            self.require(leaf not in updated, f"{leaf} is updated twice")
+            if leaf in updated:
+                self.fail(f"{leaf} is updated twice")
             updated.add(leaf)
-            known = leaf in self.defined and leaf.role in (Role.PARAM, Role.STATE)
-            self.require(known, f"{leaf} is updated but is neither parameter nor state")
-            fits = nxt in self.defined and nxt.type == leaf.type
-            self.require(fits, f"next value {nxt} of {leaf} is undefined or of another type")
+            if leaf not in self.defined or leaf.role not in (Role.PARAM, Role.STATE):
+                self.fail(f"{leaf} is updated but is neither parameter nor state")
+            if nxt not in self.defined or nxt.type != leaf.type:
+                self.fail(f"next value {nxt} of {leaf} is undefined or of another type")
 
     def leaf(self, leaf: Value) -> None:
-        self.require(leaf.role is not Role.TEMP, f"leaf {leaf} has no role")
+        if leaf.role is Role.TEMP:
+            self.fail(f"leaf {leaf} has no role")
         self.define(leaf)
         data = self.graph.data.get(leaf.name)
         if data is None:
-            self.require(leaf.role is not Role.CONST, f"constant {leaf} has no data")
-        else:
-            fits = data.shape == leaf.shape
-            self.require(fits, f"data of {leaf} has shape {data.shape}, not {leaf.shape}")
+            if leaf.role is Role.CONST:
+                self.fail(f"constant {leaf} has no data")
+        elif data.shape != leaf.shape:
+            self.fail(f"data of {leaf} has shape {data.shape}, not {leaf.shape}")
 
     def node(self, node: Node) -> None:
         for value in node.ins:
-            self.require(
-                value in self.defined, f"{value} is used by {node.op.name} before it is defined"
-            )
-        types = node.op.infer(node.attrs, *(v.type for v in node.ins))
-        types = (types,) if isinstance(types, Type) else types
-        fits = tuple(types) == tuple(v.type for v in node.outs)
-        self.require(fits, f"{node.out} has type {node.out.type}, {node.op.name} gives {types[0]}")
+            if value not in self.defined:
+                self.fail(f"{value} is used by {node.op.name} before it is defined")
+        if node.inferred != tuple(v.type for v in node.outs):
+            gives = node.inferred[0]
+            self.fail(f"{node.out} has type {node.out.type}, {node.op.name} gives {gives}")
         for out in node.outs:
             self.define(out)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from random import Random
 
 import numpy as np
@@ -57,6 +57,20 @@ def find_offsets(lives: Lives, pinned: int = 0) -> Array:
 
     The first `pinned` of them, alive from the beginning, lie at the beginning of the arena.
     """
+    key = lives.bytes.tobytes(), lives.first.tobytes(), lives.last.tobytes()
+    return remembered(*key, pinned, EFFORT)
+
+
+@lru_cache(maxsize=256)
+def remembered(size: bytes, first: bytes, last: bytes, pinned: int, effort: int) -> Array:
+    """Passes that are weighed against each other often leave the same buffers."""
+    lives = Lives(*(np.frombuffer(b, np.int64) for b in (size, first, last)))
+    offsets = searched(lives, pinned, effort)
+    offsets.setflags(write=False)
+    return offsets
+
+
+def searched(lives: Lives, pinned: int, effort: int) -> Array:
     bound = int(lives.loads.max())
     tried: list[tuple[int, Array, Array]] = []
     for order in promising_orders(lives):
@@ -68,7 +82,7 @@ def find_offsets(lives: Lives, pinned: int = 0) -> Array:
         tried.append((arena, offsets, order))
     tried.sort(key=lambda attempt: attempt[0])
     arena, best, _ = tried[0]
-    effort = min(EFFORT, EFFORT_PER_BUFFER * len(best))
+    effort = min(effort, EFFORT_PER_BUFFER * len(best))
     if effort < WORTHWHILE * lives.pairs:
         return best
     search = Search(lives, pinned)

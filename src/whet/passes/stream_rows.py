@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import lru_cache
 from typing import Any
 
 from ..ir import Builder, Graph, Node, Op, Role, Type, Value
 from ..ops.conv import Conv2d, Depthwise
 from ..ops.fused import FUSED, Conv2dFused, DepthwiseFused
 from ..ops.fused_i8 import Conv2dI8Fused, DepthwiseI8Fused
-from ..ops.stream import MOST, Stream, StreamI8, bytes_at_hand, replaces_operand, stage_of
+from ..ops.stream import MOST, Stage, Stream, StreamI8, bytes_at_hand, replaces_operand, stage_of
 from ..plan import lifetimes
 from .rewriting import Uses
 
@@ -138,8 +139,13 @@ def _streamed(graph: Graph, cuts: Sequence[Sequence[Sequence[Node]]]) -> Graph:
 
 
 def _stage(node: Node) -> tuple[Any, tuple[Value, ...]]:
-    if node.op in LAYERS_I8:
-        return stage_of(node.op, node.attrs), node.ins[1:]
-    layer = FUSED.get(node.op, node.op)
-    attrs = {"bias": len(node.ins) > 2} | asdict(node.attrs)
-    return stage_of(layer, layer.Attrs(**attrs)), node.ins[1:]
+    op: Any = node.op  # a class, which mypy takes to be no key
+    return _fused_stage(op, node.attrs, len(node.ins) > 2), node.ins[1:]
+
+
+@lru_cache(maxsize=4096)  # every way to cut a chain asks again
+def _fused_stage(op: Any, attrs: Any, bias: bool) -> Stage:
+    if op in LAYERS_I8:
+        return stage_of(op, attrs)
+    layer: Any = FUSED.get(op, op)
+    return stage_of(layer, layer.Attrs(**{"bias": bias} | asdict(attrs)))

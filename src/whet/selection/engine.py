@@ -6,10 +6,12 @@ import multiprocessing
 import os
 import signal
 import socket
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 from ..errors import WhetError
@@ -47,14 +49,23 @@ class Engine:
 
 
 def in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Any]]:
+    """Each worker has a stretch of the jobs, as neighbours share what they begin with.
+
+    One that is done with its own takes from the end of the longest that is left.
+    """
     context = multiprocessing.get_context("spawn")  # a copy of a process with threads may hang
-    pool = ProcessPoolExecutor(min(workers, len(jobs)), context, receive, (task,))
+    shares = stretches(jobs, workers)
+    pools = [ProcessPoolExecutor(1, context, receive, (task,)) for _ in shares]
     try:
-        waiting = {pool.submit(do, job): job for job in jobs}
+        waiting = {pool.submit(do, job := share.popleft()): (pool, share, job)
+                   for pool, share in zip(pools, shares, strict=True)}  # fmt: skip
         while waiting:
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
-                yield waiting.pop(future), future.result()
+                pool, share, job = waiting.pop(future)
+                if (following := next_of(share, shares)) is not None:
+                    waiting[pool.submit(do, following)] = (pool, share, following)
+                yield job, future.result()
     except BrokenProcessPool as error:
         raise WhetError(
             "a worker process ended",
@@ -66,7 +77,23 @@ def in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Iterator[tupl
             worker.terminate()
         raise
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        for pool in pools:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def stretches(jobs: Sequence[Job], workers: int) -> list[deque[Job]]:
+    """Cut into as many parts as there are workers, each of neighbours and none of them empty."""
+    count = min(workers, len(jobs))
+    ends = [len(jobs) * i // count for i in range(count + 1)]
+    return [deque(jobs[start:end]) for start, end in pairwise(ends)]
+
+
+def next_of(own: deque[Job], shares: Sequence[deque[Job]]) -> Job | None:
+    """The next of one's own, then the last of whoever has most; None if nobody has any."""
+    if own:
+        return own.popleft()
+    longest = max(shares, key=len)
+    return longest.pop() if longest else None
 
 
 _task: list[Task] = []  # of a worker process
@@ -85,6 +112,7 @@ def do(job: Any) -> Any:
 def on_ray(
     task: Task, jobs: Sequence[Job], address: str, workers: int
 ) -> Iterator[tuple[Job, Any]]:
+    check_address(address)
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -108,7 +136,6 @@ def on_ray(
 
 
 def connect(ray: Any, address: str, workers: int) -> None:
-    check_address(address)
     words: dict[str, Any] = {"log_to_driver": False, "include_dashboard": False}
     if address == LOCAL:
         words["num_cpus"] = workers

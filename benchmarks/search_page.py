@@ -1,0 +1,208 @@
+"""The page and the pictures of the search study; the command is search.py."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import search_study as study
+from page import processor, table
+from search_picture import accuracy_svg
+from search_study import BUDGETS, EPOCHS, FULL, SHARES, Case, Cell, Extent, Folder, cells_of
+
+from whet.scheme.contribution import Contributions
+from whet.selection.charts import biases_svg, weights_svg
+
+SEARCHED, PUBLISHED, LAST, BIASES = "searched", "published", "last blocks", "biases"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which cases, from where, to where."""
+
+    cases: Sequence[Case]
+    folder: Folder
+    extent: Extent
+    workers: int
+    out: Path  # the page
+
+
+def accuracies(
+    cells: Mapping[tuple[str, str], Sequence[Cell]], results: Mapping[str, Mapping[str, Any]]
+) -> dict[tuple[str, str], list[float]]:
+    found = {
+        place: [results[c.key]["accuracy"] for c in some if c.key in results]
+        for place, some in cells.items()
+    }
+    return {place: numbers for place, numbers in found.items() if numbers}
+
+
+def mean(numbers: Sequence[float]) -> str:
+    text = f"{statistics.mean(numbers):.1f}"
+    return f"{text} ± {statistics.stdev(numbers):.1f}" if len(numbers) > 1 else text
+
+
+def best_full(scores: Mapping[tuple[str, str], list[float]]) -> list[float]:
+    every = [numbers for (word, name), numbers in scores.items() if name.startswith(FULL)]
+    return max(every, key=statistics.mean, default=[])
+
+
+def random_scores(scores: Mapping[tuple[str, str], list[float]], word: str) -> list[float]:
+    return [
+        number for (w, name), numbers in scores.items() if w == word and name.startswith("random")
+        for number in numbers
+    ]  # fmt: skip
+
+
+def accuracy_rows(
+    case: Case, body: Mapping[str, Any], scores: Mapping[tuple[str, str], list[float]]
+) -> list[list[str]]:
+    rows = []
+    for word, row in body["budgets"].items():
+        extra = (row["ram"][SEARCHED] - body["ram"]["head"]) / 1024
+        random = random_scores(scores, word)
+        rows.append([
+            f"{case}, {word}", f"{row['budget']:,}", f"{extra:.0f}",
+            *(mean(scores[word, n]) if (word, n) in scores else "-"
+              for n in (SEARCHED, PUBLISHED, LAST, BIASES)),
+            mean(random) if random else "-", f"{max(random):.1f}" if random else "-",
+        ])  # fmt: skip
+    return rows
+
+
+def page(asked: Asked) -> str:
+    folder, extent = asked.folder, asked.extent
+    results = study.read(folder.cells)
+    rates = {case: folder.read(case, "rates") for case in asked.cases}
+    bodies = {case: body for case in asked.cases if (body := folder.read(case, "schemes"))}
+    scores = {case: accuracies(cells_of(case, folder, extent), results) for case in bodies}
+    rows = [row for case, body in bodies.items() for row in accuracy_rows(case, body, scores[case])]
+    parts = [
+        "# Searched schemes, measured\n\nMade by `python benchmarks/search.py`: int8 programs that "
+        f"whet wrote, trained on {processor()}.\n",
+        "## Accuracy at the same RAM\n\nPercent of the test pictures, mean of up to "
+        f"{extent.seeds} seeds ± standard deviation; without ± there was one, and a dash was "
+        "not run. The budget is the RAM of the published scheme\n"
+        "of that name as whet lays it out (Cortex-M7, one picture at a time, 8 bits of carry); "
+        "extra is what the searched scheme needs above\ntraining the head alone, in KiB. Last "
+        "blocks and biases are as many as fit. Random schemes are "
+        f"{extent.random} of 95 to 100 % of the budget,\none seed each: their mean and their best. "
+        "Every cell begins with a head that was trained alone, then come "
+        f"{' and '.join(map(str, EPOCHS.values()))} epochs in batches of {study.BATCH}, at the "
+        "rate of the table below,\nthe same for all. Candidates of the search were tried in one "
+        f"lesson on {study.TRAINED_ON:,} parts of three quarters of the training pictures, the "
+        "last few in two.\nThe search saw no test picture, but its makers had seen test accuracies "
+        "of earlier recipes and searches when they settled on these.\n",
+        f"![accuracies]({asked.out.stem}.svg)\n",
+        table(
+            ["network, pictures, budget", "bytes", "extra", SEARCHED, PUBLISHED, LAST, BIASES,
+             "random", "best random"], rows,
+        ),
+        "## Against training everything\n\nOf two rates for the full update the best counts "
+        "(that of the others, and a third of it). Extra memory is RAM above\ntraining the "
+        "head alone.\n",
+        table(
+            ["network, pictures", "full update", *(f"rate x {share:g}" for share in SHARES),
+             "extra KiB", "searched, 100 KB", "extra KiB", "full / searched"],
+            [full_row(case, body, scores[case]) for case, body in bodies.items()],
+        ),
+        "## Rates\n\nRandom schemes (others than those above) at each rate: percent of a quarter "
+        "of the training pictures that was held out,\nand loss. The best one is that of the "
+        "case, for the search and for every cell.\n",
+        table(
+            ["network, pictures", *(f"{rate:g}" for rate in study.RATES)],
+            [rate_row(case, body) for case, body in rates.items() if body],
+        ),
+        "## Exact against evolution\n\nSum of contributions, bytes as planned, and seconds with "
+        "the plans in between (costs of the parts excluded).\n",
+        table(
+            ["network, pictures, budget", "exact", "bytes", "s", "evolution", "bytes", "s"],
+            [[f"{case}, {word}", *solver_words(row)] for case, body in bodies.items()
+             for word, row in body["budgets"].items()],
+        ),
+        "## Proxies against fine-tuning\n\nSpearman's rank correlation with the gains in accuracy "
+        "and in loss that fine-tuning finds, of biases and of weights;\nseconds of the proxy "
+        f"(one-batch: on {asked.workers} cores), and of all fine-tuning on one core.\n",
+        table(
+            ["network, pictures, proxy", "biases, accuracy", "weights, accuracy", "biases, loss",
+             "weights, loss", "s", "fine-tuning, s"],
+            [row for case in asked.cases for row in proxy_rows(case, folder)],
+        ),
+        "## Contributions\n",
+        *(f"{case}: ![biases]({asked.out.stem}_biases_{case.net}_{case.data}.svg) "
+          f"![weights]({asked.out.stem}_weights_{case.net}_{case.data}.svg)\n"
+          for case in asked.cases if folder.read(case, "gains")),
+    ]  # fmt: skip
+    return "\n".join(parts)
+
+
+def full_row(
+    case: Case, body: Mapping[str, Any], scores: Mapping[tuple[str, str], list[float]]
+) -> list[str]:
+    head, word = body["ram"]["head"], BUDGETS[-1]
+    full = (body["ram"]["full"] - head) / 1024
+    own = (body["budgets"][word]["ram"][SEARCHED] - head) / 1024
+    by_rate = [scores.get(("", f"{FULL} {share:g}"), []) for share in SHARES]
+    best, searched = best_full(scores), scores.get((word, SEARCHED), [])
+    return [
+        str(case), mean(best) if best else "-", *(mean(s) if s else "-" for s in by_rate),
+        f"{full:,.0f}", mean(searched) if searched else "-", f"{own:,.0f}", f"{full / own:.1f}",
+    ]  # fmt: skip
+
+
+def rate_row(case: Case, body: Mapping[str, Any]) -> list[str]:
+    return [str(case)] + [
+        f"{'**' if rate == body['rate'] else ''}{accuracy:.1f}, {loss:.3f}"
+        f"{'**' if rate == body['rate'] else ''}"
+        for rate, (accuracy, loss) in ((float(r), found) for r, found in body["tried"].items())
+    ]
+
+
+def solver_words(row: Mapping[str, Any]) -> list[str]:
+    return [
+        word
+        for name in ("exact", "evolution")
+        for word in (
+            f"{row[name]['score']:.2f}", f"{row[name]['ram']:,}", f"{row[name]['seconds']:.1f}",
+        )
+    ]  # fmt: skip
+
+
+def proxy_rows(case: Case, folder: Folder) -> list[list[str]]:
+    body = folder.read(case, "proxies")
+    if body is None:
+        return []
+    return [
+        [f"{case}, {name}", *(f"{c:.2f}" for c in (*found["accuracy"], *found["loss"])),
+         f"{found['seconds']:.0f}", f"{body['fine-tuning']:.0f}"]
+        for name, found in body["proxies"].items()
+    ]  # fmt: skip
+
+
+def write_page(asked: Asked) -> None:
+    folder = asked.folder
+    text = page(asked)
+    print(text)
+    asked.out.write_text(text)
+    results = study.read(folder.cells)
+    groups: dict[str, dict[str, list[float]]] = {}
+    for case in asked.cases:
+        body = folder.read(case, "schemes")
+        if body is None:
+            continue
+        scores = accuracies(cells_of(case, asked.folder, asked.extent), results)
+        for word in BUDGETS:
+            column = {n: scores[word, n] for n in (SEARCHED, PUBLISHED, LAST, BIASES)
+                      if (word, n) in scores}  # fmt: skip
+            column["random"] = random_scores(scores, word)
+            column[FULL] = best_full(scores)
+            groups[f"{case}, {word}"] = {n: s for n, s in column.items() if s}
+        gains = Contributions.from_json(folder.path(case, "gains").read_text())
+        for kind, draw in (("biases", biases_svg), ("weights", weights_svg)):
+            name = f"{asked.out.stem}_{kind}_{case.net}_{case.data}.svg"
+            asked.out.with_name(name).write_text(draw(gains))
+    if any(groups.values()):
+        asked.out.with_suffix(".svg").write_text(accuracy_svg(groups))
