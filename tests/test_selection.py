@@ -36,7 +36,7 @@ from whet.scheme.contribution import (
 from whet.selection.analysis import Trials, analyse, one_weight
 from whet.selection.cut import behind, cut_before, cuts
 from whet.selection.engine import Engine, next_of, stretches
-from whet.selection.lesson import Bench, Lesson, Pupil
+from whet.selection.lesson import DIVERGED, Bench, Lesson, Pupil
 from whet.selection.proxies import agreement, by_gradients, every_candidate, one_batch
 from whet.selection.samples import Classes, Samples, classes_of, fit_to, gather, split
 
@@ -95,6 +95,17 @@ def test_gains_are_over_the_head_and_over_the_biases() -> None:
     by_loss = Contributions.of(OUTCOMES, "loss", ())
     assert by_loss.biases == (0.0, 0.5, 1.0)
     assert by_loss.weights == {(1, 0.5): 0.25, (1, 1.0): 0.25, (0, 1.0): 0.25}
+
+
+def test_gains_in_both_are_halves_of_each() -> None:
+    both = Contributions.of_both(OUTCOMES, ())
+    accuracies = np.quantile([50, 52, 51, 55, 54, 50.5], (0.25, 0.75), method="weibull")
+    losses = np.quantile([2, 1.5, 1, 1.25, 1.25, 0.75], (0.25, 0.75), method="weibull")
+    worth = float(np.diff(accuracies)[0] / np.diff(losses)[0])
+    assert both.biases == pytest.approx((0.0, 1.0 + 0.25 * worth, 0.5 + 0.5 * worth))
+    assert both.weights[1, 0.5] == pytest.approx(1.5 + 0.125 * worth)
+    diverged = OUTCOMES | {Candidate(3): Outcome(0.0, DIVERGED, 1, 1.0)}
+    assert Contributions.of_both(diverged, ()).biases[1] > 0, "one that diverged changes little"
 
 
 def test_smoothing_keeps_sums_and_never_falls() -> None:

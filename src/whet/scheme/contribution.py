@@ -11,7 +11,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..errors import SchemeError
@@ -144,6 +144,24 @@ class Contributions:
         table = dict(sorted(outcomes.items()))
         return cls(measure, tuple(biases), weights, tuple(layers), seconds, base, table)
 
+    @classmethod
+    def of_both(cls, outcomes: Mapping[Candidate, Outcome], layers: Sequence[str]) -> Contributions:
+        """In accuracy and loss together: half of each, a loss in as many points as it is worth.
+
+        Those are known from how far the middle half of the outcomes is apart in either.
+        """
+        points, losses = (cls.of(outcomes, measure, layers) for measure in ("accuracy", "loss"))
+        apart = [spread([getattr(o, m) for o in outcomes.values()]) for m in ("accuracy", "loss")]
+        worth = apart[0] / apart[1] if apart[1] else 0.0
+        return replace(
+            points,
+            measure="accuracy and loss",
+            biases=tuple(0.5 * (a + worth * b)
+                         for a, b in zip(points.biases, losses.biases, strict=True)),
+            weights={part: 0.5 * (gain + worth * losses.weights[part])
+                     for part, gain in points.weights.items()},
+        )  # fmt: skip
+
     def score(self, candidate: Candidate) -> float:
         """The sum over its parts, as if each helped as much in company as alone."""
         found = self.biases[candidate.biases]
@@ -195,6 +213,14 @@ class Contributions:
                 why=f"{type(error).__name__}: {error}",
                 try_="the contributions.json that `whet search` writes",
             ) from error
+
+
+def spread(numbers: Sequence[float]) -> float:
+    """Between the quartiles."""
+    if len(numbers) < 2:
+        return 0.0
+    low, _, high = statistics.quantiles(numbers, n=4)
+    return high - low
 
 
 def rising(numbers: Sequence[float]) -> list[float]:

@@ -254,9 +254,13 @@ def rivals_of(
     biases = replace(gains.smoothed(), weights={})
     rivals["biases alone"] = within(found.budget, biases, costs, planned, search.solver).candidate
     if gains.outcomes and gains.measure == "accuracy":
-        by_loss = Contributions.of(gains.outcomes, "loss", gains.layers).smoothed()
-        other = within(found.budget, by_loss, costs, planned, search.solver)
-        rivals["sum of gains in loss"] = other.candidate
+        others = {
+            "sum of gains in loss": Contributions.of(gains.outcomes, "loss", gains.layers),
+            "sum of gains in both": Contributions.of_both(gains.outcomes, gains.layers),
+        }
+        for name, other in others.items():
+            best = within(found.budget, other.smoothed(), costs, planned, search.solver)
+            rivals[name] = best.candidate
     return rivals
 
 
