@@ -20,7 +20,7 @@ from whet.models import mcunet_5fps
 from whet.pipeline import Options
 from whet.scheme import parameters_of
 from whet.scheme.contribution import Candidate, Contributions, Outcome, choices, depth
-from whet.selection.choose import winner
+from whet.selection.choose import ranked
 from whet.selection.evolve import Evolution
 from whet.selection.planner import Costs, Planner
 from whet.selection.solve import exact
@@ -169,15 +169,15 @@ def test_the_winner_is_good_in_both() -> None:
         Candidate(2): Outcome(79.0, 0.50, 1),
         Candidate(3): Outcome(60.0, 0.45, 1),
     }
-    assert winner(outcomes) == Candidate(2)
-    assert winner({**outcomes, Candidate(2): Outcome(62.0, 0.89, 1)}) == Candidate(1)
+    assert ranked(outcomes)[0] == Candidate(2)
+    assert ranked({**outcomes, Candidate(2): Outcome(62.0, 0.89, 1)})[0] == Candidate(1)
     no_classes = {Candidate(k): Outcome(float("nan"), float(k), 1) for k in (2, 1, 3)}
-    assert winner(no_classes) == Candidate(1)
+    assert ranked(no_classes)[0] == Candidate(1)
     strange = {Candidate(1): Outcome(50.0, float("nan"), 1), Candidate(2): Outcome(50.0, 2.0, 1)}
-    assert winner(strange) == Candidate(2)
+    assert ranked(strange)[0] == Candidate(2)
     diverged = {Candidate(1): Outcome(1.0, float("inf"), 1), Candidate(2): Outcome(50.0, 2.0, 1)}
-    assert winner(diverged) == Candidate(2)
-    assert winner({Candidate(1): outcomes[Candidate(1)]}) == Candidate(1)
+    assert ranked(diverged)[0] == Candidate(2)
+    assert ranked({Candidate(1): outcomes[Candidate(1)]})[0] == Candidate(1)
 
 
 # All of it -----------------------------------------------------------------------------------

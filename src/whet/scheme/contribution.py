@@ -12,7 +12,10 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from ..errors import SchemeError
 from .parameters import Parameter
@@ -181,6 +184,21 @@ class Contributions:
             self.measure, tuple(biases), weights, self.layers, self.seconds, self.base,
             self.outcomes,
         )  # fmt: skip
+
+    @property
+    def noise(self) -> float:
+        """How far a gain is off by chance: one bias more or less hardly changes anything else."""
+        steps = [abs(b - a) for a, b in pairwise(self.biases)]
+        return statistics.median(steps) if steps else 0.0
+
+    def doubted(self, random: np.random.Generator) -> Contributions:
+        """As they might have come out as well."""
+
+        def other(gain: float) -> float:
+            return gain + float(random.normal(0.0, self.noise))
+
+        weights = {part: other(gain) for part, gain in self.weights.items()}
+        return replace(self, biases=tuple(map(other, self.biases)), weights=weights)
 
     def to_json(self) -> str:
         body: dict[str, Any] = {

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     import torch
 
 Budget = int | str
+FINALISTS = 4
 
 
 @dataclass(frozen=True)
@@ -230,9 +231,9 @@ def finals(
         }
         first = {c: name for name, c in reversed(rivals.items())}  # each once, by its first name
         rivals = {name: c for name, c in rivals.items() if first[c] == name}
-        epochs = search.finals * trials.bench.lesson.epochs
-        outcomes = trials.outcomes(rivals.values(), f"finals for {kib(f.budget)}", epochs)
-        best = winner(outcomes)
+        outcomes = played(list(rivals.values()), trials, kib(f.budget), search.finals)
+        rivals = {name: c for name, c in rivals.items() if c in outcomes}
+        best = ranked(outcomes)[0]
         chosen.append(
             replace(
                 f,
@@ -244,6 +245,15 @@ def finals(
             )
         )
     return chosen
+
+
+def played(
+    rivals: Sequence[Candidate], trials: Trials, budget: str, times: int
+) -> dict[Candidate, Outcome]:
+    """One lesson each; the better half, but at least FINALISTS of them, go on to `times` of it."""
+    once = trials.outcomes(rivals, f"rivals for {budget}")
+    best = ranked(once)[: max(FINALISTS, -(-len(once) // 2))]
+    return trials.outcomes(best, f"finals for {budget}", times * trials.bench.lesson.epochs)
 
 
 def rivals_of(
@@ -258,14 +268,17 @@ def rivals_of(
             "sum of gains in loss": Contributions.of(gains.outcomes, "loss", gains.layers),
             "sum of gains in both": Contributions.of_both(gains.outcomes, gains.layers),
         }
+        random = np.random.default_rng(search.seed)
+        both = others["sum of gains in both"]
+        others |= {f"doubt {i + 1}": both.doubted(random) for i in range(search.doubts)}
         for name, other in others.items():
             best = within(found.budget, other.smoothed(), costs, planned, search.solver)
             rivals[name] = best.candidate
     return rivals
 
 
-def winner(outcomes: Mapping[Candidate, Outcome]) -> Candidate:
-    """The best in accuracy and loss together, each measured by how far the rivals are apart.
+def ranked(outcomes: Mapping[Candidate, Outcome]) -> list[Candidate]:
+    """The best first, in accuracy and loss together, each measured by how far the rivals are apart.
 
     Accuracy is what counts, but on few samples a point of it is chance, and of the loss less is.
     """
@@ -274,7 +287,8 @@ def winner(outcomes: Mapping[Candidate, Outcome]) -> Candidate:
     sums = standardized(losses)
     if not any(map(math.isnan, accuracies)):
         sums = sums + standardized(accuracies)
-    return max(zip(sums, outcomes, strict=True), key=lambda pair: (pair[0], -pair[1].biases))[1]
+    by_sum = sorted(zip(sums, outcomes, strict=True), key=lambda pair: (-pair[0], pair[1]))
+    return [candidate for _, candidate in by_sum]
 
 
 def standardized(numbers: Sequence[float]) -> Array:

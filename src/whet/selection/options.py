@@ -26,7 +26,8 @@ class Search:
     `by` says what contributions are: "fine-tuning" tries every candidate for real, a proxy
     ("fisher", "gradient", "gradient/byte", "one-batch") guesses in a fraction of the time.
     `method` says how they are put together. `finals` is how many times the length of a lesson the
-    last few are trained for before one is taken; 0 takes the best sum unseen. `batch` is how many
+    last few are trained for before one is taken; 0 takes the best sum unseen. `doubts` is how many
+    of those are best sums of gains as they might have come out as well. `batch` is how many
     samples candidates train on at once, if not as many as the program. `judge` are data to judge
     by; without them a share of the data is held out. Outcomes are kept in `store`, a folder, and
     not computed again. `workers` are processes here; `ray` is the address of a cluster, or "local".
@@ -36,18 +37,20 @@ class Search:
     method: str = "exact"
     lesson: Lesson = field(default_factory=Lesson)
     finals: int = 2
+    doubts: int = 6
     batch: int | None = None
     judge: Any = None
     limit: int | None = None  # of samples that are looked at
     workers: int = 1
     ray: str | None = None
     store: str | os.PathLike[str] | None = None
-    seed: int = 0  # of evolution
+    seed: int = 0  # of evolution and of doubts
     progress: bool | None = None  # a bar; by default if there is a terminal
 
     def __post_init__(self) -> None:
         for word, number, least in (
             ("batch", self.batch, 1), ("limit", self.limit, 1), ("finals", self.finals, 0),
+            ("doubts", self.doubts, 0),
             ("workers", self.workers, 1), ("seed", self.seed, 0),
         ):  # fmt: skip
             if number is not None and (type(number) is not int or number < least):
