@@ -228,9 +228,10 @@ def main() -> None:
             (place, case): some for case in asked.cases
             for place, some in cells_of(case, folder, extent).items()
         }  # fmt: skip
-        ordered = sorted(every.items(), key=lambda item: "random" in item[0][0][1])
-        cells = [cell for _, some in ordered for cell in some]
-        cells.sort(key=lambda cell: cell.seed)  # a run that is stopped has a part of everything
+        # random schemes last, and seed by seed: a run that is stopped has a part of everything
+        drawn = {cell: name.startswith("random") for ((_, name), _), some in every.items()
+                 for cell in some}  # fmt: skip
+        cells = sorted(drawn, key=lambda cell: (drawn[cell], cell.seed))
         study.train_cells(cells, folder.cells, asked.engine, say)
     for case in asked.cases if "proxies" in asked.parts else ():
         do_proxies(case, asked, folder)
