@@ -202,6 +202,7 @@ def arguments() -> argparse.Namespace:
     if wrong := (only - {*NETS, *CLASSES}) | (set(found.parts) - set(PARTS)):
         parser.error(f"there is no {', '.join(sorted(wrong))}")
     found.parts = found.parts or list(PARTS)
+    found.results /= f"{study.PROTOCOL}-{found.thin}"
     found.cases = [
         Case(net, data)
         for data in CLASSES
@@ -228,11 +229,11 @@ def main() -> None:
             (place, case): some for case in asked.cases
             for place, some in cells_of(case, folder, extent).items()
         }  # fmt: skip
-        # random schemes last, and seed by seed: a run that is stopped has a part of everything
-        drawn = {cell: name.startswith("random") for ((_, name), _), some in every.items()
-                 for cell in some}  # fmt: skip
-        cells = sorted(drawn, key=lambda cell: (drawn[cell], cell.seed))
-        study.train_cells(cells, folder.cells, asked.engine, say)
+        for random in (False, True):  # last, and seed by seed: if stopped, a part of all is there
+            cells = [cell for ((_, name), _), some in every.items() for cell in some
+                     if name.startswith("random") is random]  # fmt: skip
+            cells.sort(key=lambda cell: cell.seed)
+            study.train_cells(cells, folder.cells, asked.engine, say)
     for case in asked.cases if "proxies" in asked.parts else ():
         do_proxies(case, asked, folder)
     if "page" in asked.parts:

@@ -384,7 +384,7 @@ def test_random_lifetimes_end_at_the_bound_or_close_to_it(count: int, life: int)
 def test_the_search_is_the_same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     buffers = random_buffers(100, 60, 0)
     once = place(buffers)
-    whet.place.remembered.cache_clear()
+    whet.place.cached_offsets.cache_clear()
     assert once == place(buffers)
     monkeypatch.setattr(whet.place, "EFFORT", 0)
     assert once[1] < place(buffers)[1], "the orders alone had done, so nothing was searched"

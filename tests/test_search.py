@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from whet.models import mcunet_5fps
 from whet.pipeline import Options
 from whet.scheme import parameters_of
 from whet.scheme.contribution import Candidate, Contributions, Outcome, choices, depth
-from whet.selection.choose import ranked
+from whet.selection.choose import played, ranked
 from whet.selection.evolve import Evolution
 from whet.selection.planner import Costs, Planner
 from whet.selection.solve import exact
@@ -175,12 +175,41 @@ def test_the_winner_is_good_in_both() -> None:
     assert ranked(no_classes)[0] == Candidate(1)
     strange = {Candidate(1): Outcome(50.0, float("nan"), 1), Candidate(2): Outcome(50.0, 2.0, 1)}
     assert ranked(strange)[0] == Candidate(2)
+    worst = {**outcomes, Candidate(4): Outcome(0.0, 1e6, 1), Candidate(0): Outcome(0.0, 1e6, 1)}
+    assert ranked(worst) == [*ranked(outcomes), Candidate(0), Candidate(4)], "and nothing changes"
     diverged = {Candidate(1): Outcome(1.0, float("inf"), 1), Candidate(2): Outcome(50.0, 2.0, 1)}
     assert ranked(diverged)[0] == Candidate(2)
     assert ranked({Candidate(1): outcomes[Candidate(1)]})[0] == Candidate(1)
 
 
 # All of it -----------------------------------------------------------------------------------
+
+
+class Known:
+    """Trials whose outcomes are known: percent after one lesson, and one more after two."""
+
+    bench = small.bench(epochs=1)
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int | None]] = []
+
+    def outcomes(
+        self, candidates: Iterable[Candidate], what: str, epochs: int | None = None
+    ) -> dict[Candidate, Outcome]:
+        found = {c: Outcome(10.0 * c.biases + (epochs or 0), 1.0, epochs or 1) for c in candidates}
+        self.asked.append((len(found), epochs))
+        return found
+
+
+def test_the_better_half_and_earlier_winners_go_on() -> None:
+    trials: Any = Known()
+    rivals = [Candidate(k) for k in range(10)]
+    assert list(played(rivals, [Candidate(2)], trials, "64K", 3)) == [
+        Candidate(k) for k in (9, 8, 7, 6, 5, 2)
+    ]
+    assert trials.asked == [(10, None), (6, 3)]
+    few = played(rivals[:4], [], trials, "64K", 2)
+    assert len(few) == 4, "of few all do"
 
 
 def searched(tmp_path: Path, **words: Any) -> whet.selection.SearchReport:
@@ -196,7 +225,7 @@ def searched(tmp_path: Path, **words: Any) -> whet.selection.SearchReport:
 
 
 def test_budgets_in_schemes_out(tmp_path: Path) -> None:
-    found = searched(tmp_path)
+    found = searched(tmp_path, doubts=1)
     assert [row.found.budget for row in found.rows] == [41 * 1024, 48 * 1024]
     model = small.network()
     for row in found.rows:
@@ -264,7 +293,14 @@ def test_what_auto_needs() -> None:
     with pytest.raises(DataError, match="too few to choose by"):
         how = whet.Search(judge=(pair[0][:2], pair[1][:2]))
         whet.compile(model, x, update=how, ram="1M", data=pair)
-    for wrong in ({"batch": 0}, {"finals": -1}, {"workers": 1.5}, {"limit": 0}, {"seed": -1}):
+    for wrong in (
+        {"batch": 0},
+        {"finals": -1},
+        {"workers": 1.5},
+        {"limit": 0},
+        {"seed": -1},
+        {"doubts": -1},
+    ):
         with pytest.raises(WhetError, match="is no whole number"):
             whet.Search(**wrong)
     for lesson in ({"epochs": 0}, {"epochs": "3"}, {"seed": -1}, {"rate": float("nan")}):

@@ -24,6 +24,7 @@ from whet.errors import DataError, NotFinite, SchemeError, WhetError
 from whet.pipeline import Options, assemble
 from whet.scheme import parameters_of
 from whet.scheme.contribution import (
+    DIVERGED,
     Candidate,
     Contributions,
     Outcome,
@@ -36,7 +37,7 @@ from whet.scheme.contribution import (
 from whet.selection.analysis import Trials, analyse, one_weight
 from whet.selection.cut import behind, cut_before, cuts
 from whet.selection.engine import Engine, next_of, stretches
-from whet.selection.lesson import DIVERGED, Bench, Lesson, Pupil
+from whet.selection.lesson import Bench, Lesson, Pupil
 from whet.selection.proxies import agreement, by_gradients, every_candidate, one_batch
 from whet.selection.samples import Classes, Samples, classes_of, fit_to, gather, split
 
@@ -104,8 +105,24 @@ def test_gains_in_both_are_halves_of_each() -> None:
     worth = float(np.diff(accuracies)[0] / np.diff(losses)[0])
     assert both.biases == pytest.approx((0.0, 1.0 + 0.25 * worth, 0.5 + 0.5 * worth))
     assert both.weights[1, 0.5] == pytest.approx(1.5 + 0.125 * worth)
-    diverged = OUTCOMES | {Candidate(3): Outcome(0.0, DIVERGED, 1, 1.0)}
-    assert Contributions.of_both(diverged, ()).biases[1] > 0, "one that diverged changes little"
+    two = {
+        Candidate(3): Outcome(0.0, DIVERGED, 1, 1.0),
+        Candidate(3, ((2, 1.0),)): OUTCOMES[Candidate(2)],
+    }
+    with_two = Contributions.of_both(OUTCOMES | two, ())
+    assert with_two.biases[1] == pytest.approx(both.biases[1], rel=0.5), "it changes little"
+    assert (2, 1.0) not in with_two.weights, "over what diverged everything gains"
+
+
+def test_doubted_gains_are_other_gains_of_the_same_size() -> None:
+    gains = Contributions("accuracy", (0.0, 1.0, 1.0, 1.5), {(0, 1.0): 5.0, (1, 0.5): 2.0})
+    assert gains.noise == 0.75, "the median of the steps that are any"
+    one, two = (gains.doubted(np.random.default_rng(seed)) for seed in (0, 0))
+    assert one == two != gains.doubted(np.random.default_rng(1))
+    many = [gains.doubted(np.random.default_rng(seed)).weights[0, 1.0] for seed in range(400)]
+    assert np.mean(many) == pytest.approx(5.0, abs=0.15)
+    assert np.std(many) == pytest.approx(0.75, rel=0.15)
+    assert Contributions("loss", (0.0, 0.0), {}).noise == 0.0
 
 
 def test_smoothing_keeps_sums_and_never_falls() -> None:
@@ -407,6 +424,23 @@ def test_neighbours_go_to_one_worker() -> None:
     assert [list(share) for share in shares] == [[0, 1], [2, 3], [4, 5, 6]]
     assert [next_of(shares[0], shares) for _ in range(8)] == [0, 1, 6, 3, 5, 2, 4, None]
     assert [list(share) for share in stretches(range(2), 5)] == [[0], [1]]
+
+
+class Dying:
+    """A task: the first job ends its process, others take a minute."""
+
+    def run(self, job: int) -> int:
+        if job == 0:
+            os._exit(1)
+        time.sleep(60)
+        return job
+
+
+def test_a_worker_that_dies_ends_the_others() -> None:
+    began = time.monotonic()
+    with pytest.raises(WhetError, match="a worker process ended"):
+        list(Engine(workers=2).results(Dying(), [0, 1]))
+    assert time.monotonic() - began < 50
 
 
 @pytest.mark.slow

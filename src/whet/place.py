@@ -58,19 +58,20 @@ def find_offsets(lives: Lives, pinned: int = 0) -> Array:
     The first `pinned` of them, alive from the beginning, lie at the beginning of the arena.
     """
     key = lives.bytes.tobytes(), lives.first.tobytes(), lives.last.tobytes()
-    return remembered(*key, pinned, EFFORT)
+    return cached_offsets(*key, pinned, EFFORT)
 
 
-@lru_cache(maxsize=256)
-def remembered(size: bytes, first: bytes, last: bytes, pinned: int, effort: int) -> Array:
+@lru_cache(maxsize=64)
+def cached_offsets(size: bytes, first: bytes, last: bytes, pinned: int, effort: int) -> Array:
     """Passes that are weighed against each other often leave the same buffers."""
     lives = Lives(*(np.frombuffer(b, np.int64) for b in (size, first, last)))
-    offsets = searched(lives, pinned, effort)
+    offsets = computed_offsets(lives, pinned, effort)
     offsets.setflags(write=False)
     return offsets
 
 
-def searched(lives: Lives, pinned: int, effort: int) -> Array:
+def computed_offsets(lives: Lives, pinned: int, effort: int) -> Array:
+    """By the first of some orders that needs no more than the bound, or by a search."""
     bound = int(lives.loads.max())
     tried: list[tuple[int, Array, Array]] = []
     for order in promising_orders(lives):

@@ -89,7 +89,12 @@ def search_command(
     finals: Annotated[
         int, typer.Option(min=0, help="how much longer the last few train; 0: not at all")
     ] = 2,
-    seed: Annotated[int, typer.Option(min=0, help="of the order of samples, and of evolution")] = 0,
+    doubts: Annotated[
+        int, typer.Option(min=0, help="rivals by gains as they might have come out as well")
+    ] = 6,
+    seed: Annotated[
+        int, typer.Option(min=0, help="of the order of samples, of evolution and of doubts")
+    ] = 0,
     loss: LossOpt = LossName.cross_entropy,
     optimizer: OptimizerOpt = OptimizerName.sgd,
     lr: LrOpt = 0.01,
@@ -116,6 +121,7 @@ def search_command(
         method=method.value,
         lesson=whet.Lesson(epochs=epochs, seed=seed),
         finals=finals,
+        doubts=doubts,
         batch=batch,
         judge=judge,
         limit=limit,

@@ -140,11 +140,11 @@ def _streamed(graph: Graph, cuts: Sequence[Sequence[Sequence[Node]]]) -> Graph:
 
 def _stage(node: Node) -> tuple[Any, tuple[Value, ...]]:
     op: Any = node.op  # a class, which mypy takes to be no key
-    return _fused_stage(op, node.attrs, len(node.ins) > 2), node.ins[1:]
+    return _stage_of(op, node.attrs, len(node.ins) > 2), node.ins[1:]
 
 
 @lru_cache(maxsize=4096)  # every way to cut a chain asks again
-def _fused_stage(op: Any, attrs: Any, bias: bool) -> Stage:
+def _stage_of(op: Any, attrs: Any, bias: bool) -> Stage:
     if op in LAYERS_I8:
         return stage_of(op, attrs)
     layer: Any = FUSED.get(op, op)

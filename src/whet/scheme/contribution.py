@@ -22,6 +22,7 @@ from .parameters import Parameter
 from .presets import head, sparse
 from .scheme import Scheme
 
+DIVERGED = 1e6  # the loss of what has none
 RATIOS = (0.125, 0.25, 0.5, 1.0)  # of a weight's input channels
 
 
@@ -74,6 +75,10 @@ class Outcome:
     def __str__(self) -> str:
         percent = "" if math.isnan(self.accuracy) else f"{self.accuracy:.2f} %, "
         return f"{percent}loss {self.loss:.4f}"
+
+    @property
+    def diverged(self) -> bool:
+        return not self.loss < DIVERGED
 
     def better_than(self, other: Outcome) -> bool:
         """In one of the two, if not in both."""
@@ -141,7 +146,7 @@ class Contributions:
         weights = {
             c.weights[0]: outcome.gain(measure, outcomes[Candidate(c.biases)])
             for c, outcome in sorted(outcomes.items())
-            if c.weights
+            if c.weights and not outcomes[Candidate(c.biases)].diverged  # over what had no loss
         }
         seconds = sum(outcome.seconds for outcome in outcomes.values())
         table = dict(sorted(outcomes.items()))
@@ -188,7 +193,7 @@ class Contributions:
     @property
     def noise(self) -> float:
         """How far a gain is off by chance: one bias more or less hardly changes anything else."""
-        steps = [abs(b - a) for a, b in pairwise(self.biases)]
+        steps = [abs(b - a) for a, b in pairwise(self.biases) if a != b]
         return statistics.median(steps) if steps else 0.0
 
     def doubted(self, random: np.random.Generator) -> Contributions:

@@ -23,7 +23,7 @@ from ..report import kib
 from ..scheme import parameters_of
 from ..scheme.contribution import Candidate, Contributions, Outcome
 from .analysis import Progress, Trials, analyse
-from .lesson import DIVERGED, Bench, shared_features
+from .lesson import Bench, shared_features
 from .options import FINE_TUNING, Search
 from .planner import Costs, Planner
 from .progress import bar
@@ -231,7 +231,8 @@ def finals(
         }
         first = {c: name for name, c in reversed(rivals.items())}  # each once, by its first name
         rivals = {name: c for name, c in rivals.items() if first[c] == name}
-        outcomes = played(list(rivals.values()), trials, kib(f.budget), search.finals)
+        sure = [smaller.candidate for smaller in chosen]  # known to be good already
+        outcomes = played(list(rivals.values()), sure, trials, kib(f.budget), search.finals)
         rivals = {name: c for name, c in rivals.items() if c in outcomes}
         best = ranked(outcomes)[0]
         chosen.append(
@@ -248,11 +249,19 @@ def finals(
 
 
 def played(
-    rivals: Sequence[Candidate], trials: Trials, budget: str, times: int
+    rivals: Sequence[Candidate],
+    sure: Sequence[Candidate],
+    trials: Trials,
+    budget: str,
+    times: int,
 ) -> dict[Candidate, Outcome]:
-    """One lesson each; the better half, but at least FINALISTS of them, go on to `times` of it."""
+    """One lesson each; the better half, but at least FINALISTS of them, go on to `times` of it.
+
+    So do those that are sure of it, whatever they do here.
+    """
     once = trials.outcomes(rivals, f"rivals for {budget}")
     best = ranked(once)[: max(FINALISTS, -(-len(once) // 2))]
+    best += [candidate for candidate in sure if candidate not in best]
     return trials.outcomes(best, f"finals for {budget}", times * trials.bench.lesson.epochs)
 
 
@@ -263,17 +272,20 @@ def rivals_of(
     rivals = {"sum of gains": found.candidate, "head alone": Candidate()}
     biases = replace(gains.smoothed(), weights={})
     rivals["biases alone"] = within(found.budget, biases, costs, planned, search.solver).candidate
+    others: dict[str, Contributions] = {}
+    doubtful = gains
     if gains.outcomes and gains.measure == "accuracy":
+        doubtful = Contributions.of_both(gains.outcomes, gains.layers)
         others = {
             "sum of gains in loss": Contributions.of(gains.outcomes, "loss", gains.layers),
-            "sum of gains in both": Contributions.of_both(gains.outcomes, gains.layers),
+            "sum of gains in both": doubtful,
         }
-        random = np.random.default_rng(search.seed)
-        both = others["sum of gains in both"]
-        others |= {f"doubt {i + 1}": both.doubted(random) for i in range(search.doubts)}
-        for name, other in others.items():
-            best = within(found.budget, other.smoothed(), costs, planned, search.solver)
-            rivals[name] = best.candidate
+    random = np.random.default_rng(search.seed)
+    if gains.outcomes and doubtful.noise > 0:
+        others |= {f"doubt {i + 1}": doubtful.doubted(random) for i in range(search.doubts)}
+    for name, other in others.items():
+        best = within(found.budget, other.smoothed(), costs, planned, search.solver)
+        rivals[name] = best.candidate
     return rivals
 
 
@@ -282,19 +294,19 @@ def ranked(outcomes: Mapping[Candidate, Outcome]) -> list[Candidate]:
 
     Accuracy is what counts, but on few samples a point of it is chance, and of the loss less is.
     """
-    accuracies = [o.accuracy for o in outcomes.values()]
-    losses = [-o.loss for o in outcomes.values()]
-    sums = standardized(losses)
+    fine = {c: o for c, o in outcomes.items() if not o.diverged}
+    accuracies = [o.accuracy for o in fine.values()]
+    sums = standardized([-o.loss for o in fine.values()])
     if not any(map(math.isnan, accuracies)):
         sums = sums + standardized(accuracies)
-    by_sum = sorted(zip(sums, outcomes, strict=True), key=lambda pair: (-pair[0], pair[1]))
-    return [candidate for _, candidate in by_sum]
+    by_sum = sorted(zip(sums, fine, strict=True), key=lambda pair: (-pair[0], pair[1]))
+    return [c for _, c in by_sum] + sorted(c for c in outcomes if c not in fine)
 
 
 def standardized(numbers: Sequence[float]) -> Array:
-    """Less their mean, over their standard deviation; a loss that is infinite is the worst."""
-    array = np.nan_to_num(np.array(numbers), nan=-DIVERGED, neginf=-DIVERGED)
-    return (array - array.mean()) / (array.std() or 1.0)
+    """Less their mean, over their standard deviation."""
+    array = np.array(numbers)
+    return (array - array.mean()) / (array.std() or 1.0) if array.size else array
 
 
 def row_of(found: Found, gains: Contributions, setting: Setting) -> Row:

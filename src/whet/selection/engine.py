@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -55,6 +55,7 @@ def in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Iterator[tupl
     """
     context = multiprocessing.get_context("spawn")  # a copy of a process with threads may hang
     shares = stretches(jobs, workers)
+    others = {child.pid for child in multiprocessing.active_children()}
     pools = [ProcessPoolExecutor(1, context, receive, (task,)) for _ in shares]
     try:
         waiting = {pool.submit(do, job := share.popleft()): (pool, share, job)
@@ -67,18 +68,25 @@ def in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Iterator[tupl
                     waiting[pool.submit(do, following)] = (pool, share, following)
                 yield job, future.result()
     except BrokenProcessPool as error:
+        stop_all_but(others)
         raise WhetError(
             "a worker process ended",
             why="it ran out of memory, or the script that started it does so again in each of them",
             try_='if __name__ == "__main__": around what the script does; or workers=1',
         ) from error
     except BaseException:  # stopped: what is half done is of no use
-        for worker in multiprocessing.active_children():
-            worker.terminate()
+        stop_all_but(others)
         raise
     finally:
         for pool in pools:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def stop_all_but(others: Collection[int | None]) -> None:
+    """End the worker processes, but not those that were there before."""
+    for child in multiprocessing.active_children():
+        if child.pid not in others:
+            child.terminate()
 
 
 def stretches(jobs: Sequence[Job], workers: int) -> list[deque[Job]]:

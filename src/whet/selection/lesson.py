@@ -16,11 +16,10 @@ from ..ir import Array, Role
 from ..pipeline import Options, assemble
 from ..runtime import Trainer
 from ..scheme import parameters_of
-from ..scheme.contribution import Candidate, Outcome
+from ..scheme.contribution import DIVERGED, Candidate, Outcome
 from .cut import Cut, behind, cut_before, cuts, up_to
 from .samples import Classes, Samples, classes_of
 
-DIVERGED = 1e6  # the loss of what has none
 ROOM = 1 << 29  # bytes that the results of a shared beginning may take
 HOPELESS = 10.0  # points of accuracy below the start, at which a candidate is given up
 

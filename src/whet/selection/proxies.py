@@ -23,10 +23,18 @@ from ..ir import Array
 from ..pipeline import Options, assemble
 from ..runtime import Trainer
 from ..scheme import Parameter, parameters_of
-from ..scheme.contribution import Candidate, Contributions, choices, depth, names_of, reach
+from ..scheme.contribution import (
+    DIVERGED,
+    Candidate,
+    Contributions,
+    choices,
+    depth,
+    names_of,
+    reach,
+)
 from .analysis import Trials, one_weight
 from .engine import Engine
-from .lesson import DIVERGED, Bench, Pupil
+from .lesson import Bench, Pupil
 from .planner import Part
 
 PROXIES = ("fisher", "gradient", "gradient/byte", "one-batch")
