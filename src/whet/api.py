@@ -53,6 +53,7 @@ def compile(
     portable: bool = False,
     dtype: str | Int8 | None = None,
     calibrate: Iterable[Any] | None = None,
+    frozen: str | None = None,
     without: Collection[str] = (),
     name: str = "net",
 ) -> Program:
@@ -76,11 +77,18 @@ def compile(
     `portable` takes kernels in plain C11 only; others use the vector extensions of gcc and clang.
     `dtype="int8"`, or a `whet.Int8` that says more, makes a program of integers from the model in
     eval mode; `calibrate` gives batches like those it will see, to find the range of activations.
+    `frozen="int8"` stores weights that do not train in 8 bits if those make them up, as after
+    `whet.tinytl.prepare(..., bits=8)`, and widens each where it is used.
     """
+    if frozen not in (None, "int8"):
+        raise SchemeError(f"there is no frozen={frozen!r}", try_='frozen="int8"')
     recompute = Recompute() if rematerialize else None
     switches, machine = check_switches(without), this_machine()
     place = target_of(target, portable, ram, flash)
-    options = Options(check_name(name), accumulate, switches, recompute, place, machine)
+    options = Options(
+        check_name(name), accumulate, switches, recompute, place, machine,
+        narrow=frozen is not None,
+    )  # fmt: skip
     budget = place.chip.ram if place.chip else None if ram is None else parse_bytes(ram)
     int8 = int8_of(dtype)
     if is_search(update) and calibrate is not None:

@@ -76,7 +76,7 @@ def with_gradients(program: Program) -> Program:
     target = PORTABLE if program.target.chip else program.target  # it runs here
     options = Options(
         program.name, True, program.without, program.recompute, target, program.machine,
-        program.grow,
+        program.grow, program.narrow,
     )  # fmt: skip
     assert program.scheme is not None
     return assemble(imported, program.scheme, options)

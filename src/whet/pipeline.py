@@ -13,7 +13,7 @@ from .frontend.importer import Imported
 from .frontend.torch import Model
 from .ir import Graph, Role
 from .machine import UNTUNED, Machine
-from .passes import Part, Recompute, choose, optimise, simplify, split_channels
+from .passes import Part, Recompute, choose, narrow_frozen, optimise, simplify, split_channels
 from .plan import lifetimes
 from .scheme import Chosen, Scheme, parameters_of
 from .targets import HOST, Target
@@ -33,6 +33,7 @@ class Options:
     target: Target = HOST
     machine: Machine = UNTUNED  # that the kernels are chosen for
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
+    narrow: bool = False  # frozen weights are stored in 8 bits where those make them up
 
 
 def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None) -> Program:
@@ -54,6 +55,9 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         entries["apply"] = training.apply(forward, rules, entries["gradients"])
     entries["predict"] = training.predict(prediction)
     entries = {n: optimise(g, options.without, options.recompute) for n, g in entries.items()}
+    if options.narrow:
+        trained = {leaf.name for leaf, _ in entries["train_step"].state}
+        entries = {n: narrow_frozen(g, trained) for n, g in entries.items()}
     if options.target.isa[0] == "vec":
         entries = choose(entries, options.machine, options.without, growth(entries, options))
     tensors = tensors_of(model.training, model.prediction)
@@ -74,6 +78,7 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         target=options.target,
         recompute=options.recompute,
         machine=options.machine,
+        narrow=options.narrow,
         grow=options.grow,
         quants=model.quants,
         folds=model.folds,

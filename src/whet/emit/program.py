@@ -99,6 +99,7 @@ class Program:
     without: frozenset[str] = frozenset()  # passes that were left out
     target: Target = HOST
     recompute: Recompute | None = None  # what may be computed twice
+    narrow: bool = False  # frozen weights are stored in 8 bits
     machine: Machine = UNTUNED  # that the kernels were chosen for
     grow: bool = True  # whether faster kernels may take a little more memory
     quants: Mapping[str, Quant] = field(default_factory=dict)  # what int8 inputs stand for

@@ -31,6 +31,7 @@ from . import (
     stream,
     unary,
     update,
+    widen,
 )
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "stream",
     "unary",
     "update",
+    "widen",
 ]
 
 

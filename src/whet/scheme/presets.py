@@ -12,7 +12,16 @@ from ..errors import SchemeError
 from .parameters import Parameter
 from .scheme import Rule, Scheme, exactly
 
-PARTS = "full, last, bias, norm, last-K (the last K blocks and the head), joined by +"
+PARTS = (
+    "full, last, bias, norm, lite (branches of whet.tinytl), last-K (the last K blocks and the "
+    "head), layers-K (the last K layers), joined by +"
+)
+TINYTL = {  # of arXiv:2007.11622, by what they are made of
+    "tinytl-b": "bias+last",
+    "tinytl-l": "lite+last",
+    "tinytl-l+b": "lite+bias+last",
+    "tinytl-l+b+2": "lite+bias+layers-2",
+}
 
 
 def named(name: str, parameters: Sequence[Parameter]) -> Scheme:
@@ -34,7 +43,7 @@ def published() -> dict[str, str]:
 def preset(name: str, parameters: Sequence[Parameter]) -> Scheme:
     """The named scheme for a model with these parameters; parts may be joined with `+`."""
     chosen: set[str] = set()
-    for part in name.split("+"):
+    for part in TINYTL.get(name, name).split("+"):
         chosen.update(p.name for p in _part(part, name, parameters))
     if not chosen:
         raise SchemeError(f"the scheme {name!r} trains nothing of this model", try_=PARTS)
@@ -50,9 +59,13 @@ def _part(part: str, name: str, parameters: Sequence[Parameter]) -> list[Paramet
         return [p for p in parameters if p.kind.endswith("bias")]
     if part == "norm":
         return [p for p in parameters if p.kind.startswith("norm")]
+    if part == "lite":
+        return lite(name, parameters)
+    if match := re.fullmatch(r"layers-(\d+)", part):
+        return last_layers(parameters, int(match[1]))
     if match := re.fullmatch(r"last-(\d+)", part):
         return last_blocks(parameters, int(match[1]))
-    known = ["full", "last", "bias+last", "norm+last", "last-3", *published()]
+    known = ["full", "last", "bias+last", "norm+last", "last-3", *TINYTL, *published()]
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     raise SchemeError(
         f"there is no scheme {name!r}",
@@ -66,6 +79,25 @@ def head(parameters: Sequence[Parameter]) -> list[Parameter]:
     last = max(layered, default=max((p.layer for p in parameters), default=-1))
     found = [p for p in parameters if p.layer == last and p.kind in ("weight", "bias")]
     return found or [p for p in parameters if p.layer == last]
+
+
+def lite(name: str, parameters: Sequence[Parameter]) -> list[Parameter]:
+    """The branches that `whet.tinytl.prepare` put beside the blocks."""
+    found = [p for p in parameters if "lite" in p.name.split(".")[:-1]]
+    if not found:
+        raise SchemeError(
+            f"the scheme {name!r} trains lite residual branches, and this model has none",
+            try_="model = whet.tinytl.prepare(model, x)",
+        )
+    return found
+
+
+def last_layers(parameters: Sequence[Parameter], count: int) -> list[Parameter]:
+    """Weights, biases and norms of the last layers, the head among them."""
+    last = max((p.layer for p in head(parameters)), default=-1)
+    if not 0 < count <= last + 1:
+        raise SchemeError(f"the model has {last + 1} layers, so there is no layers-{count}")
+    return [p for p in parameters if p.layer > last - count]
 
 
 def blocks(parameters: Sequence[Parameter]) -> list[str]:
