@@ -22,7 +22,7 @@ def i8_samples() -> list[Sample]:
     s = Collector("whole-")
     for family in (layers, larger_layers, fused, parts, narrowing, adding, pools, movers):
         family(s)
-    for family in (steps, fused_steps, settling, streams):
+    for family in (steps, fused_steps, settling, streams, widening):
         family(s)
     return s.samples
 
@@ -295,3 +295,10 @@ def streams(s: Collector) -> None:
 
 def typed(array: Array) -> Type:
     return Type(next(d for d in DType if d.numpy == array.dtype), array.shape)
+
+
+def widening(s: Collector) -> None:
+    g = s.numbers("widen")
+    s.add("widen", g.i8(5, 3, 3, 4), g.positive(5))
+    s.add("widen", g.i8(3, 3, 17), g.positive(17), last=True)
+    s.add("widen", g.i8(1, 1), g.positive(1))

@@ -14,6 +14,7 @@ from ..errors import BuildError, DataError, InternalError, TargetError, WhetErro
 from ..ir import Array, DType, Graph, Role, Type
 from ..machine import UNTUNED, Machine
 from ..ops.random import RngNext
+from ..ops.widen import Widen
 from ..passes import Part, Recompute
 from ..plan import Plan, plan
 from ..quant import Fold, Quant
@@ -190,8 +191,8 @@ class Program:
 
     @functools.cached_property
     def integer(self) -> bool:
-        """Whether some of it is int8, and so all of it has the same bits everywhere."""
-        nodes = (n for graph in self.entries.values() for n in graph.nodes)
+        """Whether some of it computes in int8, and so all of it has the same bits everywhere."""
+        nodes = (n for g in self.entries.values() for n in g.nodes if n.op is not Widen)
         return any(v.type.dtype is DType.I8 for n in nodes for v in n.ins)
 
     @property

@@ -230,6 +230,9 @@ void whet_not_u8(uint8_t *y, const uint8_t *x, int32_t n);
 void whet_cast_u8_i32(int32_t *y, const uint8_t *x, int32_t n);
 void whet_cast_i32_f32(float *y, const int32_t *x, int32_t n);
 void whet_cast_f32_i32(int32_t *y, const float *x, int32_t n);
+/* y[outer][channels][inner] = x * scale[channel]: weights that are stored in 8 bits */
+void whet_widen_i8(float *y, const int8_t *x, const float *scale, int32_t outer, int32_t channels,
+                   int32_t inner);
 
 /* ---- Reductions: y has `outputs` elements, each made of `count` elements of x. */
 

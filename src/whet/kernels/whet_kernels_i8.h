@@ -58,9 +58,6 @@ void whet_requantize_dx_f32(float *dx, const float *dy, const uint8_t *bits, con
 /* y[n] = (x - zero) * scale */
 void whet_dequantize_i8(float *y, const int8_t *x, int32_t n, float scale, int32_t zero);
 void whet_dequantize_i32(float *y, const int32_t *x, int32_t n, float scale, int32_t zero);
-/* y[outer][channels][inner] = x * scale[channel] */
-void whet_widen_i8(float *y, const int8_t *x, const float *scale, int32_t outer, int32_t channels,
-                   int32_t inner);
 /* y[n] = (a - a_zero) * a_scale + (b - b_zero) * b_scale, narrowed; bits may be NULL. In place: a
  * or b. */
 void whet_add_i8(int8_t *y, uint8_t *bits, const int8_t *a, const int8_t *b, int32_t n,

@@ -3,10 +3,17 @@
 prepare   a CNN with a lite residual branch beside every block
 blocks    how those are found
 norm      group norm in the place of batch norm
+elastic   many backbones in one network
+adapt     the best of them for a task
 """
 
+from .adapt import Adapted, adapt, pretrain
 from .blocks import Block, find_blocks
 from .branch import LiteResidual, branches
+from .elastic import Elastic
 from .prepare import prepare
 
-__all__ = ["Block", "LiteResidual", "branches", "find_blocks", "prepare"]
+__all__ = [
+    "Adapted", "Block", "Elastic", "LiteResidual", "adapt", "branches", "find_blocks", "prepare",
+    "pretrain",
+]  # fmt: skip

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "whet_kernels_i8.h"
+#include "whet_kernels.h"
 
 /* formula    y[o][c][i] = x[o][c][i] * scale[c]
  * shapes     y[outer][channels][inner], x[outer][channels][inner], scale[channels]
