@@ -56,7 +56,7 @@ def _part(part: str, name: str, parameters: Sequence[Parameter]) -> list[Paramet
     if part == "last":
         return head(parameters)
     if part == "bias":
-        return [p for p in parameters if p.kind.endswith("bias")]
+        return [p for p in parameters if p.kind.endswith("bias") and not is_lite(p)]
     if part == "norm":
         return [p for p in parameters if p.kind.startswith("norm")]
     if part == "lite":
@@ -83,13 +83,17 @@ def head(parameters: Sequence[Parameter]) -> list[Parameter]:
 
 def lite(name: str, parameters: Sequence[Parameter]) -> list[Parameter]:
     """The branches that `whet.tinytl.prepare` put beside the blocks."""
-    found = [p for p in parameters if "lite" in p.name.split(".")[:-1]]
+    found = [p for p in parameters if is_lite(p)]
     if not found:
         raise SchemeError(
             f"the scheme {name!r} trains lite residual branches, and this model has none",
             try_="model = whet.tinytl.prepare(model, x)",
         )
     return found
+
+
+def is_lite(parameter: Parameter) -> bool:
+    return "lite" in parameter.name.split(".")[:-1]
 
 
 def last_layers(parameters: Sequence[Parameter], count: int) -> list[Parameter]:
