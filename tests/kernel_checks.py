@@ -17,11 +17,19 @@ FLOATS = all_samples() + fused_samples()
 INTEGER = i8_samples()
 SAMPLES = FLOATS + INTEGER
 EXACT = {"dropout", "reshape", "transpose", "slice", "slice_dx", "concat", "pad", "take", "fill"}
-EXACT |= {"cast", "floor", "take_along", "uniform", "within_bits"}
+EXACT |= {"pick_largest", "pick", "spread", "cast", "floor", "take_along", "uniform", "within_bits"}
 # Floats too, to the bit: the order of every sum is part of what these mean.
 EXACT |= {"conv2d_i8_dx", "conv2d_i8_dw", "depthwise_i8_dx", "depthwise_i8_dw", "requantize"}
 EXACT |= {"requantize_dx", "dequantize", "add_i8", "conv2d_i8_fused", "depthwise_i8_fused"}
-EXACT |= {"widen", "sgd_step", "momentum_step", "adam_step", "settle", "settle_master", "dw_sgd_settle"}
+EXACT |= {
+    "widen",
+    "sgd_step",
+    "momentum_step",
+    "adam_step",
+    "settle",
+    "settle_master",
+    "dw_sgd_settle",
+}
 
 Share = tuple[tuple[int, int], ...]
 Run = tuple[Node, list[Array], Share]

@@ -126,7 +126,7 @@ def all_samples() -> list[Sample]:
     s = Collector()
     for family in (unary, binary, reduce, linear, conv, pool, resize, norm, softmax, loss):
         family(s)
-    for family in (bits, shape, put, integer, random, update):
+    for family in (bits, largest, shape, put, integer, random, update):
         family(s)
     return s.samples
 
@@ -151,6 +151,24 @@ def unary(s: Collector) -> None:
                 s.add(name, g.halves(7, 11), **a)
                 s.add(name, g.normal(3, 97, scale=4), **a)
     s.add("pow", Numbers("pow").positive(33), exponent=0.5)
+
+
+def largest(s: Collector) -> None:
+    """Equals, zeros and what is not finite among the numbers."""
+    g = s.numbers("pick_largest")
+    odd = np.array([[np.nan, np.inf, -np.inf, 0, -0.0, 0.1, 6, -1.5, 1e-42]], np.float32)
+    for x in (g.normal(3, 37), g.halves(2, 5, 4, 3), odd, np.zeros((2, 9), np.float32)):
+        each = x.size // len(x)
+        for keep in sorted({1, 2, each // 2, each}):
+            s.add("pick_largest", x, keep=keep)
+    for n, each, keep in ((1, 8, 3), (3, 37, 20), (2, 60, 60)):
+        g = s.numbers("pick")
+        kept = np.argsort(g.normal(n, each), axis=1)[:, :keep]
+        mask = np.zeros((n, each), np.uint8)
+        np.put_along_axis(mask, kept, 1, axis=1)
+        bits = np.packbits(mask.reshape(-1), bitorder="little")
+        s.add("pick", g.normal(n, each), bits, keep=keep)
+        s.add("spread", g.normal(n, keep), bits, shape=(n, each))
 
 
 def bits(s: Collector) -> None:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sampling import IMAGE, Samples, aten, bits, halves, ids, positive
+from whet.frontend.aten.largest import keep_largest
 
 
 def truths(s: Samples) -> None:
@@ -105,6 +106,9 @@ def places(s: Samples) -> None:
             s.add(f"{name}.dim", lambda x, g=g, d=dim: g(x, d), x)
             s.add(f"{name}.dim", lambda x, g=g, d=dim: g(x, d, keepdim=True)[0], x)
         s.add(f"{name}.default", g, x)
+    for keep in (1, 7, 120):
+        s.add("whet.keep_largest.default", lambda x, k=keep: keep_largest(x, k)[0], IMAGE)
+    s.add("whet.keep_largest.default", lambda x: keep_largest(x, 3)[0] * x, (5, 4))
     for dim in (0, 1, 2, -1):
         s.add("cumsum.default", partial(torch.cumsum, dim=dim), IMAGE)
     s.add("cumsum.default", lambda n: n.cumsum(1) * n, ids(5, 3, 7), kinds="d")

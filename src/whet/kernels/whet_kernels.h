@@ -234,6 +234,13 @@ void whet_cast_f32_i32(int32_t *y, const float *x, int32_t n);
 void whet_widen_i8(float *y, const int8_t *x, const float *scale, int32_t outer, int32_t channels,
                    int32_t inner);
 
+/* ---- The largest of each sample: a row of values, and a bit for each place. */
+
+void whet_pick_largest_f32(float *values, uint8_t *bits, const float *x, int32_t samples, int32_t n,
+                           int32_t keep);
+void whet_pick_f32(float *values, const float *x, const uint8_t *bits, int32_t n);
+void whet_spread_f32(float *y, const float *values, const uint8_t *bits, int32_t n);
+
 /* ---- Reductions: y has `outputs` elements, each made of `count` elements of x. */
 
 void whet_sum_f32(float *y, const float *x, int32_t outputs, int32_t count, const whet_reduce_t *d);

@@ -5,6 +5,7 @@ blocks    how those are found
 norm      group norm in the place of batch norm
 elastic   many backbones in one network
 adapt     the best of them for a task
+pruning   dynamic activation pruning, to compare with
 """
 
 from .adapt import Adapted, adapt, pretrain
@@ -12,8 +13,9 @@ from .blocks import Block, find_blocks
 from .branch import LiteResidual, branches
 from .elastic import Elastic
 from .prepare import prepare
+from .pruning import prune_activations
 
 __all__ = [
     "Adapted", "Block", "Elastic", "LiteResidual", "adapt", "branches", "find_blocks", "prepare",
-    "pretrain",
+    "pretrain", "prune_activations",
 ]  # fmt: skip
