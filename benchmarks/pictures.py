@@ -83,12 +83,22 @@ def keep(path: Path, images: Array) -> None:
     os.replace(partial, path)
 
 
-def centre(images: Array) -> Array:
+def centre(images: Array, side: int = TAKEN) -> Array:
+    """The middle of each picture, made smaller if it is larger than what is wanted."""
     low = MARGIN // 2
-    return integers(images[:, low : low + TAKEN, low : low + TAKEN])
+    middle = images[:, low : low + TAKEN, low : low + TAKEN]
+    return integers(middle if side == TAKEN else resized(middle, side))
 
 
-def resized_at_random(images: Array, random: np.random.Generator) -> Array:
+def resized(images: Array, side: int) -> Array:
+    from PIL import Image
+
+    bilinear = Image.Resampling.BILINEAR
+    pictures = (Image.fromarray(image).resize((side, side), bilinear) for image in images)
+    return np.stack([np.asarray(picture) for picture in pictures])
+
+
+def resized_at_random(images: Array, random: np.random.Generator, taken: int = TAKEN) -> Array:
     """A part of each picture, of any size and place, made as large as the network wants it.
 
     It covers LEAST to all of the picture's area and is up to a third longer than wide, or the
@@ -96,7 +106,7 @@ def resized_at_random(images: Array, random: np.random.Generator) -> Array:
     """
     from PIL import Image
 
-    windows = np.empty((len(images), TAKEN, TAKEN, 3), np.uint8)
+    windows = np.empty((len(images), taken, taken, 3), np.uint8)
     for i, image in enumerate(images):
         side = STORED * np.sqrt(random.uniform(LEAST, 1.0))
         stretch = np.exp(random.uniform(-1, 1) * np.log(4 / 3) / 2)
@@ -104,7 +114,7 @@ def resized_at_random(images: Array, random: np.random.Generator) -> Array:
         left, top = random.uniform(0, STORED - w), random.uniform(0, STORED - h)
         picture = Image.fromarray(image)
         box = (left, top, left + w, top + h)
-        window = np.asarray(picture.resize((TAKEN, TAKEN), Image.Resampling.BILINEAR, box))
+        window = np.asarray(picture.resize((taken, taken), Image.Resampling.BILINEAR, box))
         windows[i] = window[:, ::-1] if random.random() < 0.5 else window
     return integers(windows)
 
