@@ -5,10 +5,10 @@
     python benchmarks/tinytl.py train --torch cuda --only flowers102,mcunet-5fps
     python benchmarks/tinytl.py page               what was found so far, again
 
-Needs $WHET_DATA, the folder with backbones and pictures (see pictures.py), for all but `memory`,
-and the MobileNetV2 that `make demo-pictures` installs. Each data set and network takes the rate
-that suits the full update best on held-out pictures, and a third and three times as much are tried
-for every method. What was found is kept in `--results`: a run that was stopped goes on.
+Needs $WHET_DATA, the folder with backbones and pictures (see pictures.py), and the MobileNetV2 that
+`make demo-pictures` installs. Every method takes the best of three rates on held-out pictures.
+Weights are rounded to 8 bits, and those that are frozen stored in bytes. What was found is kept
+in `--results`: a run that was stopped goes on.
 """
 
 from __future__ import annotations

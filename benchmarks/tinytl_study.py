@@ -129,7 +129,8 @@ class ByWhet:
     def __init__(self, cell: Cell) -> None:
         model = network(cell.net, CLASSES[cell.data], cell.seed)
         self.batch = cell.batch
-        self.trainer = compiled(METHODS[cell.method], model, cell.batch, cell.side).load(threads=1)
+        program = compiled(METHODS[cell.method], model, cell.batch, cell.side, narrow=True)
+        self.trainer = program.load(threads=1)
 
     def step(self, x: Array, y: Array, rate: float) -> float:
         return self.trainer.step(x, y, lr=rate)
@@ -148,7 +149,8 @@ class ByTorch:
         method = METHODS[cell.method]
         model = network(cell.net, CLASSES[cell.data], cell.seed)
         chosen = set(compiled(method, model, 1, cell.side).chosen)
-        self.model = prepared(method, model, torch.zeros(1, 3, cell.side, cell.side)).to(device)
+        x = torch.zeros(1, 3, cell.side, cell.side)
+        self.model = prepared(method, model, x, bits=8).to(device)
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name in chosen)
         trained = [p for p in self.model.parameters() if p.requires_grad]

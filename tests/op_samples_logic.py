@@ -109,6 +109,8 @@ def places(s: Samples) -> None:
     for keep in (1, 7, 120):
         s.add("whet.keep_largest.default", lambda x, k=keep: keep_largest(x, k)[0], IMAGE)
     s.add("whet.keep_largest.default", lambda x: keep_largest(x, 3)[0] * x, (5, 4))
+    s.add("whet.keep_largest.default", lambda x: keep_largest(x, 9)[0], halves(*IMAGE))
+    s.add("whet.keep_largest.default", lambda x: keep_largest(x.permute(1, 0, 2), 2)[0], (3, 4, 5))
     for dim in (0, 1, 2, -1):
         s.add("cumsum.default", partial(torch.cumsum, dim=dim), IMAGE)
     s.add("cumsum.default", lambda n: n.cumsum(1) * n, ids(5, 3, 7), kinds="d")

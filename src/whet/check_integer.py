@@ -76,7 +76,9 @@ def with_gradients(program: Program) -> Program:
     if "gradients" in program.entries:
         return program
     target = PORTABLE if program.target.chip else program.target  # it runs here
-    options = Options(program.name, True, program.without, program.recompute, target)
+    options = Options(
+        program.name, True, program.without, program.recompute, target, narrow=program.narrow
+    )
     assert program.scheme is not None
     return assemble(program.source.imported(), program.scheme, options, program.source)
 

@@ -45,9 +45,13 @@ def narrowed(weight: Array, last: bool, tolerance: float = 1e-6) -> tuple[Array,
     """Integers and a scale for each channel that make up a weight; None if there are none."""
     axes = tuple(range(weight.ndim - 1)) if last else tuple(range(1, weight.ndim))
     most = np.abs(weight).max(axis=axes)
-    scale = (np.where(most > 0, most, 1.0) / 127).astype(np.float32)
-    wide = scale if last else scale.reshape(-1, *(1,) * (weight.ndim - 1))
-    q = np.rint(weight / wide)
-    if np.any(np.abs(q * wide - weight) > tolerance * 127 * wide):
+    if not np.all(np.isfinite(most)):
         return None
-    return q.astype(np.int8), scale
+    for bits in range(8, 1, -1):  # rounded to fewer, the largest has fewer steps
+        steps = 2 ** (bits - 1) - 1
+        scale = (np.where(most > 0, most, 1.0) / steps).astype(np.float32)
+        wide = scale if last else scale.reshape(-1, *(1,) * (weight.ndim - 1))
+        q = np.rint(weight / wide)
+        if np.all(np.abs(q * wide - weight) <= tolerance * steps * wide):
+            return q.astype(np.int8), scale
+    return None

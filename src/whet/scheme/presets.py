@@ -93,15 +93,16 @@ def lite(name: str, parameters: Sequence[Parameter]) -> list[Parameter]:
 
 
 def is_lite(parameter: Parameter) -> bool:
-    return "lite" in parameter.name.split(".")[:-1]
+    return "lite_residual" in parameter.name.split(".")
 
 
 def last_layers(parameters: Sequence[Parameter], count: int) -> list[Parameter]:
     """Weights, biases and norms of the last layers, the head among them."""
-    last = max((p.layer for p in head(parameters)), default=-1)
-    if not 0 < count <= last + 1:
-        raise SchemeError(f"the model has {last + 1} layers, so there is no layers-{count}")
-    return [p for p in parameters if p.layer > last - count]
+    own = [p for p in parameters if not is_lite(p)]  # a branch is beside the layers
+    layers = sorted({p.layer for p in own if p.kind == "weight"})
+    if not 0 < count <= len(layers):
+        raise SchemeError(f"the model has {len(layers)} layers, so there is no layers-{count}")
+    return [p for p in own if p.layer >= layers[-count]]
 
 
 def blocks(parameters: Sequence[Parameter]) -> list[str]:

@@ -118,7 +118,7 @@ class Fitting:
 
     def needed(self, choice: Choice) -> int:
         net: nn.Module = self.elastic.extract(choice)
-        if "tinytl-l" in self.update:
+        if "tinytl-l" in self.update or "lite" in self.update.split("+"):
             net = prepare(net, self.example)
         sgd = torch.optim.SGD(net.parameters(), lr=0.01)
         return compile(net, (self.example,), optimizer=sgd, update=self.update).memory["ram"]
@@ -129,7 +129,7 @@ class Fitting:
             return True
         if (need := self.needed(choice)) > self.budget:
             return False
-        net = self.elastic.extract(choice, self.x.split(64))
+        net = self.elastic.extract(choice, in_parts(self.x))
         self.known[choice] = Adapted(choice, self.judge(net), need)
         self.tell(str(self.known[choice]))
         return True
@@ -153,7 +153,7 @@ def probe(x: Tensor, y: Tensor) -> Judge:
     classes = int(y.max()) + 1
 
     def accuracy(net: nn.Module) -> float:
-        features = features_of(net, x.split(64))
+        features = features_of(net, in_parts(x))
         features = functional.pad(features - features[~held_out].mean(0), (0, 1), value=1.0)
         a, b = features[~held_out], functional.one_hot(y[~held_out], classes).to(features)
         penalty = 1e-2 * a.square().sum() / a.shape[1]
@@ -163,6 +163,11 @@ def probe(x: Tensor, y: Tensor) -> Judge:
         return 100 * float(right.double().mean())
 
     return accuracy
+
+
+def in_parts(x: Tensor) -> Sequence[Tensor]:
+    """Of about the same size, some 64 samples."""
+    return x.tensor_split(max(1, len(x) // 64))
 
 
 def features_of(net: nn.Module, batches: Sequence[Tensor]) -> Tensor:

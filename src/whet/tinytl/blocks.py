@@ -47,9 +47,15 @@ class Seen:
 
     taken: torch.Size | None = None  # of the one map that it takes
     given: torch.Size | None = None
-    convolutions: list[nn.Conv2d] = field(default_factory=list)  # in order, without 1 x 1 maps
+    called: dict[nn.Conv2d, bool] = field(default_factory=dict)  # in order; saw several pixels?
     adds: bool = False
     plain: bool = False  # one module after the other
+
+    @property
+    def convolutions(self) -> list[nn.Conv2d]:
+        """Those that look at the map, and not at one number for each channel as a gate does."""
+        one_pixel = self.given is not None and max(self.given[-2:]) == 1
+        return [conv for conv, several in self.called.items() if several or one_pixel]
 
     @property
     def maps(self) -> bool:
@@ -65,7 +71,7 @@ def find_blocks(model: nn.Module, x: torch.Tensor, names: Sequence[str] = ()) ->
     """The blocks of `model` in order, or those that are named; `x` is what it is given."""
     seen = watch(model, x)
     if names:
-        return [named(name, seen) for name in names]
+        return [named(name, seen) for name in dict.fromkeys(names)]
     found = [name for name, what in seen.items() if what.is_block]
     blocks = [block_of(name, seen[name]) for name in found if not has_inner(name, found, seen)]
     if not blocks:
@@ -132,9 +138,9 @@ def watch(model: nn.Module, x: torch.Tensor) -> dict[str, Seen]:
     def leave(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
         within.pop()
         seen[names[module]].given = one_map((result,))
-        if isinstance(module, nn.Conv2d) and max(result.shape[-2:]) > 1:
+        if isinstance(module, nn.Conv2d):
             for name in [*within, names[module]]:
-                seen[name].convolutions.append(module)
+                seen[name].called[module] = max(args[0].shape[-2:]) > 1
 
     class Additions(TorchFunctionMode):
         def __torch_function__(

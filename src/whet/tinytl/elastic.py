@@ -119,6 +119,7 @@ def sizes_of(block: InvertedResidual, widths: Sequence[float]) -> list[Size]:
     inner = {hidden}
     if expand is not None:
         inner |= {min(hidden, make_divisible(hidden * w)) for w in widths}
+        inner.discard(expand[0].in_channels)  # a block as wide inside as outside expands nothing
     kernels = [k for k in (3, 5, 7) if k <= kernel] or [kernel]
     found = [Size(True, h, k) for h in sorted(inner) for k in kernels]
     return [Size(False, 0, 0), *found] if block.residual else found
@@ -220,9 +221,11 @@ def renew_statistics(net: nn.Module, batches: Sequence[Tensor]) -> None:
         norm.reset_running_stats()
         norm.momentum = None  # a plain mean
     net.train()
-    with torch.no_grad():
-        for x in batches:
-            net(x)
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
-    net.eval()
+    try:
+        with torch.no_grad():
+            for x in batches:
+                net(x)
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        net.eval()

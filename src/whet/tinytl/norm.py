@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..errors import FrontendError
 from .blocks import as_in_use, hooked
 from .branch import group_norm
 
@@ -22,13 +23,16 @@ EPSILON = 1e-5
 def to_group_norm(model: nn.Module, calibrate: Iterable[Tensor], x: Tensor) -> None:
     """Change every batch norm of the model, in place."""
     batches = list(calibrate)
+    if not all(isinstance(b, Tensor) for b in batches):
+        raise FrontendError("calibrate= takes batches of inputs", try_="calibrate=[x, ...]")
     samples = torch.cat(batches) if batches else None
     before = statistics(model, samples) if samples is not None else {}
     standardise(model, x)
-    for name, old in list(model.named_modules()):
+    new: dict[nn.Module, nn.GroupNorm] = {}
+    for name, old in list(model.named_modules(remove_duplicate=False)):
         if isinstance(old, nn.BatchNorm2d):
             parent, _, own = name.rpartition(".")
-            setattr(model.get_submodule(parent), own, like(old))
+            setattr(model.get_submodule(parent), own, new.setdefault(old, like(old)))
     if samples is not None:
         match(model, samples, before)
 
@@ -49,7 +53,7 @@ def standardise(model: nn.Module, x: Tensor) -> None:
 
     def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
         conv = made.get(id(args[0])) if isinstance(module, nn.BatchNorm2d) else None
-        if conv is not None:
+        if conv is not None and conv.weight[0].numel() > 1:
             flat = conv.weight.data.flatten(1)
             spread = flat.var(1, unbiased=False, keepdim=True)
             flat = (flat - flat.mean(1, keepdim=True)) * torch.rsqrt(spread + EPSILON)
@@ -86,8 +90,11 @@ def match(model: nn.Module, samples: Tensor, wanted: dict[str, tuple[Tensor, Ten
         if not isinstance(module, nn.GroupNorm) or names[module] not in wanted:
             return
         plain = nn.functional.group_norm(args[0], module.num_groups, eps=module.eps)
+        if plain[:, 0].numel() == 1:
+            return  # one number has no variance
         (mean, deviation), (own, spread) = wanted[names[module]], moments(plain)
-        module.weight.data.copy_(deviation / (spread + EPSILON))
+        scale = torch.where(spread > EPSILON, deviation / spread, module.weight.data)
+        module.weight.data.copy_(scale)
         module.bias.data.copy_(mean - module.weight.data * own)
 
     with hooked(model, enter, lambda *_: None), as_in_use(model), torch.no_grad():

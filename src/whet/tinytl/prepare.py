@@ -50,9 +50,15 @@ def prepare(
             f"width={width}, kernel={kernel}, groups={groups} make no branch",
             try_="width above 0, up to 1; an odd kernel; one group or more",
         )
+    batches = list(calibrate)
+    if (batches and norm != "group") or (branches is not None and not lite_residual):
+        raise FrontendError(
+            'calibrate= is for norm="group", and branches= for lite_residual=True',
+            why="what is given would not be used",
+        )
     found = copy.deepcopy(model).eval()
     if norm == "group":
-        to_group_norm(found, calibrate, x)
+        to_group_norm(found, batches, x)
     if bits is not None:
         round_weights(found, bits)
     if lite_residual:

@@ -15,7 +15,7 @@ from torch import nn
 
 from ..errors import FrontendError
 from ..frontend.aten.largest import keep_largest
-from .blocks import hooked
+from .blocks import as_in_use, hooked
 
 
 def prune_activations(model: nn.Module, x: torch.Tensor, share: float) -> nn.Module:
@@ -29,7 +29,7 @@ def prune_activations(model: nn.Module, x: torch.Tensor, share: float) -> nn.Mod
         if isinstance(module, nn.Conv2d):
             order.append(module)
 
-    with hooked(found, lambda *_: None, leave), torch.no_grad():
+    with hooked(found, lambda *_: None, leave), as_in_use(found), torch.no_grad():
         found(x)
     for module in dict.fromkeys(order[1:]):
         module.register_forward_pre_hook(partial(pruned, share))

@@ -8,15 +8,17 @@ import torch
 
 from ...ops.largest import PickLargest, Spread
 from ..importer import Importer, aten
-from ..tensor import Tensor
+from ..tensor import Tensor, plain_order
 
 
 @torch.library.custom_op("whet::keep_largest", mutates_args=())
 def keep_largest(x: torch.Tensor, keep: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The `keep` elements of each sample that are furthest from 0, others 0; and where they are."""
-    flat = x.flatten(1)
-    index = flat.abs().topk(keep).indices
-    kept = torch.zeros_like(flat, dtype=torch.bool).scatter(1, index, True).view_as(x)
+    last = x.movedim(1, -1) if x.ndim > 2 else x  # of equals the first, as they are stored
+    flat = last.flatten(1).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
+    index = flat.argsort(stable=True, dim=1, descending=True)[:, :keep]
+    kept = torch.zeros_like(flat, dtype=torch.bool).scatter(1, index, True).view(last.shape)
+    kept = kept.movedim(-1, 1).contiguous() if x.ndim > 2 else kept
     return torch.where(kept, x, torch.zeros_like(x)), kept
 
 
@@ -40,6 +42,8 @@ keep_largest.register_autograd(backward, setup_context=setup)
 @aten("whet.keep_largest.default")
 def handler(m: Importer, x: Tensor, keep: int) -> tuple[Tensor, None]:
     """What is kept is short: the whole is made of it where it is read."""
-    values, bits = m.b.emit_all(PickLargest, x.value, keep=int(keep), name=f"{m.name}.kept")
-    y = m.b.emit(Spread, values, bits, shape=x.value.shape, name=m.name)
-    return Tensor(y, x.order), None
+    order = (0, *range(2, x.rank), 1) if x.rank > 2 else plain_order(x.rank)
+    value = m.stored(x, order)
+    values, bits = m.b.emit_all(PickLargest, value, keep=int(keep), name=f"{m.name}.kept")
+    y = m.b.emit(Spread, values, bits, shape=value.shape, name=m.name)
+    return Tensor(y, order), None

@@ -9,13 +9,10 @@ static int32_t is_linear(const whet_conv2d_t *d) {
            d->p == d->h && d->q == d->w;
 }
 
-/* y += conv(x, w) */
-static void accumulate(float *y, const float *x, const float *w, const whet_conv2d_t *d) {
+/* y += conv(x, w), tap by tap: its panel is on the stack only if there are taps. */
+WHET_OWN_FRAME static void accumulate_taps(float *y, const float *x, const float *w,
+                                           const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
-    if (is_linear(d)) {
-        whet_matmul_nt(y, x, w, d->n * d->p * d->q, d->o, d->c);
-        return;
-    }
     for (int32_t k = 0; k < d->kh * d->kw; k++) {
         const whet_tap_t t = whet_tap(d, k);
         for (int32_t o = 0, width; o < d->o; o += width) {
@@ -33,6 +30,14 @@ static void accumulate(float *y, const float *x, const float *w, const whet_conv
             }
         }
     }
+}
+
+/* y += conv(x, w) */
+static void accumulate(float *y, const float *x, const float *w, const whet_conv2d_t *d) {
+    if (is_linear(d))
+        whet_matmul_nt(y, x, w, d->n * d->p * d->q, d->o, d->c);
+    else
+        accumulate_taps(y, x, w, d);
 }
 
 /* formula    y[n,p,q,o] = b[o] + sum_{r,s,i} x[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] * w[o,r,s,i]
