@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import tiny
 import whet
@@ -317,6 +318,16 @@ def test_a_float_program_trains_there_too() -> None:
         board.step(x * np.float32(np.inf), y)
     seen = board.close()
     assert seen is not None and seen.outside == 0
+
+
+def test_a_float_convolution_of_one_tap_keeps_to_the_stack() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 2))
+    x, y = torch.randn(1, 3, 8, 8), torch.tensor([1])
+    there = whet.compile(model, (x,), target="cortex-m7").load()
+    here = whet.compile(model, (x,)).load()
+    assert there.step(x, y) == pytest.approx(here.step(x, y), rel=1e-5)
+    assert there.close().outside == 0
 
 
 def test_costs_have_the_names_of_the_graph(program: Program) -> None:
