@@ -368,7 +368,7 @@ def test_ram_is_what_the_linker_finds(name: str, tmp_path: Path) -> None:
     "settings",
     [
         pytest.param((), id="as it is"),
-        pytest.param(("CFLAGS=-Os",), id="small"),
+        pytest.param(("CFLAGS=-Os",), id="small", marks=pytest.mark.slow),
         pytest.param(("CC=clang",), id="clang", marks=pytest.mark.slow),
     ],
 )

@@ -73,7 +73,13 @@ def test_narrower_vectors_compute_their_operators(
     c_batch.check_samples(tmp_path, "gcc", "vec", *flags, guard=GUARD, samples=samples)
 
 
-@pytest.mark.parametrize("portable", [False, True], ids=["vectors", "portable"])
+@pytest.mark.parametrize(
+    "portable",
+    [
+        pytest.param(False, id="vectors"),
+        pytest.param(True, id="portable", marks=pytest.mark.slow),
+    ],
+)
 def test_a_program_trains_as_it_does_here(portable: bool, tmp_path: Path) -> None:
     model, (x, _) = tiny.convnet().train(), next(tiny.images())
     adam = torch.optim.Adam(model.parameters(), lr=0.01)

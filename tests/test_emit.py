@@ -257,8 +257,13 @@ def test_the_example_says_what_is_wrong_with_its_data(
 @pytest.mark.parametrize(
     ("name", "form"),
     [
-        *((name, "inline") for name in MODELS if name != "convnet"),
-        pytest.param("convnet", "inline", marks=pytest.mark.slow),
+        ("mlp", "inline"),
+        ("awkward", "inline"),
+        *(
+            pytest.param(name, "inline", marks=pytest.mark.slow)
+            for name in MODELS
+            if name not in ("mlp", "awkward")
+        ),
         ("mlp", "weights.bin"),
         pytest.param("convnet", "weights.bin", marks=pytest.mark.slow),
     ],

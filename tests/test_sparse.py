@@ -414,7 +414,10 @@ def real(name: str, train: bool = False) -> Ready:
 
 
 @pytest.mark.parametrize("scheme", ["full", "last", "bias+last", "norm+last", "last-2"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow) if n.startswith("proxyless") else n for n in MODELS],
+)
 def test_presets_on_real_models(name: str, scheme: str) -> None:
     real(name).program(scheme).check(1)
 

@@ -241,7 +241,7 @@ CHECKED: dict[str, tuple[Callable[[], nn.Module], int]] = {
 @pytest.mark.parametrize(
     ("name", "update"),
     [
-        pytest.param(name, update, marks=[pytest.mark.slow] if i or not u % 2 else [])
+        pytest.param(name, update, marks=[pytest.mark.slow] if i or u < 3 else [])
         for i, name in enumerate(CHECKED)
         for u, update in enumerate(PRESETS)
     ],

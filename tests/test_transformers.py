@@ -239,7 +239,9 @@ def test_transformers_train_as_pytorch_does(name: str) -> None:
     agreement(prepared(build(), *inputs), *inputs, lr=1e-2)
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "opt", "swin"])
+@pytest.mark.parametrize(
+    "name", ["bert", "gpt2", *(pytest.param(n, marks=pytest.mark.slow) for n in ("opt", "swin"))]
+)
 def test_transformers_with_dropout_train_as_pytorch_does(name: str) -> None:
     torch.manual_seed(0)
     build, inputs = MODELS[name]

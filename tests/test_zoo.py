@@ -42,6 +42,7 @@ SLOW |= {"mobilenetv4_conv_small_035", "test_mambaout", "mcunet"}
 SLOW |= {"mobilenetv3_small_100"}
 SLOWEST = {"test_nfnet", "ghostnet_100", "repvgg_a0", "mobilevit_xxs"}  # at any batch
 SLOWEST |= {"resnet50", "efficientnet_lite0", "mnasnet_100", "regnetx_002", "proxyless"}
+SLOWEST |= {"convnext_atto", "mobilenetv4_conv_small_035"}
 SLOWEST |= {"edgenext_xx_small", "starnet_s050", "test_mambaout", "vit_tiny_patch16_224"}
 
 # Side of the picture in the default run.
@@ -155,7 +156,7 @@ def test_shuffled_channels_train_as_pytorch_does(batch: int) -> None:
 @pytest.mark.parametrize(
     ("name", "side"),
     [
-        ("mobilenetv3_small_050", 96),
+        pytest.param("mobilenetv3_small_050", 96, marks=pytest.mark.slow),
         pytest.param("resnet10t", 64, marks=pytest.mark.slow),
         pytest.param("regnetx_002", 64, marks=pytest.mark.slow),
     ],
