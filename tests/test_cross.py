@@ -58,7 +58,7 @@ def test_vector_kernels_compute_their_operators(
 @pytest.mark.parametrize(
     ("vectors", "contract"),
     [
-        pytest.param("-mavx2 -mfma", "fast", id="avx2-floats"),
+        pytest.param("-mavx2 -mfma", "fast", id="avx2-floats", marks=pytest.mark.slow),
         pytest.param("-mavx2 -mfma", "off", id="avx2-integers", marks=pytest.mark.slow),
         pytest.param("", "fast", id="sse-floats", marks=pytest.mark.slow),
         pytest.param("", "off", id="sse-integers", marks=pytest.mark.slow),

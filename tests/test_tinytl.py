@@ -290,6 +290,7 @@ def test_the_last_two_layers() -> None:
         whet.compile(small(), (x,), update="layers-99")
 
 
+@pytest.mark.slow
 def test_biases_need_a_fraction_of_the_memory() -> None:
     model, x = small(), pictures(8, 64)
     ready = tinytl.prepare(model, x)
@@ -387,6 +388,7 @@ def test_group_norm_keeps_means_and_variances() -> None:
             assert torch.allclose(one, other, rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_group_norm_trains_one_picture_at_a_time() -> None:
     x = pictures(1)
     ready = tinytl.prepare(small(), x, norm="group")
@@ -443,6 +445,7 @@ def test_sizes_are_what_a_block_allows() -> None:
     assert sizes_of(blocks[2], (1.0,)) == [Size(False, 0, 0), Size(True, 48, 3)], "a residual"
 
 
+@pytest.mark.slow
 def test_a_super_network_learns_and_is_taken_apart_for_a_task() -> None:
     torch.manual_seed(0)
     whole = tinytl.Elastic(models.mcunet_5fps(4))
