@@ -70,7 +70,7 @@ def random_candidates(params: Any, count: int) -> list[Candidate]:
 def test_predicted_memory_is_the_compiled_programs() -> None:
     """To the byte."""
     model = small.network()
-    for candidate in random_candidates(parameters(), 40):
+    for candidate in random_candidates(parameters(), 20):
         program = whet.compile(model, (small.example(),), update=candidate.scheme(parameters()))
         assert small.planner().run(candidate).ram == program.memory["ram"]
 

@@ -443,6 +443,30 @@ def test_a_worker_that_dies_ends_the_others() -> None:
     assert time.monotonic() - began < 50
 
 
+UNGUARDED = """
+from whet.selection.engine import Engine
+
+class Large:
+    def __init__(self):
+        self.data = bytes(1 << 20)  # more than a pipe holds
+
+    def run(self, job):
+        return job
+
+print(list(Engine(workers=2).results(Large(), [0, 1])))
+"""
+
+
+def test_a_script_that_starts_itself_again_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode != 0 and "a worker process ended" in done.stderr
+    assert "__main__" in done.stderr
+
+
 @pytest.mark.slow
 def test_a_ray_cluster_finds_the_same(tmp_path: Path) -> None:
     """A local one, of two workers."""

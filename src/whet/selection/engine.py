@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
+import tempfile
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from ..errors import WhetError
@@ -51,8 +54,16 @@ class Engine:
 def in_processes(task: Task, jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Any]]:
     """Each worker has a stretch of the jobs, as neighbours share what they begin with.
 
-    One that is done with its own takes from the end of the longest that is left.
+    One that is done with its own takes from the end of the longest that is left. The task goes by a
+    file: who starts a process and sends it much waits for ever if it ends before it has read that.
     """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "task")
+        path.write_bytes(pickle.dumps(task))
+        yield from in_turns(path, jobs, workers)
+
+
+def in_turns(task: Path, jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Any]]:
     context = multiprocessing.get_context("spawn")  # a copy of a process with threads may hang
     shares = stretches(jobs, workers)
     others = {child.pid for child in multiprocessing.active_children()}
@@ -107,10 +118,10 @@ def next_of(own: deque[Job], shares: Sequence[deque[Job]]) -> Job | None:
 _task: list[Task] = []  # of a worker process
 
 
-def receive(task: Task) -> None:
+def receive(task: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it will see to that
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    _task[:] = [task]
+    _task[:] = [pickle.loads(task.read_bytes())]  # of the process that started this one
 
 
 def do(job: Any) -> Any:
