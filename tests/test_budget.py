@@ -21,7 +21,7 @@ from tiny import images as pictures
 from whet.budget import parse_bytes
 from whet.check import with_gradients
 from whet.emit.program import Program
-from whet.errors import BudgetError, FrontendError
+from whet.errors import BudgetError, FrontendError, SchemeError
 from whet.models import mcunet_5fps
 from whet.passes import SWITCHES
 from whet.report import kib
@@ -122,6 +122,11 @@ def test_element_wise_work_is_done_twice_before_layers_are() -> None:
     assert macs[small] == sum(n.op.macs(n) for n in compiled().entries["train_step"].nodes)
     assert macs[program] > macs[small], "a layer is computed twice"
     program.check(5)
+    layers = compiled(rematerialize="layers")
+    assert layers.memory["ram"] <= program.memory["ram"], "as far as it goes"
+    layers.check(5)
+    with pytest.raises(SchemeError, match="no rematerialize='blocks'"):
+        compiled(rematerialize="blocks")
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_compile_takes_every_option(command: Any, models: Path) -> None:
     result = command(
         "compile", "tiny_models:convnet", "--input", "2,3,6,6", "--output", "deep/down/out",
         "--optimizer", "adamw", "--lr", "0.001", "--weight-decay", "0.1", "--clip-norm", "1",
-        "--loss", "mse", "--train", "--accumulate", "--name", "eye",
+        "--loss", "mse", "--train", "--accumulate", "--name", "eye", "--rematerialize", "layers",
     )  # fmt: skip
     assert result.code == 0, result.err
     header = (models / "deep" / "down" / "out" / "model.h").read_text()
@@ -109,6 +109,21 @@ def test_compile_takes_every_option(command: Any, models: Path) -> None:
     assert "float _1_running_mean[4];" in header and "float _0_weight_square[108]" in header
     source = (models / "deep" / "down" / "out" / "model.c").read_text()
     assert "whet_adam_f32" in source and "whet_clip_scale_f32" in source
+
+
+def test_weights_in_bytes_are_asked_for(command: Any, models: Path) -> None:
+    with pytest.warns(UserWarning, match="no frozen weight is stored in 8 bits"):
+        result = command(
+            "plan",
+            "tiny_models:convnet",
+            "--input",
+            "2,3,6,6",
+            "--update",
+            "last",
+            "--frozen",
+            "int8",
+        )
+    assert result.code == 0 and "weights in 8 bits                            0 B" in result.out
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "mse", "l1", "smooth-l1", "bce-with-logits",

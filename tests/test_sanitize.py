@@ -58,7 +58,7 @@ def compiled(maker: Maker, portable: bool) -> whet.Program:
     ("maker", "sanitizer", "portable"),
     [
         (convnet, THREAD, False),
-        (sparse, THREAD, False),
+        pytest.param(sparse, THREAD, False, marks=pytest.mark.slow),
         pytest.param(sparse, ADDRESS, False, marks=pytest.mark.slow),
         (sparse, ADDRESS, True),
     ],

@@ -49,7 +49,9 @@ def eager(program: whet.Program, threads: int) -> Trainer:
     return Trainer(program, (*fast(program), "-DWHET_GRAIN=1"), threads)
 
 
-@pytest.mark.parametrize("make", [convnet, mcunet, sparse, resnet])
+@pytest.mark.parametrize(
+    "make", [convnet, pytest.param(mcunet, marks=pytest.mark.slow), sparse, resnet]
+)
 def test_any_number_of_threads_gives_the_same_bits(make: Callable[[], Case]) -> None:
     program, x, y = program_of(make)
     results = []

@@ -1,4 +1,4 @@
-"""Lite residual branches, group norm, elastic backbones, and weights in bytes."""
+"""Lite residual branches, group norm, and elastic backbones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 import whet
 from whet import models, tinytl
 from whet.errors import BudgetError, FrontendError, SchemeError
-from whet.ops.widen import narrowed
 from whet.tinytl.branch import odd
 from whet.tinytl.elastic import Size, sizes_of
 from whet.tinytl.norm import moments
@@ -40,6 +39,14 @@ def pretrained(net: nn.Module) -> nn.Module:
 def small(classes: int = 5) -> nn.Module:
     torch.manual_seed(0)
     return pretrained(models.mobilenet_v2(classes, width=0.35, dropout=0.0))
+
+
+def short(classes: int = 5) -> nn.Module:
+    """The first five blocks of it."""
+    model: Any = small()
+    model.features = model.features[:6]
+    model.classifier[1] = nn.Linear(model.features[5].conv[-1].num_features, classes)
+    return model.eval()
 
 
 def pictures(batch: int = 2, side: int = 32) -> Tensor:
@@ -158,6 +165,75 @@ def test_a_block_has_one_branch() -> None:
     assert len(twice.get_submodule("features.3")._forward_hooks) == 1
 
 
+class Wrapped(nn.Module):
+    """A block around a chain that would be one by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 6, 1), nn.Conv2d(6, 6, 3, 1, 1, groups=6), nn.Conv2d(6, 3, 1)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.body(x)
+
+
+def test_blocks_do_not_nest() -> None:
+    model, x = nn.Sequential(Wrapped(), nn.Flatten(), nn.Linear(48, 2)), pictures(1, 4)
+    ready = tinytl.prepare(model, x)
+    assert list(tinytl.branches(ready)) == ["0"]
+    with pytest.raises(FrontendError, match="0 already has a lite_residual"):
+        tinytl.prepare(ready, x)
+    with pytest.raises(FrontendError, match=r"0.body lies in 0, a block as well"):
+        tinytl.prepare(model, x, blocks=["0", "0.body"])
+    with pytest.raises(FrontendError, match=r"0 lies in the model, a block as well"):
+        tinytl.prepare(model, x, blocks=["0", ""])
+    model[0].lite_residual = nn.Conv2d(3, 3, 1)
+    with pytest.raises(FrontendError, match="0 already has a lite_residual"):
+        tinytl.prepare(model, x)
+
+
+WRONG: dict[str, tuple[Callable[[], Any], str]] = {
+    "channels": (lambda: tinytl.prepare(short(), torch.zeros(1, 4, 8, 8)), "input of .1, 4, 8, 8."),
+    "a tuple": (lambda: tinytl.prepare(short(), (pictures(),)), "tuple is no example"),  # type: ignore[arg-type]
+    "a string": (lambda: tinytl.prepare(short(), pictures(), blocks="features.1"), "no names"),
+    "a close name": (
+        lambda: tinytl.prepare(short(), pictures(), blocks=["feature.1"]), "features.1"
+    ),
+    "bits": (lambda: tinytl.prepare(short(), pictures(), bits=7.5), "to 7.5 bits"),  # type: ignore[arg-type]
+    "a batch": (
+        lambda: tinytl.prepare(short(), pictures(), norm="group", calibrate=pictures()),
+        "takes batches",
+    ),
+    "branches": (
+        lambda: tinytl.Elastic(tinytl.prepare(small(), pictures())), "has no branches"
+    ),
+    "widths": (lambda: tinytl.Elastic(small(), widths=(0.0,)), "are no shares"),
+    "a size": (
+        lambda: tinytl.Elastic(small()).extract((Size(True, 7, 3),) * 17), "features.1 cannot"
+    ),
+    "no choice": (lambda: tinytl.Elastic(small()).extract(3), "no choice of 17"),  # type: ignore[arg-type]
+    "no super-network": (
+        lambda: tinytl.adapt(small(), (pictures(), torch.zeros(2)), ram=1), "no super-network"  # type: ignore[arg-type]
+    ),
+    "labels": (
+        lambda: tinytl.adapt(tinytl.Elastic(small()), (pictures(), torch.zeros(3)), ram=1),
+        "as many labels",
+    ),
+    "one sample": (
+        lambda: tinytl.adapt(tinytl.Elastic(small()), (pictures(1), torch.zeros(1)), ram=1),
+        "too few",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be_prepared_is_said_so(what: str) -> None:
+    attempt, words = WRONG[what]
+    with pytest.raises(FrontendError, match=words):
+        attempt()
+
+
 def test_small_maps_have_blocks_too() -> None:
     model, x = small(), pictures(1, 32)
     ready = tinytl.prepare(model, x)
@@ -232,6 +308,7 @@ def test_branches_begin_where_others_ended() -> None:
 # Schemes -------------------------------------------------------------------------------------
 
 CHECKED: dict[str, tuple[Callable[[], nn.Module], int]] = {
+    "the first blocks": (short, 32),
     "mobilenet_v2": (lambda: models.mobilenet_v2(10, width=0.35, dropout=0.0), 32),
     "mcunet": (lambda: models.mcunet_5fps(10), 64),
     "proxyless": (lambda: models.proxyless_nas_mobile(10, width=0.3), 64),
@@ -277,17 +354,14 @@ def check_all(model: nn.Module, x: Tensor, update: str) -> None:
 
 
 def test_the_last_two_layers() -> None:
-    ready, x = tinytl.prepare(small(), pictures()), pictures()
+    ready, x = tinytl.prepare(short(), pictures()), pictures()
     chosen = set(whet.compile(ready, (x,), update="tinytl-l+b+2").chosen)
-    assert {"features.18.0.weight", "features.18.1.weight", "classifier.1.weight"} <= chosen
-    assert "features.17.conv.2.weight" not in chosen
-    mcunet = tinytl.prepare(models.mcunet_5fps(4).eval(), pictures(1, 64))
-    more = set(whet.compile(mcunet, (pictures(1, 64),), update="tinytl-l+b+2").chosen)
-    assert {"features.14.conv.2.weight", "features.14.conv.3.weight"} <= more, "before the head"
+    assert {"features.5.conv.2.weight", "features.5.conv.3.weight", "classifier.1.weight"} <= chosen
+    assert "features.5.conv.1.0.weight" not in chosen
     with pytest.raises(SchemeError, match="this model has none"):
-        whet.compile(small(), (x,), update="tinytl-l")
+        whet.compile(short(), (x,), update="tinytl-l")
     with pytest.raises(SchemeError, match="no layers-99"):
-        whet.compile(small(), (x,), update="layers-99")
+        whet.compile(short(), (x,), update="layers-99")
 
 
 @pytest.mark.slow
@@ -307,7 +381,7 @@ def test_memory_of_proxylessnas() -> None:
     """At 224 pixels; the paper counts 391 MB for a batch of 8 and 37 MB under TinyTL-L+B."""
     model = models.proxyless_nas_mobile(102).eval()
     x = pictures(8, 224)
-    ready = tinytl.prepare(model, x, bits=8)
+    plain, ready = (tinytl.prepare(model, x, lite_residual=lite, bits=8) for lite in (False, True))
 
     def memory(net: nn.Module, x: Tensor, update: str) -> dict[str, int]:
         sgd = torch.optim.SGD(net.parameters(), lr=0.01)
@@ -315,57 +389,12 @@ def test_memory_of_proxylessnas() -> None:
 
     full, bias, lite = (
         memory(net, x, update)
-        for net, update in ((model, "full"), (ready, "tinytl-b"), (ready, "tinytl-l+b"))
+        for net, update in ((plain, "full"), (plain, "tinytl-b"), (ready, "tinytl-l+b"))
     )
     assert full["arena"] >= 12 * bias["arena"]
     assert full["ram"] >= 6 * (lite["ram"] + lite["frozen"])
     one = memory(ready, x[:1], "tinytl-l+b")
     assert one["ram"] + one["frozen"] < 16e6
-
-
-# Weights in bytes ----------------------------------------------------------------------------
-
-
-def test_rounded_weights_are_stored_in_bytes() -> None:
-    x = pictures(2, 64)
-    ready = tinytl.prepare(small(), x, bits=8)
-    wide = whet.compile(ready, (x,), update="tinytl-l+b")
-    narrow = whet.compile(ready, (x,), update="tinytl-l+b", frozen="int8")
-    assert narrow.memory["frozen"] < 0.6 * wide.memory["frozen"]
-    assert narrow.memory["ram"] <= wide.memory["ram"], "widened only where there is room"
-    assert narrow.check(steps=5)
-    assert narrow.load().predict(x.numpy()) == pytest.approx(
-        ready(x).detach().numpy(), rel=1e-4, abs=1e-5
-    )
-
-
-def test_weights_that_are_not_rounded_stay_as_they_are() -> None:
-    x = pictures()
-    ready = tinytl.prepare(small(), x)
-    plain = whet.compile(ready, (x,), update="tinytl-l+b")
-    asked = whet.compile(ready, (x,), update="tinytl-l+b", frozen="int8")
-    assert asked.memory["frozen"] == pytest.approx(plain.memory["frozen"], rel=0.02)
-    with pytest.raises(SchemeError, match="no frozen='int4'"):
-        whet.compile(ready, (x,), frozen="int4")
-    with pytest.raises(FrontendError, match="to 9 bits"):
-        tinytl.prepare(small(), x, bits=9)
-
-
-@pytest.mark.parametrize("last", [False, True])
-def test_what_eight_bits_make_up(last: bool) -> None:
-    random = np.random.default_rng(0)
-    q = random.integers(-127, 128, (3, 4, 5)).astype(np.int8)
-    q[0, 0, :], q[:, 0, 0] = 127, -127
-    scale = random.uniform(0.1, 2.0, 5 if last else 3).astype(np.float32)
-    weight = q * (scale if last else scale[:, None, None])
-    found = narrowed(weight, last)
-    assert found is not None
-    assert np.array_equal(found[0], q) and found[1] == pytest.approx(scale)
-    assert narrowed(random.normal(size=(3, 4, 5)), last) is None
-    assert narrowed(np.where(weight > 0, weight, np.nan), last) is None
-    assert narrowed(np.sign(weight).astype(np.float32), last) is not None, "of two bits"
-    nothing = narrowed(np.zeros((2, 3)), last)
-    assert nothing is not None and not nothing[0].any()
 
 
 # Group norm ----------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def compile(
     target: str = "host",
     ram: int | str | None = None,
     flash: int | str | None = None,
-    rematerialize: bool = False,
+    rematerialize: bool | str = False,
     accumulate: bool = False,
     clip_norm: float | None = None,
     portable: bool = False,
@@ -69,8 +69,9 @@ def compile(
     plain C11 anywhere.
     `ram` is a budget in bytes, or as "256K" or "1M": a program that needs more is not made, and the
     error says what would fit. On a microcontroller that is all the RAM there is, 256K by default,
-    as `flash` is all the flash, 1M by default. `rematerialize` lets element-wise work be done twice
-    where that saves memory; a budget that needs it switches it on by itself.
+    as `flash` is all the flash, 1M by default. `rematerialize`, or "elements", lets element-wise
+    work be done twice where that saves memory, "layers" what layers compute as well (activation
+    checkpointing); a budget that needs it switches it on by itself.
     `labels` is an example of what the loss compares with, needed only for losses whet does not
     know. `accumulate` adds the entry points `gradients` and `apply`; `clip_norm` limits the norm
     of all gradients. `without` names passes to leave out, to see what each is good for.
@@ -82,15 +83,20 @@ def compile(
     """
     if frozen not in (None, "int8"):
         raise SchemeError(f"there is no frozen={frozen!r}", try_='frozen="int8"')
-    recompute = Recompute() if rematerialize else None
+    if rematerialize and rematerialize not in (True, "elements", "layers"):
+        words = ("elements", "layers")
+        raise SchemeError(f"there is no rematerialize={rematerialize!r}", try_=words)
     switches, machine = check_switches(without), this_machine()
     place = target_of(target, portable, ram, flash)
+    twice = Recompute(layers=rematerialize == "layers", inside=place.chip is not None)
     options = Options(
-        check_name(name), accumulate, switches, recompute, place, machine,
+        check_name(name), accumulate, switches, twice if rematerialize else None, place, machine,
         narrow=frozen is not None,
     )  # fmt: skip
     budget = place.chip.ram if place.chip else None if ram is None else parse_bytes(ram)
     int8 = int8_of(dtype)
+    if int8 and frozen:
+        raise SchemeError('frozen="int8" is for a float program', why="all weights are bytes here")
     if is_search(update) and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size
     if data is not None and not is_search(update):
@@ -103,8 +109,15 @@ def compile(
         else choose_scheme(cast(Update | None, update), imported)
     )
     if budget is None:
-        return assemble(imported, scheme, options, source)
-    program = fit(imported, scheme, options, budget, source)
+        program = assemble(imported, scheme, options, source)
+    else:
+        program = fit(imported, scheme, options, budget, source)
+    if frozen and not program.in_bytes:
+        warnings.warn(
+            "no frozen weight is stored in 8 bits: none is made up of them, or there is no room to "
+            "widen one; whet.tinytl.prepare(..., bits=8) rounds weights",
+            stacklevel=2,
+        )
     if place.chip is not None:
         check_flash(program, place.chip)
     return program
@@ -168,7 +181,7 @@ def check_flash(program: Program, chip: Chip) -> None:
             f"{kib(need)} of weights exceed the flash of {kib(chip.flash)} by "
             f"{kib(need - chip.flash)}",
             why="frozen parameters, constants and initial values of what trains; code comes on top",
-            try_='dtype="int8", a smaller model, or a larger flash=',
+            try_='dtype="int8", frozen="int8", a smaller model, or a larger flash=',
         )
 
 

@@ -41,7 +41,8 @@ def fit(model: Model, scheme: Scheme, options: Options, ram: int, source: Any) -
         if least.memory["ram"] <= ram:
             return least
         rest = program.memory["ram"] - program.memory["arena"]
-        recompute = Recompute(layers, max(0, ram - rest))
+        inside = options.target.chip is not None
+        recompute = Recompute(layers, max(0, ram - rest), inside)
         again = assemble(model, scheme, replace(options, recompute=recompute), source)
         least = min(least, again, key=lambda p: p.memory["ram"])
     if least.memory["ram"] <= ram:

@@ -57,7 +57,8 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
     entries = {n: optimise(g, options.without, options.recompute) for n, g in entries.items()}
     if options.narrow:
         trained = {leaf.name for leaf, _ in entries["train_step"].state}
-        entries = {n: narrow_frozen(g, trained) for n, g in entries.items()}
+        inplace, inside = "inplace" not in options.without, options.target.chip is not None
+        entries = narrow_frozen(entries, trained, inplace, inside)
     if options.target.isa[0] == "vec":
         entries = choose(entries, options.machine, options.without, growth(entries, options))
     tensors = tensors_of(model.training, model.prediction)

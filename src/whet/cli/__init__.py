@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ..errors import BuildError, WhetError
 from . import demo
-from .models import Recipe, numbers
+from .models import Recipe, memory, numbers
 from .options import (
     CalibrateOpt,
     ClipOpt,
@@ -21,6 +21,7 @@ from .options import (
     DTypeName,
     DTypeOpt,
     FlashOpt,
+    FrozenOpt,
     InputOpt,
     JsonOpt,
     LossName,
@@ -84,7 +85,8 @@ def compile_command(
     target: TargetOpt = TargetName.host,
     ram: RamOpt = None,
     flash: FlashOpt = None,
-    rematerialize: RematOpt = False,
+    rematerialize: RematOpt = None,
+    frozen: FrozenOpt = None,
     without: WithoutOpt = None,
     dtype: DTypeOpt = DTypeName.float32,
     calibrate: CalibrateOpt = None,
@@ -105,7 +107,7 @@ def compile_command(
         target=target.value,
         ram=ram,
         flash=flash,
-        rematerialize=rematerialize,
+        **memory(rematerialize, frozen),
         without=without or (),
         portable=portable,
         accumulate=accumulate,
@@ -138,7 +140,8 @@ def check_command(
     train: TrainOpt = False,
     update: UpdateOpt = None,
     ram: RamOpt = None,
-    rematerialize: RematOpt = False,
+    rematerialize: RematOpt = None,
+    frozen: FrozenOpt = None,
     without: WithoutOpt = None,
     dtype: DTypeOpt = DTypeName.float32,
     calibrate: CalibrateOpt = None,
@@ -149,7 +152,7 @@ def check_command(
     recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
     kind = numbers(dtype, calibrate, rounding, input)
     program = recipe.compile(
-        update=update, ram=ram, rematerialize=rematerialize, without=without or (), **kind
+        update=update, ram=ram, without=without or (), **memory(rematerialize, frozen), **kind
     )
     say(str(program.check(steps)))
 
@@ -164,7 +167,8 @@ def plan_command(
     train: TrainOpt = False,
     update: UpdateOpt = None,
     ram: RamOpt = None,
-    rematerialize: RematOpt = False,
+    rematerialize: RematOpt = None,
+    frozen: FrozenOpt = None,
     without: WithoutOpt = None,
     dtype: DTypeOpt = DTypeName.float32,
     calibrate: CalibrateOpt = None,
@@ -181,7 +185,7 @@ def plan_command(
     recipe = Recipe(model, input, loss, optimizer, momentum=momentum, train=train)
     kind = numbers(dtype, calibrate, rounding, input)
     program = recipe.compile(
-        update=update, ram=ram, rematerialize=rematerialize, without=without or (), **kind
+        update=update, ram=ram, without=without or (), **memory(rematerialize, frozen), **kind
     )
     if as_json:
         out.print_json(json.dumps(to_json(program)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..errors import FrontendError
-from .options import DTypeName, LossName, OptimizerName, RoundingName
+from .options import DTypeName, FrozenName, LossName, OptimizerName, RematName, RoundingName
 
 waiting = Console(stderr=True)
 
@@ -194,3 +194,11 @@ def import_file(path: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def memory(rematerialize: RematName | None, frozen: FrozenName | None) -> dict[str, Any]:
+    """What `compile` is told about saving it."""
+    return {
+        "rematerialize": rematerialize.value if rematerialize else False,
+        "frozen": frozen.value if frozen else None,
+    }

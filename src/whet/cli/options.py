@@ -30,6 +30,15 @@ class DTypeName(StrEnum):
     int8 = "int8"
 
 
+class FrozenName(StrEnum):
+    int8 = "int8"
+
+
+class RematName(StrEnum):
+    elements = "elements"
+    layers = "layers"
+
+
 class TargetName(StrEnum):
     host = "host"
     portable = "portable"
@@ -70,15 +79,19 @@ StepsOpt = Annotated[int, typer.Option(min=1, help="how many steps to compare")]
 UpdateOpt = Annotated[
     str | None,
     typer.Option(
-        help="what trains: full, last, bias+last, norm+last, last-3, a TOML file, or a published "
-        "scheme such as mcunet-5fps-99kb"
+        help="what trains: full, last, bias+last, norm+last, last-3, tinytl-b (-l, -l+b, -l+b+2), "
+        "a TOML file, or a published scheme such as mcunet-5fps-99kb"
     ),
 ]
 RamOpt = Annotated[str | None, typer.Option(help="budget, as 256K or 1M")]
 FlashOpt = Annotated[str | None, typer.Option(help="a microcontroller's, as 1M")]
 TargetOpt = Annotated[TargetName, typer.Option(help="where the program runs")]
 RematOpt = Annotated[
-    bool, typer.Option("--rematerialize", help="do element-wise work twice to save memory")
+    RematName | None,
+    typer.Option(help="compute again what saves memory: element-wise work, or layers too"),
+]
+FrozenOpt = Annotated[
+    FrozenName | None, typer.Option(help="store rounded weights that do not train in 8 bits")
 ]
 WithoutOpt = Annotated[
     list[str] | None, typer.Option(help="leave out a pass, such as reorder; may be repeated")
@@ -88,8 +101,8 @@ DTypeOpt = Annotated[DTypeName, typer.Option(help="numbers of the network")]
 CalibrateOpt = Annotated[
     str | None,
     typer.Option(
-        help="for int8: a .npy file of inputs like those it will see, [n, ...]; or `random`, "
-        "which is enough to look at memory"
+        help="for int8: a .npy file of inputs like those it will see, one after the other; or "
+        "`random`, which is enough to look at memory"
     ),
 ]
 RoundingOpt = Annotated[

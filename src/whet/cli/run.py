@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import DataError
-from .models import Recipe, numbers
+from .models import Recipe, memory, numbers
 from .options import (
     CalibrateOpt,
     DTypeName,
     DTypeOpt,
     FlashOpt,
+    FrozenOpt,
     InputOpt,
     LossName,
     LossOpt,
@@ -26,6 +27,7 @@ from .options import (
     OptimizerName,
     OptimizerOpt,
     RamOpt,
+    RematOpt,
     RoundingName,
     RoundingOpt,
     TargetName,
@@ -62,6 +64,8 @@ def run_command(
     update: UpdateOpt = None,
     ram: RamOpt = None,
     flash: FlashOpt = None,
+    rematerialize: RematOpt = None,
+    frozen: FrozenOpt = None,
     dtype: DTypeOpt = DTypeName.float32,
     calibrate: CalibrateOpt = None,
     rounding: RoundingOpt = RoundingName.nearest,
@@ -71,6 +75,7 @@ def run_command(
 
     recipe = Recipe(model, input, loss, optimizer, lr, momentum)
     kind = numbers(dtype, calibrate, rounding, input)
+    kind |= memory(rematerialize, frozen)
     program = recipe.compile(update=update, target=target.value, ram=ram, flash=flash, **kind)
     batches = Batches.read(data) if data is not None else Batches.made_up(program)
     batch = len(recipe.arguments()["inputs"][0])

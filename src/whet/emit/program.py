@@ -138,6 +138,13 @@ class Program:
         return max(p.arena for p in self.plans.values())
 
     @property
+    def in_bytes(self) -> int:
+        """Bytes of frozen weights that are stored in 8 bits and widened where they are used."""
+        nodes = (node for graph in self.entries.values() for node in graph.nodes)
+        stored = {node.ins[0].name: node.ins[0].type for node in nodes if node.op is Widen}
+        return sum(kind.bytes for kind in stored.values())
+
+    @property
     def rng(self) -> str | None:
         """The name of the random generator's state, if the program has one."""
         nodes = self.entries["train_step"].nodes

@@ -66,6 +66,7 @@ class Recompute:
 
     layers: bool = False  # convolutions and matrix products too, not just element-wise work
     limit: int = 0
+    inside: bool = False  # inputs lie in the arena too
 
 
 def optimise(
@@ -76,8 +77,9 @@ def optimise(
     done = _run(LATE, early, without)
     if recompute is None:
         return done
-    again = _run(LATE, rematerialize(early, recompute.limit, recompute.layers), without)
-    return again if lifetimes(again).peak[0] < lifetimes(done).peak[0] else done
+    limit, layers, inside = recompute.limit, recompute.layers, recompute.inside
+    again = _run(LATE, rematerialize(early, limit, layers, inside), without)
+    return min(done, again, key=lambda g: lifetimes(g, inside=inside).peak[0])
 
 
 def choose(

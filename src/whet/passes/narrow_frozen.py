@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from ..ir import Builder, DType, Graph, Op, Role, Value
+from ..ir import Array, Builder, DType, Graph, Op, Role, Value
 from ..ops.conv import Conv2d, Conv2dDx, Depthwise, DepthwiseDx
 from ..ops.fused import Conv2dFused, DepthwiseFused, LinearFused
 from ..ops.linear import Linear, LinearDx
 from ..ops.stream import Stream
 from ..ops.widen import Widen, narrowed
-from ..plan import lifetimes
+from ..plan import LINE, aligned, lifetimes
 from ..plan import lives as lives_of
 
+Parts = tuple[Array, Array]  # integers and scales
 LAYERS: tuple[type[Op], ...] = (
     Conv2d, Conv2dDx, Depthwise, DepthwiseDx, Conv2dFused, DepthwiseFused, Linear, LinearDx,
     LinearFused, Stream,
@@ -21,40 +22,56 @@ LAYERS: tuple[type[Op], ...] = (
 LEAST = 256  # elements; below that the code costs more than it saves
 
 
-def narrow_frozen(graph: Graph, trained: Collection[str]) -> Graph:
+def narrow_frozen(
+    entries: Mapping[str, Graph], trained: Collection[str], inplace: bool, inside: bool
+) -> dict[str, Graph]:
     """Weights that 8 bits and a scale for each output channel make up, to the last digit of f32.
 
-    A weight is widened in the arena. Where that has no room for it at some reader, it stays.
+    A weight is widened in the arena that all entry points share, which does not grow: what finds no
+    room at some reader, in any of them, stays as it is. Arguments are those of the plan.
     """
-    lives = lifetimes(graph)
-    peak, loads = lives.peak[0], lives_of(lives.buffers).loads
-    used = [int(loads[i]) if i < len(loads) else 0 for i in range(len(graph.nodes))]
+    lives = {name: lifetimes(graph, inplace, inside) for name, graph in entries.items()}
+    arena = max(own.peak[0] for own in lives.values())
+    parts = {name: narrow_parts(graph, trained) for name, graph in entries.items()}
+    wide: set[str] = set()
+    for name, graph in entries.items():
+        loads = lives_of(lives[name].buffers).loads
+        for i, node in enumerate(graph.nodes):
+            room = arena - (int(loads[i]) if i < len(loads) else 0)
+            for leaf in (leaf for leaf in node.ins if leaf.name in parts[name]):
+                room -= aligned(leaf.type.bytes, LINE)  # all of a node's are there at once
+                if node.op not in LAYERS or room < 0:
+                    wide.add(leaf.name)
+                    room += aligned(leaf.type.bytes, LINE)
+    return {name: narrow(graph, parts[name], wide) for name, graph in entries.items()}
+
+
+def narrow_parts(graph: Graph, trained: Collection[str]) -> dict[str, Parts]:
+    """Integers and scales of every frozen weight that has them, by its name."""
+    leaves = {leaf for node in graph.nodes for leaf in node.ins if is_frozen(leaf, trained)}
+    found = {leaf: narrowed(graph.data[leaf.name], is_depthwise(leaf)) for leaf in leaves}
+    return {leaf.name: parts for leaf, parts in found.items() if parts is not None}
+
+
+def narrow(graph: Graph, parts: Mapping[str, Parts], wide: Collection[str]) -> Graph:
+    """The graph with all frozen weights in 8 bits that are not to stay `wide`."""
     b = Builder.extend(graph, graph.name)
     b.nodes = []
-    readers: dict[Value, list[int]] = {}
-    for i, node in enumerate(graph.nodes):
-        for value in node.ins:
-            readers.setdefault(value, []).append(i)
-    stored: dict[Value, tuple[Value, Value] | None] = {}
-
-    def integers(leaf: Value) -> tuple[Value, Value] | None:
-        if leaf not in stored:
-            roomy = all(used[i] + leaf.type.bytes <= peak for i in readers[leaf])
-            data = graph.data[leaf.name]
-            found = narrowed(data, is_depthwise(leaf)) if roomy else None
-            stored[leaf] = None if found is None else (
-                b.const(found[0], f"{leaf.name}.narrow", DType.I8),
-                b.const(found[1], f"{leaf.name}.scale"),
-            )  # fmt: skip
-        return stored[leaf]
-
+    stored: dict[str, tuple[Value, Value]] = {}
     for node in graph.nodes:
         ins = list(node.ins)
         for i, leaf in enumerate(node.ins):
-            if node.op in LAYERS and is_frozen(leaf, trained) and (parts := integers(leaf)):
-                b.loc = node.loc
-                name, last = f"{leaf.name}.wide", is_depthwise(leaf)
-                ins[i] = b.emit(Widen, *parts, name=name, last=last)
+            if leaf.name in wide or leaf.name not in parts:
+                continue
+            if leaf.name not in stored:
+                integers, scale = parts[leaf.name]
+                stored[leaf.name] = (
+                    b.const(integers, f"{leaf.name}.narrow", DType.I8),
+                    b.const(scale, f"{leaf.name}.scale"),
+                )
+            b.loc = node.loc
+            name, last = f"{leaf.name}.wide", is_depthwise(leaf)
+            ins[i] = b.emit(Widen, *stored[leaf.name], name=name, last=last)
         b.nodes.append(replace(node, ins=tuple(ins)))
     return b.finish(graph.outputs)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..ir import Graph, Node, Value
+from ..ir import Graph, Node, Role, Value
 from ..plan import Lifetimes, lifetimes
 from .rewriting import Uses
 
@@ -13,19 +13,22 @@ DEPTH = 6  # nodes computed again for one value
 EFFORT = 400_000  # nodes looked at in all
 
 
-def rematerialize(graph: Graph, limit: int = 0, costly: bool = False) -> Graph:
+def rematerialize(
+    graph: Graph, limit: int = 0, costly: bool = False, inside: bool = False
+) -> Graph:
     """Recompute values in the backward pass until the peak is at most `limit`, or cannot fall.
 
-    Only element-wise work and the like is done twice, unless `costly` allows layers as well.
+    Only element-wise work and the like is done twice, unless `costly` allows layers as well. The
+    inputs count if they lie `inside` the arena.
     """
     attempts = EFFORT // max(1, len(graph.nodes))
-    lives = lifetimes(graph)
+    lives = lifetimes(graph, inside=inside)
     improved = True
     while improved and attempts > 0 and lives.peak[0] > limit:
         improved = False
         for candidate in _candidates(graph, lives, costly):
             attempts -= 1
-            found = lifetimes(candidate)
+            found = lifetimes(candidate, inside=inside)
             if found.peak[0] < lives.peak[0]:
                 graph, lives, improved = candidate, found, True
                 break
@@ -38,7 +41,8 @@ def _candidates(graph: Graph, lives: Lifetimes, costly: bool) -> Iterator[Graph]
     """The graph with one buffer less at the peak, largest first."""
     at = lives.peak[1]
     uses = Uses(graph)
-    live = [b for b in lives.buffers if b.first < at < b.last]
+    made = [b for b in lives.buffers if b.values[0].role is not Role.INPUT]
+    live = [b for b in made if b.first < at < b.last]
     for b in sorted(live, key=lambda b: -b.bytes):
         kept = {v for v in b.values if lives.storage.made[v] < at}  # later ones may overwrite them
         reader = _next_reader(graph, kept, at)

@@ -50,6 +50,11 @@ def program_report(program: Program, measured: Mapping[str, int] | None = None) 
         f"  flash, code aside                   {exactly(memory['flash'])}"
         f"{beside(seen, 'built flash', 'measured, with the code')}",
         f"    frozen parameters and constants   {exactly(memory['frozen'])}",
+        *(
+            [f"      weights in 8 bits               {exactly(program.in_bytes)}"]
+            if program.narrow
+            else []
+        ),
         f"    initial values                    {exactly(memory['flash'] - memory['frozen'])}",
         "",
         f"  {'entry point':<12} {'calls':>6} {'kernels':>8} {'MMACs':>9}"

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from ..api import compile
 from ..budget import parse_bytes
-from ..errors import BudgetError
+from ..errors import BudgetError, FrontendError
 from .elastic import Choice, Elastic
 from .prepare import prepare
 
@@ -83,6 +83,16 @@ def adapt(
     judged by a linear probe: ridge regression on its features of three quarters of the data, and
     how much of the fourth that gets right.
     """
+    if not isinstance(elastic, Elastic):
+        raise FrontendError(f"{type(elastic).__name__} is no super-network", try_="Elastic(model)")
+    if not isinstance(data, tuple) or len(data) != 2 or len(data[0]) != len(data[1]):
+        raise FrontendError("data= is a pair of inputs and as many labels")
+    if len(data[0]) < 4 or population < 1 or generations < 0:
+        raise FrontendError(
+            f"{len(data[0])} samples, population={population} and generations={generations} are "
+            "too few",
+            try_="4 samples or more, a population of 1 or more",
+        )
     fitting = Fitting(elastic, data, parse_bytes(ram), batch, update, tell)
     random = np.random.default_rng(seed)
     fitting.check_least()

@@ -7,6 +7,7 @@ them afterwards (an inverted bottleneck).
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -69,8 +70,14 @@ class Seen:
 
 def find_blocks(model: nn.Module, x: torch.Tensor, names: Sequence[str] = ()) -> list[Block]:
     """The blocks of `model` in order, or those that are named; `x` is what it is given."""
+    if isinstance(names, str):
+        raise FrontendError(f"blocks={names!r} are no names", try_=f"blocks=[{names!r}]")
     seen = watch(model, x)
     if names:
+        for name in names:
+            outer = next((n for n in names if is_inside(name, n)), None)
+            if outer is not None:
+                raise FrontendError(f"{name} lies in {outer or 'the model'}, a block as well")
         return [named(name, seen) for name in dict.fromkeys(names)]
     found = [name for name, what in seen.items() if what.is_block]
     blocks = [block_of(name, seen[name]) for name in found if not has_inner(name, found, seen)]
@@ -111,10 +118,12 @@ def is_inverted(convolutions: Sequence[nn.Conv2d]) -> bool:
 
 def named(name: str, seen: dict[str, Seen]) -> Block:
     if name not in seen:
-        raise FrontendError(f"there is no module {name!r}", try_=tuple(list(seen)[1:6]))
+        close = difflib.get_close_matches(name, seen, n=3, cutoff=0.5) or list(seen)[1:6]
+        raise FrontendError(f"there is no module {name!r} that is used", try_=tuple(close))
     if not seen[name].maps or not seen[name].convolutions:
         raise FrontendError(
-            f"{name} is no block", why="it does not take one map and give one, by convolutions"
+            f"{name or 'the model'} is no block",
+            why="it does not take one map, by position and alone, and give one, by convolutions",
         )
     return block_of(name, seen[name])
 
@@ -155,8 +164,21 @@ def watch(model: nn.Module, x: torch.Tensor) -> dict[str, Seen]:
             return result
 
     with hooked(model, enter, leave), as_in_use(model), torch.no_grad(), Additions():
-        model(x)
+        run(model, x)
     return seen
+
+
+def run(model: nn.Module, x: torch.Tensor) -> None:
+    """Or say that `x` is nothing that it takes."""
+    if not isinstance(x, torch.Tensor):
+        raise FrontendError(f"{type(x).__name__} is no example of the input", try_="a tensor")
+    try:
+        model(x)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise FrontendError(
+            f"{type(model).__name__} cannot be run on an input of {tuple(x.shape)}",
+            why=str(error).strip().partition("\n")[0],
+        ) from error
 
 
 def one_map(values: tuple[Any, ...]) -> torch.Size | None:

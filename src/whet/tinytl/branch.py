@@ -78,10 +78,7 @@ def attach(model: nn.Module, block: Block, branch: LiteResidual) -> None:
     """Put a branch into a block; the names of all other parameters stay as they are."""
     module = model.get_submodule(block.name)
     if hasattr(module, NAME):
-        raise FrontendError(
-            f"{block.name or 'the model'} already has a {NAME}",
-            try_="prepare the model as it was before",
-        )
+        raise FrontendError(f"{block.name or 'the model'} already has a {NAME}", why="of its own")
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
         module.__class__ = chain_of(type(module))
     module.add_module(NAME, branch)

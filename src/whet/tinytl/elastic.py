@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from ..errors import FrontendError
 from ..models.inverted import BlockSpec, InvertedResidual, InvertedResidualNet, make_divisible
+from .branch import branches
 
 WIDTHS = (0.5, 0.75, 1.0)  # of a block's inner channels
 
@@ -51,6 +52,12 @@ class Elastic(nn.Module):
                 f"{type(net).__name__} is no chain of inverted residuals with batch norm",
                 try_="whet.models.mobilenet_v2, proxyless_nas_mobile or mcunet_5fps",
             )
+        if branches(net):
+            raise FrontendError(
+                "a super-network has no branches", try_="prepare what is extracted from it"
+            )
+        if not all(0 < width <= 1 for width in widths):
+            raise FrontendError(f"widths={tuple(widths)} are no shares", try_="widths=(0.5, 1.0)")
         self.net = copy.deepcopy(net)
         self.blocks = [m for m in self.net.features if isinstance(m, InvertedResidual)]
         for block in self.blocks:
@@ -89,8 +96,14 @@ class Elastic(nn.Module):
 
         Batch norm has seen other widths too: its statistics are taken anew from `calibrate`.
         """
-        if len(choice) != len(self.blocks):
-            raise FrontendError(f"{len(choice)} sizes are no choice of {len(self.blocks)} blocks")
+        if not isinstance(choice, tuple) or len(choice) != len(self.blocks):
+            raise FrontendError(
+                f"that is no choice of {len(self.blocks)} sizes", try_="best.choice"
+            )
+        for block, size, sizes in zip(self.blocks, choice, self.sizes, strict=True):
+            if size not in sizes:
+                at = next(name for name, own in self.net.named_modules() if own is block)
+                raise FrontendError(f"{at} cannot be {size}", try_=tuple(map(str, sizes)))
         net = copy.deepcopy(self.net)
         kept = iter(choice)
         features: list[nn.Module] = []

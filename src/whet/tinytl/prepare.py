@@ -11,6 +11,7 @@ from torch import nn
 from ..errors import FrontendError
 from .blocks import find_blocks
 from .branch import LiteResidual, attach, load_branches
+from .branch import branches as has_branches
 from .norm import to_group_norm
 
 
@@ -41,15 +42,14 @@ def prepare(
     branches start from, such as the `state_dict()` of a copy that was trained on other data;
     without it they are random, and silent.
     """
-    if norm not in ("frozen", "group"):
-        raise FrontendError(f"there is no norm={norm!r}", try_=("frozen", "group"))
-    if bits is not None and not 2 <= bits <= 8:
-        raise FrontendError(f"weights cannot be rounded to {bits} bits", try_="bits=8")
-    if not (0 < width <= 1) or kernel < 1 or kernel % 2 == 0 or groups < 1:
+    check_words(norm, bits, width, kernel, groups)
+    if lite_residual and (old := has_branches(model)):
         raise FrontendError(
-            f"width={width}, kernel={kernel}, groups={groups} make no branch",
-            try_="width above 0, up to 1; an odd kernel; one group or more",
+            f"{next(iter(old)) or 'the model'} already has a lite_residual",
+            try_="prepare the model as it was before",
         )
+    if isinstance(calibrate, torch.Tensor):
+        raise FrontendError("calibrate= takes batches", try_="calibrate=[x]")
     batches = list(calibrate)
     if (batches and norm != "group") or (branches is not None and not lite_residual):
         raise FrontendError(
@@ -69,6 +69,18 @@ def prepare(
         if branches is not None:
             load_branches(found, branches)
     return found
+
+
+def check_words(norm: str, bits: int | None, width: float, kernel: int, groups: int) -> None:
+    if norm not in ("frozen", "group"):
+        raise FrontendError(f"there is no norm={norm!r}", try_=("frozen", "group"))
+    if bits is not None and bits not in range(2, 9):
+        raise FrontendError(f"weights cannot be rounded to {bits} bits", try_="bits=8")
+    if not (0 < width <= 1) or kernel < 1 or kernel % 2 == 0 or groups < 1:
+        raise FrontendError(
+            f"width={width}, kernel={kernel}, groups={groups} make no branch",
+            try_="width above 0, up to 1; an odd kernel; one group or more",
+        )
 
 
 def round_weights(model: nn.Module, bits: int) -> None:

@@ -15,7 +15,7 @@ from torch import nn
 
 from ..errors import FrontendError
 from ..frontend.aten.largest import keep_largest
-from .blocks import as_in_use, hooked
+from .blocks import as_in_use, hooked, run
 
 
 def prune_activations(model: nn.Module, x: torch.Tensor, share: float) -> nn.Module:
@@ -30,7 +30,7 @@ def prune_activations(model: nn.Module, x: torch.Tensor, share: float) -> nn.Mod
             order.append(module)
 
     with hooked(found, lambda *_: None, leave), as_in_use(found), torch.no_grad():
-        found(x)
+        run(found, x)
     for module in dict.fromkeys(order[1:]):
         module.register_forward_pre_hook(partial(pruned, share))
     return found
