@@ -1,17 +1,20 @@
 """The parts of the TinyTL study: methods, what each needs, and how well each learns.
 
 Memory is that of the program whet writes: data + bss once it is built. Accuracies are of the same
-model, trained by whet's program or, far faster where there is a GPU, by PyTorch, which
-`program.check()` compares it with.
+model, trained by whet's program on the processor, or by PyTorch on a GPU (tinytl_gpu.py) from the
+same weights, on the same pictures in the same order.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pictures
@@ -27,7 +30,10 @@ from whet.demo.pictures import pretrained_model
 
 NETS = ("mcunet-5fps", "proxyless-w0.3", "mobilenet-v2")
 LARGE = "proxyless"  # of which there are no weights: for memory alone
+SIDES = (96, 112, 128)
 JUDGED_AT_ONCE = 64
+HEAD_STEPS, HEAD_RATE, HEAD_DECAY = 300, 0.003, 0.01  # all training pictures in each
+MEANS = {"mobilenet-v2": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}  # of what it was taught on
 
 
 @dataclass(frozen=True)
@@ -37,10 +43,12 @@ class Method:
     update: str
     branches: bool = False
     keep: float = 1.0  # share of activations
-    again: bool = False  # compute again what can be, instead of keeping it
+    again: bool | str = False  # compute again what can be, instead of keeping it
     color: str = "#8c8c8c"
+    rates: tuple[float, ...] = (0.0001, 0.0003, 0.001, 0.003)
 
 
+WHOLE = (0.00003, 0.0001, 0.0003, 0.001)  # rates for a whole network
 METHODS = {
     "last": Method("last", color="#b8b8b8"),
     "norm+last": Method("norm+last", color="#a06fb0"),
@@ -48,9 +56,9 @@ METHODS = {
     "TinyTL-L": Method("tinytl-l", branches=True, color="#5fb3b3"),
     "TinyTL-L+B": Method("tinytl-l+b", branches=True, color="#c2313d"),
     "TinyTL-L+B+2": Method("tinytl-l+b+2", branches=True, color="#e59a9a"),
-    "full, pruned to 1/4": Method("full", keep=0.25, again=True, color="#4f9d69"),
-    "full, checkpointed": Method("full", again=True, color="#34699a"),
-    "full": Method("full", color="#222222"),
+    "full, pruned to 1/4": Method("full", keep=0.25, again=True, color="#4f9d69", rates=WHOLE),
+    "full, checkpointed": Method("full", again="layers", color="#34699a"),
+    "full": Method("full", color="#222222", rates=WHOLE),
 }
 
 
@@ -82,7 +90,7 @@ def compiled(
     make: Any = torch.optim.Adam if adam else torch.optim.SGD
     return whet.compile(
         model, (x,), optimizer=make(model.parameters(), lr=1e-3), update=method.update,
-        rematerialize=method.again, frozen="int8" if narrow else None,
+        rematerialize=method.again, frozen="int8" if narrow and method.update != "full" else None,
     )  # fmt: skip
 
 
@@ -95,6 +103,43 @@ def memory(net: str, name: str, batch: int, side: int, adam: bool) -> dict[str, 
         "arena": found["arena"], "ram": found["ram"], "linked": linked_ram(program),
         "frozen": found["frozen"],
     }  # fmt: skip
+
+
+@functools.cache
+def trained(net: str, name: str) -> frozenset[str]:
+    """The parameters that a method trains."""
+    program = compiled(METHODS[name], network(net, 2, 0), 1, 64)
+    return frozenset(program.chosen)
+
+
+# --- What was found -------------------------------------------------------------------------------
+
+
+class Results:
+    """Lines of JSON, each with its key."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.known = {k: body for k, body in map(parsed, lines) if k}
+
+    def get(self, key: Mapping[str, Any]) -> Any:
+        return self.known.get(json.dumps(key, sort_keys=True))
+
+    def add(self, key: Mapping[str, Any], body: Any) -> None:
+        self.known[json.dumps(key, sort_keys=True)] = body
+        with open(self.path, "a") as file:
+            file.write(json.dumps({"key": key, "body": body}) + "\n")
+
+
+def parsed(line: str) -> tuple[str, Any]:
+    """A line that was not finished has no key."""
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError:
+        return "", None
+    return json.dumps(entry["key"], sort_keys=True), entry["body"]
 
 
 # --- Training -------------------------------------------------------------------------------------
@@ -110,26 +155,52 @@ class Cell:
     side: int
     batch: int
     seed: int
-    epochs: int
+    steps: int
     rate: float
     held_out: bool = False  # judged on a quarter of the training pictures
+
+    def parts(self) -> tuple[Pictures, Pictures]:
+        """Those it learns from, and those it is judged on."""
+        train = pictures.load(self.data, "train")
+        if self.held_out:
+            return train.without_every(4), train.every(4)
+        return train, pictures.load(self.data, "test")
 
     @property
     def key(self) -> dict[str, Any]:
         return asdict(self)
 
 
-class Learner(Protocol):
-    def step(self, x: Array, y: Array, rate: float) -> float: ...
+def start(cell: Cell, device: str = "cpu") -> nn.Module:
+    """The network with a classifier that was taught alone: where every method begins."""
+    return _start(cell.net, cell.data, cell.side, cell.seed, cell.held_out, device)
 
-    def predict(self, x: Array) -> Array: ...
+
+@functools.lru_cache(64)
+def _start(net: str, data: str, side: int, seed: int, held_out: bool, device: str) -> nn.Module:
+    model: Any = network(net, CLASSES[data], seed).to(device)
+    cell = Cell(net, data, "last", side, 8, seed, 0, 0.0, held_out)
+    train, _ = cell.parts()
+    features, head = [], model.classifier[1]
+    hook = head.register_forward_pre_hook(lambda _, args: features.append(args[0]))
+    with torch.no_grad():
+        for begin in range(0, len(train), JUDGED_AT_ONCE):
+            images = pictures.centre(train.images[begin : begin + JUDGED_AT_ONCE], side)
+            model(torch.from_numpy(normal(net, images)).to(device))
+    hook.remove()
+    x, y = torch.cat(features), torch.from_numpy(train.labels).to(device)
+    adam = torch.optim.Adam(head.parameters(), lr=HEAD_RATE, weight_decay=HEAD_DECAY)
+    for _ in range(HEAD_STEPS):
+        adam.zero_grad()
+        nn.functional.cross_entropy(head(x), y).backward()
+        adam.step()
+    return model.cpu().requires_grad_(True)
 
 
 class ByWhet:
     def __init__(self, cell: Cell) -> None:
-        model = network(cell.net, CLASSES[cell.data], cell.seed)
         self.batch = cell.batch
-        program = compiled(METHODS[cell.method], model, cell.batch, cell.side, narrow=True)
+        program = compiled(METHODS[cell.method], start(cell), cell.batch, cell.side, narrow=True)
         self.trainer = program.load(threads=1)
 
     def step(self, x: Array, y: Array, rate: float) -> float:
@@ -137,74 +208,63 @@ class ByWhet:
 
     def predict(self, x: Array) -> Array:
         parts = []
-        for start in range(0, len(x), self.batch):
-            part = x[start : start + self.batch]
+        for begin in range(0, len(x), self.batch):
+            part = x[begin : begin + self.batch]
             full = np.concatenate([part, np.repeat(part[:1], self.batch - len(part), 0)])
             parts.append(self.trainer.predict(full)[: len(part)])
         return np.concatenate(parts)
 
 
-class ByTorch:
-    def __init__(self, cell: Cell, device: str) -> None:
-        method = METHODS[cell.method]
-        model = network(cell.net, CLASSES[cell.data], cell.seed)
-        chosen = set(compiled(method, model, 1, cell.side).chosen)
-        x = torch.zeros(1, 3, cell.side, cell.side)
-        self.model = prepared(method, model, x, bits=8).to(device)
-        for name, parameter in self.model.named_parameters():
-            parameter.requires_grad_(name in chosen)
-        trained = [p for p in self.model.parameters() if p.requires_grad]
-        self.optimizer, self.device = torch.optim.Adam(trained, lr=1e-3), device
-
-    def step(self, x: Array, y: Array, rate: float) -> float:
-        self.optimizer.param_groups[0]["lr"] = rate
-        self.optimizer.zero_grad()
-        scores = self.model(torch.from_numpy(x).to(self.device))
-        loss = nn.functional.cross_entropy(scores, torch.from_numpy(y).to(self.device))
-        loss.backward()
-        self.optimizer.step()
-        return float(loss.detach())
-
-    def predict(self, x: Array) -> Array:
-        with torch.no_grad():
-            return np.asarray(self.model(torch.from_numpy(x).to(self.device)).cpu().numpy())
-
-
-def run(cell: Cell, learner: Callable[[Cell], Learner]) -> dict[str, Any]:
+def by_whet(cell: Cell) -> dict[str, Any]:
     """Train, and judge on pictures that were not trained on."""
     began = time.perf_counter()
-    taught = learner(cell)
-    train = pictures.load(cell.data, "train")
-    train, test = (
-        (train.without_every(4), train.every(4))
-        if cell.held_out
-        else (train, pictures.load(cell.data, "test"))
-    )
-    losses = list(epochs(taught, cell, train))
-    accuracy = accuracy_of(taught, test, cell.side)
-    seconds = round(time.perf_counter() - began, 1)
-    return {"accuracy": accuracy, "losses": losses, "seconds": seconds}
-
-
-def epochs(taught: Learner, cell: Cell, train: Pictures) -> Iterator[float]:
-    """The mean loss of each; the rate falls to 0 along a cosine."""
-    random = np.random.default_rng(cell.seed)
-    steps = len(train) // cell.batch
-    for epoch in range(cell.epochs):
-        order, total = random.permutation(len(train)), 0.0
-        for i in range(steps):
-            some = np.sort(order[i * cell.batch : (i + 1) * cell.batch])
-            window = pictures.resized_at_random(train.images[some], random, cell.side)
-            done = (epoch + (i + 0.5) / steps) / cell.epochs
-            rate = cell.rate * 0.5 * (1 + math.cos(math.pi * done))
-            total += taught.step(pictures.reals(window), train.labels[some], rate)
-        yield round(total / steps, 4)
-
-
-def accuracy_of(taught: Learner, test: Pictures, side: int) -> float:
+    taught = ByWhet(cell)
+    train, test = cell.parts()
+    losses = [
+        taught.step(normal(cell.net, window), labels, rate)
+        for window, labels, rate in lessons(cell, train)
+    ]
     right = 0
-    for start in range(0, len(test), JUDGED_AT_ONCE):
-        images = test.images[start : start + JUDGED_AT_ONCE]
-        scores = taught.predict(pictures.reals(pictures.centre(images, side)))
-        right += int((scores.argmax(1) == test.labels[start : start + JUDGED_AT_ONCE]).sum())
-    return round(100 * right / len(test), 3)
+    for begin in range(0, len(test), JUDGED_AT_ONCE):
+        images = pictures.centre(test.images[begin : begin + JUDGED_AT_ONCE], cell.side)
+        scores = taught.predict(normal(cell.net, images))
+        right += int((scores.argmax(1) == test.labels[begin : begin + JUDGED_AT_ONCE]).sum())
+    seconds = round(time.perf_counter() - began, 1)
+    return {
+        **outcome(losses, right, len(test)),
+        "seconds": seconds,
+        "by": "programs that whet wrote",
+    }
+
+
+def outcome(losses: Sequence[float], right: int, judged: int) -> dict[str, Any]:
+    """The accuracy in percent, and the mean loss of each tenth of the steps."""
+    tenths = [round(float(np.mean(part)), 4) for part in np.array_split(losses, 10)]
+    return {"accuracy": round(100 * right / judged, 3), "losses": tenths}
+
+
+def lessons(cell: Cell, train: Pictures) -> Iterator[tuple[Array, Array, float]]:
+    """Windows of pictures in int8, their labels, and the rate, which falls to 0 along a cosine."""
+    random = np.random.default_rng(cell.seed)
+    order = np.empty(0, np.int64)
+    for step in range(cell.steps):
+        if len(order) < cell.batch:
+            order = random.permutation(len(train))
+        some, order = np.sort(order[: cell.batch]), order[cell.batch :]
+        window = pictures.resized_at_random(train.images[some], random, cell.side)
+        rate = cell.rate * 0.5 * (1 + math.cos(math.pi * (step + 0.5) / cell.steps))
+        yield window, train.labels[some], rate
+
+
+def normal(net: str, integers: Array) -> Array:
+    """Pixels as the network was taught to see them."""
+    scale, shift = scale_and_shift(net)
+    return integers.astype(np.float32) * scale + shift
+
+
+def scale_and_shift(net: str) -> tuple[Array, Array]:
+    """(pixel / 255 - mean) / deviation, of pixel - 128, for each channel."""
+    means = MEANS.get(net, ((0.5,) * 3, (0.5,) * 3))
+    mean, deviation = (np.array(m, np.float32).reshape(3, 1, 1) for m in means)
+    scale = np.float32(1) / (255 * deviation)
+    return scale, (np.float32(128 / 255) - mean) / deviation
