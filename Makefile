@@ -93,7 +93,7 @@ $(VENV)/.pictures: $(VENV)/.core
 # --- System packages: $(call system,<command that succeeds when it is there>,<Debian package>,<why>)
 
 define system
-@$(1) >/dev/null 2>&1 || { \
+@{ $(1); } >/dev/null 2>&1 || { \
   echo "-- the system package $(2) is missing: $(3)"; \
   if ! command -v apt-get >/dev/null; then \
     echo "   there is no apt-get here: install $(2) or what your system calls it and run make again"; \
@@ -115,6 +115,7 @@ system-build:
 
 system-test: system-mcu
 	$(call system,command -v clang,clang,the tests build the generated C with a second compiler)
+	$(call system,echo 'int main(void) { return 0; }' | clang -fsanitize=address -x c - -o /dev/null,libclang-rt-$$(clang -dumpversion | cut -d. -f1)-dev,clang has no sanitizers without it)
 	$(call system,command -v g++,g++,the tests include the generated header from C++)
 	$(call system,command -v cmake,cmake,the tests build the generated C as a part of a project)
 	$(call system,command -v aarch64-linux-gnu-gcc,gcc-aarch64-linux-gnu,the tests build the generated C for another processor)
