@@ -18,6 +18,7 @@ from .place import Lives, find_offsets
 ALIGN = 16
 LINE = 64  # of a cache: vectors that cross from one to the next take twice the time
 LARGE = 1 << 20  # bytes of an arena in which the gaps that come of it do not matter
+LARGE_FOR_VECTORS = 1 << 16  # the same where kernels have vectors and memory is no chip's
 
 
 @dataclass(frozen=True)
@@ -155,13 +156,16 @@ class _Storage:
                     break
 
 
-def plan(graph: Graph, inplace: bool = True, inside: bool = False) -> Plan:
+def plan(
+    graph: Graph, inplace: bool = True, inside: bool = False, vectors: bool = False
+) -> Plan:
     """Where every value lives; without `inplace` no result overwrites an operand.
 
     With `inside` there is room for the inputs at the beginning of the arena, in this order, for as
-    long as they are read. They are still the caller's: in another place they do as well.
+    long as they are read. They are still the caller's: in another place they do as well. For
+    `vectors` everything begins with a line of the cache, unless it is little.
     """
-    need = lifetimes(graph, inplace, inside)
+    need = lifetimes(graph, inplace, inside, vectors)
     placed, arena = place(need.buffers, need.pinned)
     home: dict[Value, Value | Buffer] = {
         v: b for b in placed for v in b.values if v.role is Role.TEMP
@@ -173,7 +177,7 @@ def plan(graph: Graph, inplace: bool = True, inside: bool = False) -> Plan:
     result = Plan(
         graph, home, need.workspace, tuple(placed), tuple(need.copies), arena, bound, peak
     )
-    check_plan(result)
+    check_plan(result, alignment(bound, vectors))
     return result
 
 
@@ -195,7 +199,9 @@ class Lifetimes:
         return int(loads[at]), at
 
 
-def lifetimes(graph: Graph, inplace: bool = True, inside: bool = False) -> Lifetimes:
+def lifetimes(
+    graph: Graph, inplace: bool = True, inside: bool = False, vectors: bool = False
+) -> Lifetimes:
     storage = _Storage(graph)
     copies = storage.join_updates()
     if inplace:
@@ -218,14 +224,14 @@ def lifetimes(graph: Graph, inplace: bool = True, inside: bool = False) -> Lifet
             workspace[node] = value
             buffers.append(Buffer((value,), aligned(value.type.bytes), i, i))
     need = Lifetimes(storage, buffers, workspace, copies, len(inputs))
-    if alignment(need.peak[0]) == ALIGN:
+    if alignment(need.peak[0], vectors) == ALIGN:
         return need
     return replace(need, buffers=[replace(b, bytes=aligned(b.bytes, LINE)) for b in buffers])
 
 
-def alignment(arena: int) -> int:
+def alignment(arena: int, vectors: bool = False) -> int:
     """What every offset in an arena of this size is a multiple of, at least."""
-    return LINE if arena >= LARGE else ALIGN
+    return LINE if arena >= (LARGE_FOR_VECTORS if vectors else LARGE) else ALIGN
 
 
 def aligned(n: int, to: int = ALIGN) -> int:
@@ -246,7 +252,7 @@ def lives(buffers: Sequence[Buffer]) -> Lives:
     )
 
 
-def check_plan(plan: Plan) -> None:
+def check_plan(plan: Plan, align: int = ALIGN) -> None:
     """Prove that no two buffers alive at the same time overlap and that all lie in the arena."""
     buffers = sorted(plan.buffers, key=lambda b: b.first)
     last, offset, end = np.array([(b.last, b.offset, b.end) for b in buffers]).reshape(-1, 3).T
@@ -255,7 +261,7 @@ def check_plan(plan: Plan) -> None:
         if overlap.any():
             other = buffers[int(overlap.argmax())]
             raise InternalError(f"{b.values[0]} and {other.values[0]} overlap in the arena")
-        if b.offset % alignment(plan.lower_bound) or b.end > plan.arena:
+        if b.offset % align or b.end > plan.arena:
             raise InternalError(f"{b.values[0]} is misaligned or outside the arena")
     if plan.arena < plan.lower_bound:
         raise InternalError(f"arena {plan.arena} is below its lower bound {plan.lower_bound}")

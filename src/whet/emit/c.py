@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import InternalError
 from ..ir import Arg, Call, Graph, Node, Role, Struct, Type, Value, Workspace
-from ..plan import Buffer, Plan, alignment
+from ..plan import Buffer, Plan
 from ..quant import Quant
 from ..text import summary
 from .layout import pack_call
@@ -387,6 +387,7 @@ def model_h(
     plans: Mapping[str, Plan],
     tensors: Tensors,
     arena: int,
+    align: int,
     lr: float,
     threads: bool,
     quants: Mapping[str, Quant],
@@ -402,10 +403,10 @@ def model_h(
         "#include <stdint.h>",
         "",
         "#ifdef __cplusplus",
-        f"#define {upper}_ALIGNED alignas({alignment(arena)})",
+        f"#define {upper}_ALIGNED alignas({align})",
         'extern "C" {',
         "#else",
-        f"#define {upper}_ALIGNED _Alignas({alignment(arena)})",
+        f"#define {upper}_ALIGNED _Alignas({align})",
         "#endif",
         "",
         *sizes(upper, plans),

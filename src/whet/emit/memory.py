@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..ir import Role, Type
-from ..plan import alignment
 from .c import Signature
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ def memory_of(program: Program) -> dict[str, int]:
     store, plans = program.storage, program.plans
     arena = max(plan.arena for plan in plans.values())
     arrays = program_arrays(program)
-    align = alignment(arena)
+    align = program.alignment
     stack = program.target.chip.stack if program.target.chip else 0
     network = up(network_bytes(program) + max(arena, 1), align)  # an empty array is not C
     frozen = sum(t.bytes for t in store.frozen.values())
@@ -45,7 +44,7 @@ def network_bytes(program: Program) -> int:
     network = 0
     for table in (program.storage.params, program.storage.state):
         network += struct_bytes(table.values(), network)
-    return up(network, alignment(program.arena))
+    return up(network, program.alignment)
 
 
 def program_arrays(program: Program) -> list[Type]:

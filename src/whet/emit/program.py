@@ -16,7 +16,7 @@ from ..machine import UNTUNED, Machine
 from ..ops.random import RngNext
 from ..ops.widen import Widen
 from ..passes import Part, Recompute
-from ..plan import Plan, plan
+from ..plan import Plan, alignment, plan
 from ..quant import Fold, Quant
 from ..scheme import Scheme
 from ..targets import HOST, Target
@@ -110,8 +110,13 @@ class Program:
 
     @functools.cached_property
     def plans(self) -> dict[str, Plan]:
-        inplace, inside = "inplace" not in self.without, self.target.chip is not None
-        return {name: plan(graph, inplace, inside) for name, graph in self.entries.items()}
+        how = "inplace" not in self.without, self.target.chip is not None, self.isa[0] == "vec"
+        return {name: plan(graph, *how) for name, graph in self.entries.items()}
+
+    @property
+    def alignment(self) -> int:
+        """Of the arena, in bytes."""
+        return alignment(self.arena, self.isa[0] == "vec")
 
     @property
     def isa(self) -> tuple[str, ...]:
@@ -174,6 +179,7 @@ class Program:
                 self.plans,
                 self.storage,
                 self.arena,
+                self.alignment,
                 self.lr,
                 threads,
                 self.quants,

@@ -35,12 +35,22 @@ static inline __attribute__((always_inline)) uint8_t gather_bits(sides_t side) {
 static void take_bits(const void *args, int32_t first, int32_t end) {
     const bits_t *a = args;
     const int32_t stop = whet_min(end * UNIT, a->n);
+    const float low = a->low, high = a->high, *from = a->x;
+    uint8_t *bits = a->bits;
     int32_t i = first * UNIT;
+#if defined(__AVX512F__)
+    for (; !a->closed && i + WHET_LANES <= stop; i += WHET_LANES) {
+        const uint16_t some = whet_between(whet_load(from + i), low, high);
+        memcpy(bits + i / 8, &some, sizeof some);
+    }
+#endif
+    for (; !a->closed && i + 8 <= stop; i += 8) {
+        const eight_t x = *(const eight_u *)(from + i);
+        bits[i / 8] = gather_bits((x > low) & (x < high));
+    }
     for (; i + 8 <= stop; i += 8) {
-        const eight_t x = *(const eight_u *)(a->x + i);
-        const sides_t side =
-            a->closed ? (x >= a->low) & (x <= a->high) : (x > a->low) & (x < a->high);
-        a->bits[i / 8] = gather_bits(side);
+        const eight_t x = *(const eight_u *)(from + i);
+        bits[i / 8] = gather_bits((x >= low) & (x <= high));
     }
     for (uint32_t byte = 0; i < stop; i++) {
         const float x = a->x[i];
@@ -65,14 +75,24 @@ static void spread_bits(const void *args, int32_t first, int32_t end) {
     const bits_t *a = args;
     const int32_t stop = whet_min(end * UNIT, a->n);
     const sides_t place = {1, 2, 4, 8, 16, 32, 64, 128};
-    const int32_t inside = a->low == 0.0f ? 0 : -1, outside = a->high == 0.0f ? 0 : -1;
+    const float in = a->low, out = a->high, *from = a->x;
+    const int32_t inside = in == 0.0f ? 0 : -1, outside = out == 0.0f ? 0 : -1;
+    const uint8_t *bits = a->from;
+    float *dx = a->dx;
     int32_t i = first * UNIT;
+#if defined(__AVX512F__)
+    for (; in != 0.0f && out == 0.0f && i + WHET_LANES <= stop; i += WHET_LANES) {
+        uint16_t some;
+        memcpy(&some, bits + i / 8, sizeof some);
+        whet_store(dx + i, whet_where(some, whet_load(from + i), in));
+    }
+#endif
     for (; i + 8 <= stop; i += 8) {
-        const eight_t dy = *(const eight_u *)(a->x + i);
-        const sides_t side = (place & (int32_t)a->from[i / 8]) != 0;
-        const sides_t in = (sides_t)(dy * a->low) & side & inside;
-        const sides_t out = (sides_t)(dy * a->high) & ~side & outside;
-        *(eight_u *)(a->dx + i) = (eight_t)(in | out);
+        const eight_t dy = *(const eight_u *)(from + i);
+        const sides_t side = (place & (int32_t)bits[i / 8]) != 0;
+        const sides_t one = (sides_t)(dy * in) & side & inside;
+        const sides_t other = (sides_t)(dy * out) & ~side & outside;
+        *(eight_u *)(dx + i) = (eight_t)(one | other);
     }
     for (; i < stop; i++) {
         const float slope = a->from[i / 8] >> i % 8 & 1 ? a->low : a->high;

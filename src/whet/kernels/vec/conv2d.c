@@ -81,20 +81,44 @@ static void copy_windows(float *a, int32_t step, const float *x, int32_t first, 
     }
 }
 
-/* Output pixels, and where their taps are. */
+/* to[i] = from + i * step, as pointers to the middle of an array. */
+static inline void point(const float **to, const float *from, int32_t step, int32_t count) {
+    for (int32_t i = 0; i < count; i++) to[i] = from + (ptrdiff_t)i * step;
+}
+
+static inline void point_nowhere(const float **to, int32_t count) {
+    for (int32_t i = 0; i < count; i++) to[i] = NULL;
+}
+
+/* Output pixels, and where their taps are: row by row, because in a row each tap moves on by the
+ * same step. */
 static void find_windows(const void *who, const float **a, float **y, int32_t first,
                          int32_t count) {
     const windows_t *v = who;
     const whet_conv2d_t *d = v->d;
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = 0; i < count && y != NULL; i++) y[i] = v->y + (first + i) * d->o;
+    for (int32_t i = 0, run; i < count; i += run) {
         const int32_t at = first + i, q = at % d->q, p = at / d->q % d->p, n = at / d->q / d->p;
-        if (y != NULL) y[i] = v->y + at * d->o;
+        run = whet_min(d->q - q, count - i);
         for (int32_t r = 0; r < d->kh; r++) {
-            const int32_t row = p * d->sh + r * d->dh - d->ph, line = (n * d->h + row) * d->w;
+            const int32_t row = p * d->sh + r * d->dh - d->ph;
+            const int32_t inside = row >= 0 && row < d->h;
+            const float *line = v->x + (inside ? (n * d->h + row) * d->w * d->c : 0);
             for (int32_t s = 0; s < v->kw; s++) {
-                const int32_t col = q * d->sw + s * d->dw - d->pw;
-                const int32_t inside = row >= 0 && row < d->h && col >= 0 && col < d->w;
-                a[(r * v->kw + s) * count + i] = inside ? v->x + (line + col) * d->c : NULL;
+                const float **to = a + (r * v->kw + s) * count + i;
+                const int32_t offset = s * d->dw - d->pw;
+                const whet_range_t in = whet_outputs(offset, d->w, d->sw, d->q);
+                const int32_t from = in.first > q ? whet_min(in.first - q, run) : 0;
+                const int32_t end = in.end > q + from ? whet_min(in.end - q, run) : from;
+                if (!inside) {
+                    point_nowhere(to, run);
+                    continue;
+                }
+                point_nowhere(to, from);
+                if (end > from)
+                    point(to + from, line + ((q + from) * d->sw + offset) * d->c, d->sw * d->c,
+                          end - from);
+                point_nowhere(to + end, run - end);
             }
         }
     }
@@ -136,6 +160,7 @@ static void convolve(float *y, const float *x, const float *w, const whet_conv2d
     p.columns = d->o / d->groups;
     p.find = find_windows;
     p.at = at;
+    p.ldy = d->o;
     p.add_origin = y;
     for (int32_t r = 0; r < d->kh; r += size.high)
         for (int32_t s = 0; s < d->kw; s += size.wide) {
@@ -159,8 +184,85 @@ static void convolve(float *y, const float *x, const float *w, const whet_conv2d
         }
 }
 
-/* y = conv(x, w) for windows that are copied out; p.rows is set here. */
+/* Some rows of the result whose windows are not copied but for those that reach over the left or
+ * right edge. */
+typedef struct {
+    const whet_conv2d_t *d;
+    float *y;
+    const float *image, *edges; /* edges[rows, columns that reach over, kh*kw*c] */
+    int32_t top;                /* the first row */
+    int32_t left, right;        /* columns that begin and end the inside */
+} inside_t;
+
+static int32_t edges_of(const inside_t *v) { return v->left + v->d->q - v->right; }
+
+static void find_inside(const void *who, const float **a, float **y, int32_t first, int32_t count) {
+    const inside_t *v = who;
+    const whet_conv2d_t *d = v->d;
+    const int32_t length = d->kw * d->c;
+    for (int32_t i = 0; i < count; i++) y[i] = v->y + (first + i) * d->o;
+    for (int32_t i = 0, run; i < count; i += run) {
+        const int32_t q = (first + i) % d->q, p = (first + i) / d->q;
+        const int32_t over = q < v->left ? q : q - v->right + v->left;
+        const float *edge = v->edges + (p * edges_of(v) + over) * d->kh * length;
+        const int32_t inside = q >= v->left && q < v->right;
+        run = inside ? whet_min(v->right - q, count - i) : 1;
+        for (int32_t r = 0; r < d->kh; r++) {
+            const int32_t row = (v->top + p) * d->sh + r * d->dh - d->ph;
+            const float **to = a + r * count + i;
+            if (!inside)
+                *to = edge + r * length;
+            else if (row < 0 || row >= d->h)
+                point_nowhere(to, run);
+            else
+                point(to, v->image + (row * d->w + q * d->sw - d->pw) * d->c, d->sw * d->c, run);
+        }
+    }
+}
+
+/* y = conv(x, w) for few channels: the taps of a window's row are one. */
 static __attribute__((noinline)) void narrow(float *y, const float *x, const whet_conv2d_t *d,
+                                             whet_product_t p) {
+    const int32_t length = d->kw * d->c, size = d->kh * length;
+    const int32_t before = (d->pw + d->sw - 1) / d->sw, reach = d->w + d->pw - d->kw;
+    const int32_t within = reach < 0 ? 0 : reach / d->sw + 1;
+    const float *add = p.add;
+    float edges[COPIED];
+    int32_t at[WINDOW];
+    inside_t v = {.d = d, .edges = edges, .left = whet_min(before, d->q)};
+    v.right = within < v.left ? v.left : whet_min(within, d->q);
+    const int32_t room = COPIED / (size * (edges_of(&v) > 0 ? edges_of(&v) : 1));
+    for (int32_t r = 0; r < d->kh; r++) at[r] = r * length * p.bl;
+    p.taps = d->kh;
+    p.depth = length;
+    p.find = find_inside;
+    p.who = &v;
+    p.at = at;
+    p.ldy = d->o;
+    for (int32_t i = 0, rows; i < d->n * d->p; i += rows) {
+        v.top = i % d->p;
+        v.image = x + i / d->p * d->h * d->w * d->c;
+        v.y = y + i * d->q * d->o;
+        rows = whet_min(room, d->p - v.top);
+        for (int32_t k = 0; k < rows * edges_of(&v); k++) {
+            const int32_t over = k % edges_of(&v), row = v.top + k / edges_of(&v);
+            const int32_t q = over < v.left ? over : over - v.left + v.right;
+            copy_window(edges + k * size, v.image, row, q, d);
+        }
+        p.rows = rows * d->q;
+        p.add = add == NULL ? NULL : add + i * d->q * d->o;
+        p.add_origin = v.y;
+        whet_product(&p);
+    }
+}
+
+/* Whether the columns that reach over the edges have room. */
+static int32_t is_inside(const whet_conv2d_t *d) {
+    return d->dw == 1 && d->q * d->kh * d->kw * d->c <= COPIED;
+}
+
+/* y = conv(x, w) for windows that are copied out; p.rows is set here. */
+static __attribute__((noinline)) void copied(float *y, const float *x, const whet_conv2d_t *d,
                                              whet_product_t p) {
     const int32_t size = p.depth, all = d->n * d->p * d->q;
     const float *add = p.add;
@@ -191,8 +293,12 @@ static void forward(float *y, const float *x, const float *w, const float *b, co
         whet_dense_product(y, d->o, x, d->c, &p);
         return;
     }
-    if (is_narrow(d)) {
+    if (is_narrow(d) && is_inside(d)) {
         narrow(y, x, d, p);
+        return;
+    }
+    if (is_narrow(d)) {
+        copied(y, x, d, p);
         return;
     }
     for (int32_t g = 0; g < d->groups; g++) {

@@ -51,46 +51,99 @@ typedef struct {
 
 enum { MOST = 49 }; /* taps whose weights are kept at hand */
 
+#define PRAGMA_(text) _Pragma(#text)
+#define UNROLL_(n)    PRAGMA_(GCC unroll n)
+
 /* For one kind of column: `t` is its letter, j its first channel. */
 #define COLUMN(t, vec, unaligned)                                                                 \
-    /* R and S, the taps, are constants after inlining, or else the run's own numbers. */         \
-    static inline __attribute__((always_inline)) void row_##t(const row_t *a, int32_t j,          \
-                                                              const int32_t R, const int32_t S) { \
-        const int32_t clip = a->low != -INFINITY || a->high != INFINITY;                          \
+    /* R and S, the taps, are constants after inlining. So is `slides`: to look whether the \
+     * window moves by one tap from pixel to pixel. Pixels then go in fours, which read most \
+     * of what they read together. Taps may run backwards. */     \
+    static inline __attribute__((always_inline)) void row_##t(                                    \
+        const row_t *a, int32_t j, const int32_t R, const int32_t S, const int32_t slides) {      \
+        const int32_t n = a->count, u_step = a->u_step, y_step = a->y_step;                       \
+        const int32_t back = slides && a->right == -u_step, down = a->down;                       \
+        const int32_t right = back ? u_step : a->right;                                           \
+        const float low = a->low, high = a->high;                                                 \
+        const int32_t clip = low != -INFINITY || high != INFINITY;                                \
         vec w[MOST], start = {0.0f};                                                              \
         for (int32_t r = 0; r < R; r++)                                                           \
             for (int32_t s = 0; s < S; s++) {                                                     \
                 const int32_t row = a->rows.first + r * a->rows.step;                             \
-                const int32_t col = a->cols.first + s * a->cols.step;                             \
+                const int32_t col = a->cols.first + (back ? S - 1 - s : s) * a->cols.step;        \
                 w[r * S + s] = *(const unaligned *)(a->w + (row * a->kw + col) * a->c + j);       \
             }                                                                                     \
         if (a->bias) start = *(const unaligned *)(a->bias + j);                                   \
-        const float *u = a->u + j, *add = a->add ? a->add + j : NULL;                             \
+        const float *u = a->u + j - (back ? (S - 1) * right : 0);                                 \
+        const float *add = a->add ? a->add + j : NULL;                                            \
         float *y = a->y + j;                                                                      \
-        for (int32_t i = 0; i < a->count; i++, u += a->u_step, y += a->y_step) {                  \
+        int32_t i = 0;                                                                            \
+        for (; slides && right == u_step && i + 4 <= n; i += 4) {                                 \
+            vec sum[4] = {start, start, start, start};                                            \
+            UNROLL_(7)                                                                            \
+            for (int32_t r = 0; r < R; r++) UNROLL_(10) for (int32_t k = 0; k < S + 3; k++) {     \
+                    const vec x = *(const unaligned *)(u + r * down + (i + k) * u_step);          \
+                    UNROLL_(4)                                                                    \
+                    for (int32_t e = 0; e < 4; e++)                                               \
+                        if (k - e >= 0 && k - e < S) sum[e] += w[r * S + k - e] * x;              \
+                }                                                                                 \
+            UNROLL_(4) for (int32_t e = 0; e < 4; e++) {                                          \
+                if (add) sum[e] += *(const unaligned *)(add + (i + e) * y_step);                  \
+                if (clip) sum[e] = whet_clip_##t(sum[e], low, high);                              \
+                *(unaligned *)(y + (i + e) * y_step) = sum[e];                                    \
+            }                                                                                     \
+        }                                                                                         \
+        for (; i < n; i++) {                                                                      \
             vec sum = start;                                                                      \
             for (int32_t r = 0; r < R; r++)                                                       \
                 for (int32_t s = 0; s < S; s++)                                                   \
-                    sum += w[r * S + s] * *(const unaligned *)(u + r * a->down + s * a->right);   \
-            if (add) sum += *(const unaligned *)(add + i * a->y_step);                            \
-            if (clip) sum = whet_clip_##t(sum, a->low, a->high);                                  \
-            *(unaligned *)y = sum;                                                                \
+                    sum += w[r * S + s] *                                                         \
+                           *(const unaligned *)(u + i * u_step + r * down + s * right);           \
+            if (add) sum += *(const unaligned *)(add + i * y_step);                               \
+            if (clip) sum = whet_clip_##t(sum, low, high);                                        \
+            *(unaligned *)(y + i * y_step) = sum;                                                 \
+        }                                                                                         \
+    }                                                                                             \
+    /* Any number of taps, as pixels near an edge have them. */                                   \
+    static void edge_##t(const row_t *a, int32_t j) {                                             \
+        for (int32_t i = 0; i < a->count; i++) {                                                  \
+            vec sum = {0.0f}, more = {0.0f};                                                      \
+            if (a->bias) sum = *(const unaligned *)(a->bias + j);                                 \
+            for (int32_t r = 0; r < a->rows.count; r++) {                                         \
+                const int32_t row = a->rows.first + r * a->rows.step;                             \
+                const float *w = a->w + (row * a->kw + a->cols.first) * a->c + j;                 \
+                const float *u = a->u + i * a->u_step + r * a->down + j;                          \
+                const int32_t step = a->cols.step * a->c, right = a->right;                       \
+                int32_t s = 0;                                                                    \
+                for (; s + 2 <= a->cols.count; s += 2) {                                          \
+                    sum +=                                                                        \
+                        *(const unaligned *)(w + s * step) * *(const unaligned *)(u + s * right); \
+                    more += *(const unaligned *)(w + (s + 1) * step) *                            \
+                            *(const unaligned *)(u + (s + 1) * right);                            \
+                }                                                                                 \
+                if (s < a->cols.count)                                                            \
+                    sum +=                                                                        \
+                        *(const unaligned *)(w + s * step) * *(const unaligned *)(u + s * right); \
+            }                                                                                     \
+            sum += more;                                                                          \
+            if (a->add) sum += *(const unaligned *)(a->add + i * a->y_step + j);                  \
+            *(unaligned *)(a->y + i * a->y_step + j) = whet_clip_##t(sum, a->low, a->high);       \
         }                                                                                         \
     }                                                                                             \
     static void any_row_##t(const row_t *a, int32_t j) {                                          \
-        FOR_TAPS(t, 1, 1)                                                                         \
-        FOR_TAPS(t, 1, 2)                                                                         \
-        FOR_TAPS(t, 2, 1)                                                                         \
-        FOR_TAPS(t, 2, 2)                                                                         \
-        FOR_TAPS(t, 2, 3)                                                                         \
-        FOR_TAPS(t, 3, 2)                                                                         \
-        FOR_TAPS(t, 3, 3)                                                                         \
-        FOR_TAPS(t, 3, 4)                                                                         \
-        FOR_TAPS(t, 4, 3)                                                                         \
-        FOR_TAPS(t, 4, 4)                                                                         \
-        FOR_TAPS(t, 5, 5)                                                                         \
-        FOR_TAPS(t, 7, 7)                                                                         \
-        row_##t(a, j, a->rows.count, a->cols.count);                                              \
+        FOR_TAPS(t, 1, 1, 0)                                                                      \
+        FOR_TAPS(t, 1, 2, 0)                                                                      \
+        FOR_TAPS(t, 2, 1, 0)                                                                      \
+        FOR_TAPS(t, 2, 2, 0)                                                                      \
+        FOR_TAPS(t, 2, 3, 0)                                                                      \
+        FOR_TAPS(t, 3, 2, 0)                                                                      \
+        FOR_TAPS(t, 3, 3, 1)                                                                      \
+        FOR_TAPS(t, 3, 4, 0)                                                                      \
+        FOR_TAPS(t, 4, 3, 0)                                                                      \
+        FOR_TAPS(t, 4, 4, 0)                                                                      \
+        FOR_TAPS(t, 5, 5, 1)                                                                      \
+        FOR_TAPS(t, 7, 7, 1)                                                                      \
+        edge_##t(a, j);                                                                           \
     }                                                                                             \
     /* Adds to sums[taps, width] the products of a row of dy and the pixels under one tap row. */ \
     static void along_##t(float *sums, int32_t width, const float *dy, const float *x, int32_t c, \
@@ -133,9 +186,9 @@ enum { MOST = 49 }; /* taps whose weights are kept at hand */
     }
 
 /* A row with R x S taps, which the compiler then knows. */
-#define FOR_TAPS(t, R, S)                               \
+#define FOR_TAPS(t, R, S, slides)                       \
     if (a->rows.count == (R) && a->cols.count == (S)) { \
-        row_##t(a, j, R, S);                            \
+        row_##t(a, j, R, S, slides);                    \
         return;                                         \
     }
 
@@ -143,29 +196,7 @@ COLUMN(v, whet_vec_t, whet_vec_u)
 COLUMN(h, whet_half_t, whet_half_u)
 COLUMN(s, whet_one_t, whet_one_t)
 
-/* One pixel with many taps, which no row of them is made for. */
-static void large_window(const row_t *a) {
-    for (int32_t i = 0; i < a->count; i++)
-        for (int32_t j = 0; j < a->c; j++) {
-            float sum = a->bias ? a->bias[j] : 0.0f;
-            for (int32_t k = 0; k < a->rows.count * a->cols.count; k++) {
-                const int32_t r = k / a->cols.count, s = k % a->cols.count;
-                const int32_t row = a->rows.first + r * a->rows.step;
-                const int32_t col = a->cols.first + s * a->cols.step;
-                sum += a->w[(row * a->kw + col) * a->c + j] *
-                       a->u[i * a->u_step + r * a->down + s * a->right + j];
-            }
-            if (a->add) sum += a->add[i * a->y_step + j];
-            a->y[i * a->y_step + j] = whet_clip(sum, a->low, a->high);
-        }
-}
-
-static void make_row(const row_t *a) {
-    if (a->rows.count * a->cols.count > MOST)
-        large_window(a);
-    else
-        WHET_COLUMNS(a->c, any_row, a, j);
-}
+static void make_row(const row_t *a) { WHET_COLUMNS(a->c, any_row, a, j); }
 
 typedef struct {
     float *y;
@@ -261,10 +292,8 @@ static void backward_rows(const void *args, int32_t first, int32_t end) {
             for (int32_t at = left; at < d->w; at += a.count * d->sw) {
                 a.cols = read_by(at, d->q, d->kw, d->sw, d->pw);
                 a.count = 1;
-                for (int32_t next = at + d->sw; next < d->w; next += d->sw, a.count++) {
-                    const run_t more = read_by(next, d->q, d->kw, d->sw, d->pw);
-                    if (more.first != a.cols.first || more.count != a.cols.count) break;
-                }
+                if (a.cols.count == (d->kw - 1 - (at + d->pw) % d->sw) / d->sw + 1) /* all */
+                    a.count += whet_min(d->q - 1 - a.cols.place, (d->w - 1 - at) / d->sw);
                 a.y = l->y + (i * d->w + at) * d->c;
                 a.u = image + (a.rows.place * d->q + a.cols.place) * d->c;
                 make_row(&a);

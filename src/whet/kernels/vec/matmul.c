@@ -114,7 +114,7 @@ static void chunk(const whet_product_t *p, const float *const *a, float *const *
     const int32_t deep = whet_min(p->depth, DEEP);
     const int32_t together = whet_min(p->taps, DEEP / deep); /* taps that share a panel */
     const int32_t few = count <= 2 * WHET_ROWS; /* then a panel is not worth its copy */
-    const dense_t *dense = is_plain(p) && p->find == find_dense ? p->who : NULL;
+    const int32_t clips = !(p->low == -INFINITY && p->high == INFINITY);
     for (int32_t t = 0; t < p->taps; t += together)
         for (int32_t l = 0; l < p->depth; l += deep) {
             const int32_t taps = whet_min(p->taps - t, together);
@@ -146,11 +146,14 @@ static void chunk(const whet_product_t *p, const float *const *a, float *const *
                 for (int32_t r = 0, rows; r < count; r += rows) {
                     rows = next_rows(count - r);
                     const left_t left = {a + t * count + r, count, taps, l, NULL, 0};
-                    if (fits && first && last && dense) {
-                        by_rows(y[r] + c, dense->ldy, right, ldb, k, &left, rows, h);
+                    if (fits && first && last && p->ldy > 0) {
+                        const finish_t f = {p->bias ? p->bias + c : NULL,
+                                            p->add ? p->add + (y[r] + c - p->add_origin) : NULL,
+                                            clips, p->low, p->high};
+                        by_rows(y[r] + c, p->ldy, right, ldb, k, &left, &f, rows, h);
                         continue;
                     }
-                    by_rows(tile, wide, right, ldb, k, &left, rows, h);
+                    by_rows(tile, wide, right, ldb, k, &left, NULL, rows, h);
                     for (int32_t i = 0; i < rows; i++)
                         finish_row(p, y[r + i] + c, c, tile + i * wide, n, first, last);
                 }
@@ -250,7 +253,7 @@ static void strips(const void *args, int32_t first, int32_t end) {
             const float *b[STRIP];
             for (int32_t i = 0; i < STRIP; i++) b[i] = i < n ? p->b + (j + i) * p->bj : NULL;
             const left_t left = {b, STRIP, 1, l, NULL, 0};
-            by_rows(tile, wide, panel, wide, k, &left, STRIP, h);
+            by_rows(tile, wide, panel, wide, k, &left, NULL, STRIP, h);
             for (int32_t r = 0; r < wide; r += 4)
                 for (int32_t i = 0; i < STRIP; i += 4)
                     transpose4(turned + r * STRIP + i, STRIP, tile + i * wide + r, wide);
@@ -299,6 +302,7 @@ void whet_dense_product(float *y, int32_t ldy, const float *a, int32_t lda, whet
     p->taps = 1;
     p->find = find_dense;
     p->who = &d;
+    p->ldy = ldy;
     p->add_origin = y;
     if (p->bl == 1 && p->rows <= SOME)
         whet_share_work(dots, p, p->columns, work);

@@ -30,7 +30,7 @@ static void outer_tile(const whet_outer_t *p, const float *const *b, int32_t l, 
     for (int32_t rows; i < end; i += rows) {
         rows = next_rows(end - i);
         const left_t left = {NULL, 0, 1, 0, p->a + l * p->lda + i, p->lda};
-        going_down(tile, wide, right, direct ? p->ldb : wide, k, &left, rows, h);
+        going_down(tile, wide, right, direct ? p->ldb : wide, k, &left, NULL, rows, h);
         for (int32_t r = 0; r < rows; r++) {
             float *y = p->y + (i + r) * p->ldy + t * p->columns + c;
             const float *u = tile + r * wide;

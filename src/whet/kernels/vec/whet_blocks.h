@@ -19,18 +19,31 @@ typedef struct {
     int32_t step;
 } left_t;
 
-/* tile[rows, wide] = a b, where b[taps * k, wide] is a panel; their rows are ldt and ldb apart. The
- * last four are constants after inlining: rows, whole vectors and half vectors of a row, and
- * whether the rows are `down`. */
+/* What a block is besides a product: it is added to bias[wide] and to add, whose rows lie like
+ * those of the tile, and then clipped. Either may be NULL. */
+typedef struct {
+    const float *bias, *add;
+    int32_t clips;
+    float low, high;
+} finish_t;
+
+/* tile[rows, wide] = a b, where b[taps * k, wide] is a panel; their rows are ldt and ldb apart. f
+ * may be NULL. The last four are constants after inlining: rows, whole vectors and half vectors of
+ * a row, and whether the rows are `down`. */
 static inline __attribute__((always_inline)) void block(float *tile, int32_t ldt, const float *b,
                                                         int32_t ldb, int32_t k, const left_t *a,
-                                                        const int32_t rows, const int32_t whole,
-                                                        const int32_t half, const int32_t down) {
-    whet_vec_t sum[WHET_ROWS][2];
-    whet_half_t rest[WHET_ROWS];
+                                                        const finish_t *f, const int32_t rows,
+                                                        const int32_t whole, const int32_t half,
+                                                        const int32_t down) {
+    whet_vec_t sum[WHET_ROWS][2], start[2] = {whet_all(0.0f), whet_all(0.0f)};
+    whet_half_t rest[WHET_ROWS], start_rest = {0.0f};
+    if (f && f->bias) {
+        for (int32_t v = 0; v < whole; v++) start[v] = whet_load(f->bias + v * WHET_LANES);
+        if (half) start_rest = whet_load_half(f->bias + whole * WHET_LANES);
+    }
     for (int32_t r = 0; r < rows; r++) {
-        for (int32_t v = 0; v < whole; v++) sum[r][v] = whet_all(0.0f);
-        rest[r] = (whet_half_t){0.0f};
+        for (int32_t v = 0; v < whole; v++) sum[r][v] = start[v];
+        rest[r] = start_rest;
     }
     const float *const *at = a->at;
     const float *column = a->down;
@@ -55,6 +68,22 @@ static inline __attribute__((always_inline)) void block(float *tile, int32_t ldt
             }
         }
     }
+    if (f && f->add) {
+        const float *add = f->add;
+#pragma GCC unroll 12
+        for (int32_t r = 0; r < rows; r++, add += ldt) {
+            for (int32_t v = 0; v < whole; v++) sum[r][v] += whet_load(add + v * WHET_LANES);
+            if (half) rest[r] += whet_load_half(add + whole * WHET_LANES);
+        }
+    }
+    if (f && f->clips) {
+        const float low = f->low, high = f->high;
+#pragma GCC unroll 12
+        for (int32_t r = 0; r < rows; r++) {
+            for (int32_t v = 0; v < whole; v++) sum[r][v] = whet_clip_vec(sum[r][v], low, high);
+            if (half) rest[r] = whet_clip_half(rest[r], low, high);
+        }
+    }
 #pragma GCC unroll 12
     for (int32_t r = 0; r < rows; r++, tile += ldt) {
         for (int32_t v = 0; v < whole; v++) whet_store(tile + v * WHET_LANES, sum[r][v]);
@@ -65,58 +94,58 @@ static inline __attribute__((always_inline)) void block(float *tile, int32_t ldt
 /* Blocks have 1 row or an even number of them. */
 #define BLOCKS(name, whole, half, down)                                                \
     static void name(float *tile, int32_t ldt, const float *b, int32_t ldb, int32_t k, \
-                     const left_t *a, int32_t rows) {                                  \
+                     const left_t *a, const finish_t *f, int32_t rows) {               \
         switch (rows) {                                                                \
             MORE_ROWS(whole, half, down)                                               \
         case 6:                                                                        \
-            block(tile, ldt, b, ldb, k, a, 6, whole, half, down);                      \
+            block(tile, ldt, b, ldb, k, a, f, 6, whole, half, down);                   \
             break;                                                                     \
         case 4:                                                                        \
-            block(tile, ldt, b, ldb, k, a, 4, whole, half, down);                      \
+            block(tile, ldt, b, ldb, k, a, f, 4, whole, half, down);                   \
             break;                                                                     \
         case 2:                                                                        \
-            block(tile, ldt, b, ldb, k, a, 2, whole, half, down);                      \
+            block(tile, ldt, b, ldb, k, a, f, 2, whole, half, down);                   \
             break;                                                                     \
         default:                                                                       \
-            block(tile, ldt, b, ldb, k, a, 1, whole, half, down);                      \
+            block(tile, ldt, b, ldb, k, a, f, 1, whole, half, down);                   \
         }                                                                              \
     }
 #if WHET_ROWS == 12
-#define MORE_ROWS(whole, half, down)                           \
-    case 12:                                                   \
-        block(tile, ldt, b, ldb, k, a, 12, whole, half, down); \
-        break;                                                 \
-    case 10:                                                   \
-        block(tile, ldt, b, ldb, k, a, 10, whole, half, down); \
-        break;                                                 \
-    case 8:                                                    \
-        block(tile, ldt, b, ldb, k, a, 8, whole, half, down);  \
+#define MORE_ROWS(whole, half, down)                              \
+    case 12:                                                      \
+        block(tile, ldt, b, ldb, k, a, f, 12, whole, half, down); \
+        break;                                                    \
+    case 10:                                                      \
+        block(tile, ldt, b, ldb, k, a, f, 10, whole, half, down); \
+        break;                                                    \
+    case 8:                                                       \
+        block(tile, ldt, b, ldb, k, a, f, 8, whole, half, down);  \
         break;
 #else
 #define MORE_ROWS(whole, half, down)
 #endif
 
 /* A function that dispatches on the width of the panel, in half vectors, and then on the rows. */
-#define MULTIPLY(name, down)                                                           \
-    BLOCKS(name##_4, 2, 0, down)                                                       \
-    BLOCKS(name##_3, 1, 1, down)                                                       \
-    BLOCKS(name##_2, 1, 0, down)                                                       \
-    BLOCKS(name##_1, 0, 1, down)                                                       \
-    static void name(float *tile, int32_t ldt, const float *b, int32_t ldb, int32_t k, \
-                     const left_t *a, int32_t rows, int32_t halves) {                  \
-        switch (halves) {                                                              \
-        case 4:                                                                        \
-            name##_4(tile, ldt, b, ldb, k, a, rows);                                   \
-            break;                                                                     \
-        case 3:                                                                        \
-            name##_3(tile, ldt, b, ldb, k, a, rows);                                   \
-            break;                                                                     \
-        case 2:                                                                        \
-            name##_2(tile, ldt, b, ldb, k, a, rows);                                   \
-            break;                                                                     \
-        default:                                                                       \
-            name##_1(tile, ldt, b, ldb, k, a, rows);                                   \
-        }                                                                              \
+#define MULTIPLY(name, down)                                                             \
+    BLOCKS(name##_4, 2, 0, down)                                                         \
+    BLOCKS(name##_3, 1, 1, down)                                                         \
+    BLOCKS(name##_2, 1, 0, down)                                                         \
+    BLOCKS(name##_1, 0, 1, down)                                                         \
+    static void name(float *tile, int32_t ldt, const float *b, int32_t ldb, int32_t k,   \
+                     const left_t *a, const finish_t *f, int32_t rows, int32_t halves) { \
+        switch (halves) {                                                                \
+        case 4:                                                                          \
+            name##_4(tile, ldt, b, ldb, k, a, f, rows);                                  \
+            break;                                                                       \
+        case 3:                                                                          \
+            name##_3(tile, ldt, b, ldb, k, a, f, rows);                                  \
+            break;                                                                       \
+        case 2:                                                                          \
+            name##_2(tile, ldt, b, ldb, k, a, f, rows);                                  \
+            break;                                                                       \
+        default:                                                                         \
+            name##_1(tile, ldt, b, ldb, k, a, f, rows);                                  \
+        }                                                                                \
     }
 
 /* Half vectors that hold n columns. */

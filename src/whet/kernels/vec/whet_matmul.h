@@ -26,8 +26,18 @@ typedef int32_t whet_half_bits_t __attribute__((vector_size(2 * WHET_LANES)));
 
 /* min(max(x, low), high), and NaN where x is NaN. Compilers do not see that this is two
  * instructions, so that they are named where that matters most: of two operands the second one is
- * the result if any is NaN. */
+ * the result if any is NaN. Likewise a bit for every lane, whether low < x < high, and x * slope in
+ * the lanes whose bit is set. */
 #if defined(__AVX512F__)
+static inline uint16_t whet_between(whet_vec_t x, float low, float high) {
+    const __mmask16 above = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(low), _CMP_GT_OQ);
+    return _mm512_mask_cmp_ps_mask(above, (__m512)x, _mm512_set1_ps(high), _CMP_LT_OQ);
+}
+
+static inline whet_vec_t whet_where(uint16_t bits, whet_vec_t x, float slope) {
+    return (whet_vec_t)_mm512_maskz_mul_ps(bits, (__m512)x, _mm512_set1_ps(slope));
+}
+
 static inline whet_vec_t whet_clip_vec(whet_vec_t x, float low, float high) {
     const __m512 raised = _mm512_max_ps(_mm512_set1_ps(low), (__m512)x);
     return (whet_vec_t)_mm512_min_ps(_mm512_set1_ps(high), raised);
@@ -87,6 +97,7 @@ typedef struct {
     const float *b;
     const int32_t *at;
     int32_t bl, bj;
+    int32_t ldy;                   /* from a row of y to the next, if that is known, else 0 */
     const float *bias;             /* [columns], or NULL */
     const float *add, *add_origin; /* add, or NULL, is laid out like y is from add_origin on */
     float low, high;
