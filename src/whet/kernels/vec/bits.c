@@ -68,7 +68,7 @@ static void take_bits(const void *args, int32_t first, int32_t end) {
 void whet_within_bits_f32(uint8_t *bits, const float *x, int32_t n, float low, float high,
                           int32_t closed) {
     const bits_t a = {.bits = bits, .x = x, .n = n, .low = low, .high = high, .closed = closed};
-    whet_share_work(take_bits, &a, (n + UNIT - 1) / UNIT, (int64_t)n * 8);
+    whet_share_work(take_bits, &a, (n + UNIT - 1) / UNIT, (int64_t)n * 2);
 }
 
 static void spread_bits(const void *args, int32_t first, int32_t end) {
@@ -108,5 +108,5 @@ static void spread_bits(const void *args, int32_t first, int32_t end) {
 void whet_bits_dx_f32(float *dx, const float *dy, const uint8_t *bits, int32_t n, float inside,
                       float outside) {
     const bits_t a = {.dx = dx, .x = dy, .from = bits, .n = n, .low = inside, .high = outside};
-    whet_share_work(spread_bits, &a, (n + UNIT - 1) / UNIT, (int64_t)n * 8);
+    whet_share_work(spread_bits, &a, (n + UNIT - 1) / UNIT, (int64_t)n * 2);
 }
