@@ -1,6 +1,6 @@
 """How near a step comes to what the machine can do, and which layers lose the most.
 
-    python benchmarks/roofline.py                 every model; writes benchmarks/roofline.md
+    python benchmarks/roofline.py                 every workload; writes benchmarks/roofline.md
     python benchmarks/roofline.py mcunet          some of them; prints, and writes nothing
 
 The machine's peak (fused multiply-adds of one thread) and its bandwidths are measured first. The
@@ -28,8 +28,6 @@ import whet
 from whet.ir import Node
 
 HERE = Path(__file__).parent
-MODELS = ("mcunet", "mbv2-0.35", "mbv2-0.35, batch 8", "mbv2", "resnet18", "resnet18, batch 8",
-          "resnet50")  # fmt: skip
 FLAGS = "-O3 -march=native -ffp-contract=fast".split()
 CACHED = 24 << 20
 
@@ -258,12 +256,12 @@ def main(names: list[str]) -> None:
         f" (4 MB), {limits.memory / 1e9:.0f} GB/s from memory (256 MB); one thread."
     )
     print(machine)
-    rows = [row for name in names or MODELS for row in report(name, limits)]
+    rows = [row for name in names or WORKLOADS for row in report(name, limits)]
     if not names:
         page = ["# How near a step comes to the machine", "",
                 "Made by `python benchmarks/roofline.py`, which says what the roof is.", "",
                 machine, "",
-                "| full update | ms | roof, ms | reached | the three that lose most | why |",
+                "| one step | ms | roof, ms | reached | the three that lose most | why |",
                 "|---|--:|--:|--:|---|---|", *rows]  # fmt: skip
         (HERE / "roofline.md").write_text("\n".join(page) + "\n")
 
