@@ -156,9 +156,7 @@ class _Storage:
                     break
 
 
-def plan(
-    graph: Graph, inplace: bool = True, inside: bool = False, vectors: bool = False
-) -> Plan:
+def plan(graph: Graph, inplace: bool = True, inside: bool = False, vectors: bool = False) -> Plan:
     """Where every value lives; without `inplace` no result overwrites an operand.
 
     With `inside` there is room for the inputs at the beginning of the arena, in this order, for as
