@@ -37,6 +37,13 @@ def resnet() -> Case:
     return resnet18(10).train(), torch.randn(1, 3, 72, 72), "full"
 
 
+def tall() -> Case:
+    """Windows of many rows, of which an odd number fits into a chunk of pointers."""
+    layers = [nn.Conv2d(3, 8, (13, 3), padding=(6, 1)), nn.Conv2d(8, 8, (16, 5), padding=(8, 2))]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return model, torch.randn(1, 3, 30, 41), "full"
+
+
 def program_of(make: Callable[[], Case]) -> tuple[whet.Program, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     model, x, scheme = make()
@@ -50,7 +57,7 @@ def eager(program: whet.Program, threads: int) -> Trainer:
 
 
 @pytest.mark.parametrize(
-    "make", [convnet, pytest.param(mcunet, marks=pytest.mark.slow), sparse, resnet]
+    "make", [convnet, pytest.param(mcunet, marks=pytest.mark.slow), sparse, resnet, tall]
 )
 def test_any_number_of_threads_gives_the_same_bits(make: Callable[[], Case]) -> None:
     program, x, y = program_of(make)

@@ -161,7 +161,7 @@ def plan(graph: Graph, inplace: bool = True, inside: bool = False, vectors: bool
 
     With `inside` there is room for the inputs at the beginning of the arena, in this order, for as
     long as they are read. They are still the caller's: in another place they do as well. For
-    `vectors` everything begins with a line of the cache, unless it is little.
+    `vectors` everything begins with a line of the cache if that is LARGE_FOR_VECTORS.
     """
     need = lifetimes(graph, inplace, inside, vectors)
     placed, arena = place(need.buffers, need.pinned)

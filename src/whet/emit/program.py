@@ -110,13 +110,18 @@ class Program:
 
     @functools.cached_property
     def plans(self) -> dict[str, Plan]:
-        how = "inplace" not in self.without, self.target.chip is not None, self.isa[0] == "vec"
+        how = "inplace" not in self.without, self.target.chip is not None, self.in_lines
         return {name: plan(graph, *how) for name, graph in self.entries.items()}
+
+    @property
+    def in_lines(self) -> bool:
+        """Whether the arena may have gaps so that vectors do not cross lines of the cache."""
+        return self.isa[0] == "vec" and self.grow
 
     @property
     def alignment(self) -> int:
         """Of the arena, in bytes."""
-        return alignment(self.arena, self.isa[0] == "vec")
+        return alignment(self.arena, self.in_lines)
 
     @property
     def isa(self) -> tuple[str, ...]:

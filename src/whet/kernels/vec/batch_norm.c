@@ -315,9 +315,8 @@ static void set_scale(norm_t *a) {
     repeat(a, a->shift, shift);
 }
 
-static int64_t work_of(const norm_t *a, int32_t cost) {
-    return (int64_t)lines_of(a) * width_of(a) * cost;
-}
+/* Another thread is worth its while where the data does not fit into this one's own cache. */
+static int64_t work_of(const norm_t *a) { return (int64_t)lines_of(a) * width_of(a) * 3; }
 static int32_t chunks_of(const norm_t *a) { return (lines_of(a) + NEAR - 1) / NEAR; }
 
 /* formula    y = (x - mean) / sqrt(var + eps) * w + b
@@ -342,7 +341,7 @@ void whet_batch_norm_clipped_f32(float *y, const float *x, const float *w, const
     a.y = y, a.w = w, a.b = b;
     for (; a.first < c; a.first += BLOCK) {
         set_scale(&a);
-        whet_share_work(apply, &a, chunks_of(&a), work_of(&a, 8));
+        whet_share_work(apply, &a, chunks_of(&a), work_of(&a));
     }
 }
 
@@ -368,7 +367,7 @@ void whet_batch_norm_dw_f32(float *dw, const float *dy, const float *x, const fl
     a.dy = dy, a.sums = sums;
     for (; a.first < c; a.first += BLOCK) {
         set_scale(&a);
-        whet_share_work(slopes, &a, parts_of(&a), work_of(&a, 16));
+        whet_share_work(slopes, &a, parts_of(&a), work_of(&a));
         join_slopes(&a, dw + a.first, NULL);
     }
 }
@@ -387,10 +386,10 @@ void whet_batch_norm_train_f32(float *y, float *mean, float *var, const float *x
     a.y = y, a.w = w, a.b = b, a.sums = sums;
     for (; a.first < c; a.first += BLOCK) {
         set_middle(&a);
-        whet_share_work(moments, &a, parts_of(&a), work_of(&a, 16));
+        whet_share_work(moments, &a, parts_of(&a), work_of(&a));
         join_moments(&a, mean + a.first, var + a.first);
         set_scale(&a);
-        whet_share_work(apply, &a, chunks_of(&a), work_of(&a, 8));
+        whet_share_work(apply, &a, chunks_of(&a), work_of(&a));
     }
 }
 
@@ -409,7 +408,7 @@ void whet_batch_norm_train_dw_f32(float *dw, float *db, const float *dy, const f
     a.dy = dy, a.w = w, a.b = b, a.sums = sums;
     for (; a.first < c; a.first += BLOCK) {
         set_scale(&a);
-        whet_share_work(slopes, &a, parts_of(&a), work_of(&a, 16));
+        whet_share_work(slopes, &a, parts_of(&a), work_of(&a));
         join_slopes(&a, dw + a.first, db + a.first);
     }
 }
@@ -440,6 +439,6 @@ void whet_batch_norm_train_dx_f32(float *dx, const float *dy, const float *x, co
         repeat(&a, a.gain, gain);
         repeat(&a, a.slope, slope);
         repeat(&a, a.offset, offset);
-        whet_share_work(project, &a, chunks_of(&a), work_of(&a, 16));
+        whet_share_work(project, &a, chunks_of(&a), work_of(&a));
     }
 }

@@ -2,7 +2,8 @@
 #include "whet_inline.h"
 
 /* A convolution is a matrix product with a row for every output pixel, which is summed over the
- * taps of its window: see whet_product. Nothing is copied for it but pointers, and panels of w. */
+ * taps of its window: see whet_product. Hardly anything is copied for it but pointers, and panels
+ * of w. */
 
 /* An operand of a group of channels, with the arrays' first elements of that group. */
 typedef struct {
@@ -23,8 +24,8 @@ static int32_t is_together(const whet_conv2d_t *d) {
     return d->groups == 1 && d->pw == 0 && d->dw == 1 && (d->q - 1) * d->sw + d->kw <= d->w;
 }
 
-/* Windows over few channels, as the first layer of a network has them, are copied out side by side:
- * their taps are too short to be summed one by one. */
+/* Windows over few channels, as the first layer of a network has them, have taps that are too short
+ * to be summed one by one: the taps of a row go together, or the whole window is copied out. */
 enum { WINDOW = 256, COPIED = 12288, TAPS = 1024 };
 
 static int32_t is_narrow(const whet_conv2d_t *d) {
@@ -96,7 +97,8 @@ static void find_windows(const void *who, const float **a, float **y, int32_t fi
                          int32_t count) {
     const windows_t *v = who;
     const whet_conv2d_t *d = v->d;
-    for (int32_t i = 0; i < count && y != NULL; i++) y[i] = v->y + (first + i) * d->o;
+    if (y != NULL)
+        for (int32_t i = 0; i < count; i++) y[i] = v->y + (first + i) * d->o;
     for (int32_t i = 0, run; i < count; i += run) {
         const int32_t at = first + i, q = at % d->q, p = at / d->q % d->p, n = at / d->q / d->p;
         run = whet_min(d->q - q, count - i);
@@ -196,6 +198,21 @@ typedef struct {
 
 static int32_t edges_of(const inside_t *v) { return v->left + v->d->q - v->right; }
 
+/* The whole of a result, yet without arrays. */
+static inside_t inside_of(const whet_conv2d_t *d) {
+    const int32_t before = (d->pw + d->sw - 1) / d->sw, reach = d->w + d->pw - d->kw;
+    const int32_t within = reach < 0 ? 0 : reach / d->sw + 1;
+    inside_t v = {.d = d, .left = whet_min(before, d->q)};
+    v.right = within < v.left ? v.left : whet_min(within, d->q);
+    return v;
+}
+
+/* How many rows of edges there is room for; many, if there are no edges. */
+static int32_t room_for(const inside_t *v) {
+    const int32_t size = v->d->kh * v->d->kw * v->d->c * edges_of(v);
+    return size > 0 ? COPIED / size : INT32_MAX;
+}
+
 static void find_inside(const void *who, const float **a, float **y, int32_t first, int32_t count) {
     const inside_t *v = who;
     const whet_conv2d_t *d = v->d;
@@ -224,14 +241,12 @@ static void find_inside(const void *who, const float **a, float **y, int32_t fir
 static __attribute__((noinline)) void narrow(float *y, const float *x, const whet_conv2d_t *d,
                                              whet_product_t p) {
     const int32_t length = d->kw * d->c, size = d->kh * length;
-    const int32_t before = (d->pw + d->sw - 1) / d->sw, reach = d->w + d->pw - d->kw;
-    const int32_t within = reach < 0 ? 0 : reach / d->sw + 1;
     const float *add = p.add;
     float edges[COPIED];
     int32_t at[WINDOW];
-    inside_t v = {.d = d, .edges = edges, .left = whet_min(before, d->q)};
-    v.right = within < v.left ? v.left : whet_min(within, d->q);
-    const int32_t room = COPIED / (size * (edges_of(&v) > 0 ? edges_of(&v) : 1));
+    inside_t v = inside_of(d);
+    v.edges = edges;
+    const int32_t room = room_for(&v);
     for (int32_t r = 0; r < d->kh; r++) at[r] = r * length * p.bl;
     p.taps = d->kh;
     p.depth = length;
@@ -254,11 +269,6 @@ static __attribute__((noinline)) void narrow(float *y, const float *x, const whe
         p.add_origin = v.y;
         whet_product(&p);
     }
-}
-
-/* Whether the columns that reach over the edges have room. */
-static int32_t is_inside(const whet_conv2d_t *d) {
-    return d->dw == 1 && d->q * d->kh * d->kw * d->c <= COPIED;
 }
 
 /* y = conv(x, w) for windows that are copied out; p.rows is set here. */
@@ -293,12 +303,12 @@ static void forward(float *y, const float *x, const float *w, const float *b, co
         whet_dense_product(y, d->o, x, d->c, &p);
         return;
     }
-    if (is_narrow(d) && is_inside(d)) {
-        narrow(y, x, d, p);
-        return;
-    }
     if (is_narrow(d)) {
-        copied(y, x, d, p);
+        const inside_t v = inside_of(d);
+        if (d->dw == 1 && room_for(&v) > 0)
+            narrow(y, x, d, p);
+        else
+            copied(y, x, d, p);
         return;
     }
     for (int32_t g = 0; g < d->groups; g++) {

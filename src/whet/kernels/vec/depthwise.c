@@ -104,7 +104,7 @@ enum { MOST = 49 }; /* taps whose weights are kept at hand */
             *(unaligned *)(y + i * y_step) = sum;                                                 \
         }                                                                                         \
     }                                                                                             \
-    /* Any number of taps, as pixels near an edge have them. */                                   \
+    /* Any number of taps: near an edge, and in unusual or large windows. */                      \
     static void edge_##t(const row_t *a, int32_t j) {                                             \
         for (int32_t i = 0; i < a->count; i++) {                                                  \
             vec sum = {0.0f}, more = {0.0f};                                                      \

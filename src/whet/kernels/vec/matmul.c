@@ -164,7 +164,7 @@ static void chunk(const whet_product_t *p, const float *const *a, float *const *
 static void some_of_product(const void *args, int32_t first, int32_t end) {
     const share_t *s = args;
     const whet_product_t *p = s->p;
-    const int32_t size = whet_min(CHUNK, POINTERS / p->taps);
+    const int32_t size = whet_min(CHUNK, POINTERS / p->taps / 2 * 2); /* see next_rows */
     const int32_t unit = s->columns ? WHET_TILE : WHET_ROWS;
     const int32_t to = whet_min(end * unit, s->columns ? p->columns : p->rows);
     const int32_t rows = s->columns ? p->rows : to, columns = s->columns ? to : p->columns;

@@ -30,7 +30,8 @@ static void forward(const void *args, int32_t first, int32_t end) {
         whet_sum_t sum = {0.0f, 0.0f};
         for (int32_t i = 0; i < n; i++) y[i * step] = whet_exp(x[i * step] - top);
         WHET_SUM(&sum, n, y[i * step]);
-        for (int32_t i = 0; i < n; i++) y[i * step] *= 1.0f / sum.sum;
+        const float share = 1.0f / sum.sum;
+        for (int32_t i = 0; i < n; i++) y[i * step] *= share;
     }
 }
 

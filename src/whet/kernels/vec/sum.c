@@ -4,15 +4,13 @@
 #include "whet_columns.h"
 
 /* Sums down columns, as the gradients of biases are, go in vectors; others as everywhere. */
-enum { NEAR = 64 };
-
-/* For one kind of column: y += the sum of rows x[rows,n], NEAR at a time, each time with
+/* For one kind of column: y += the sum of rows x[rows,n], WHET_CHUNK at a time, each time with
  * compensation. */
 #define COLUMN(t, vec, unaligned)                                                           \
     static void down_##t(float *y, const float *x, int32_t rows, int32_t n, int32_t j) {    \
         vec sum = {0.0f}, lost = {0.0f};                                                    \
-        for (int32_t first = 0; first < rows; first += NEAR) {                              \
-            const int32_t end = whet_min(first + NEAR, rows);                               \
+        for (int32_t first = 0; first < rows; first += WHET_CHUNK) {                        \
+            const int32_t end = whet_min(first + WHET_CHUNK, rows);                         \
             const vec zero = {0.0f};                                                        \
             vec part[4] = {zero, zero, zero, zero};                                         \
             int32_t r = first;                                                              \
@@ -42,7 +40,7 @@ static int32_t summed_axes(const whet_reduce_t *d, int32_t *rows) {
 /* formula    y = sum of x over the axes where d->step is 0
  * shapes     y[outputs], x[dims]; outputs * count elements
  * aliasing   none
- * rounding   sums of NEAR or WHET_CHUNK terms, added with compensation
+ * rounding   sums of WHET_CHUNK terms, added with compensation
  * workspace  none */
 void whet_sum_f32(float *y, const float *x, int32_t outputs, int32_t count,
                   const whet_reduce_t *d) {

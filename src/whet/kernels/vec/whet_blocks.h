@@ -152,7 +152,9 @@ static inline __attribute__((always_inline)) void block(float *tile, int32_t ldt
 static inline int32_t halves_of(int32_t n) { return (n + WHET_LANES / 2 - 1) / (WHET_LANES / 2); }
 
 /* Rows of the next block when m are left: evenly shared out, because two blocks of 8 are faster
- * than one of 12 and one of 4, and an even number if there are that many. */
+ * than one of 12 and one of 4, and an even number if there are that many. A row alone may be
+ * rounded in another way: chunks of rows and shares of threads are even, so that none but the last
+ * row of a product can be alone. */
 static inline int32_t next_rows(int32_t m) {
     const int32_t blocks = (m + WHET_ROWS - 1) / WHET_ROWS, rows = (m + blocks - 1) / blocks;
     return m == 1 ? 1 : whet_min((rows + 1) / 2 * 2, m / 2 * 2);
