@@ -12,7 +12,7 @@
 /* Threads that wait for work, beside the one that calls. They look for it for a while before they
  * go to sleep, because between two kernels of a step there is not the time to wake up. What a piece
  * of work computes does not depend on who does it, nor on how many pieces there are. */
-enum { MOST = 64, PATIENCE = 20000, PIECES = 2, STACK = 1 << 20 };
+enum { MOST = 64, PATIENCE = 20000, PIECES = 2, STACK = 1 << 20, WAKING = 8 };
 
 typedef void part_t(const void *args, int32_t first, int32_t end);
 
@@ -159,6 +159,11 @@ int32_t whet_set_threads(int32_t count) {
     return now;
 }
 
+/* Whether work is worth sharing; it has to be WAKING times as large if somebody sleeps. */
+static int worth_sharing(pool_t *p, int64_t work) {
+    return work >= (atomic_load(&p->asleep) > 0 ? (int64_t)WAKING * WHET_GRAIN : WHET_GRAIN);
+}
+
 /* formula    part(args, first, end) for ranges that together are [0, units)
  * shapes     none
  * aliasing   the ranges' results must not overlap
@@ -169,7 +174,7 @@ void whet_share_work(part_t *part, const void *args, int32_t units, int64_t work
     const int32_t helpers = p == NULL ? 0 : atomic_load(&p->helpers);
     int idle = 0;
     if (units < 1) return;
-    if (helpers == 0 || units == 1 || work < WHET_GRAIN ||
+    if (helpers == 0 || units == 1 || !worth_sharing(p, work) ||
         !atomic_compare_exchange_strong(&p->busy, &idle, 1)) {
         part(args, 0, units);
         return;
