@@ -22,6 +22,7 @@ from .training import Rule as UpdateRule
 
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 SHOWN = 5  # alternatives
+GAPS = 1024  # bytes that an arena whose parts begin with lines of the cache may need on top
 
 
 def parse_bytes(text: int | str) -> int:
@@ -42,7 +43,8 @@ def fit(model: Model, scheme: Scheme, options: Options, ram: int, source: Any) -
             return least
         rest = program.memory["ram"] - program.memory["arena"]
         inside = options.target.chip is not None
-        recompute = Recompute(layers, max(0, ram - rest), inside)
+        gaps = GAPS if program.in_lines else 0
+        recompute = Recompute(layers, max(0, ram - rest - gaps), inside)
         again = assemble(model, scheme, replace(options, recompute=recompute), source)
         least = min(least, again, key=lambda p: p.memory["ram"])
     if least.memory["ram"] <= ram:

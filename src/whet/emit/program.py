@@ -116,7 +116,7 @@ class Program:
     @property
     def in_lines(self) -> bool:
         """Whether the arena may have gaps so that vectors do not cross lines of the cache."""
-        return self.isa[0] == "vec" and self.grow
+        return self.isa[0] == "vec"
 
     @property
     def alignment(self) -> int:
