@@ -26,9 +26,10 @@ typedef int32_t whet_half_bits_t __attribute__((vector_size(2 * WHET_LANES)));
 
 /* min(max(x, low), high), and NaN where x is NaN. Compilers do not see that this is two
  * instructions, so that they are named where that matters most: of two operands the second one is
- * the result if any is NaN. Likewise a bit for every lane, whether low < x < high, and x * slope in
- * the lanes whose bit is set. */
+ * the result if any is NaN. */
 #if defined(__AVX512F__)
+/* A bit for every lane, whether low < x < high, and x * slope in lanes whose bit is set: for
+ * bits.c, which does without them elsewhere. */
 static inline uint16_t whet_between(whet_vec_t x, float low, float high) {
     const __mmask16 above = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(low), _CMP_GT_OQ);
     return _mm512_mask_cmp_ps_mask(above, (__m512)x, _mm512_set1_ps(high), _CMP_LT_OQ);
