@@ -13,7 +13,7 @@ import pytest
 
 import whet
 from whet.cli import main
-from whet.machine import this_machine
+from whet.machine import BLOCKS, this_machine
 from whet.text import parse_graph
 
 MODELS = """
@@ -250,3 +250,4 @@ def test_tune_measures_and_keeps(command: Any, tmp_path: Path, monkeypatch: Any)
     machine = this_machine()
     assert machine.tuned and 0.1 < machine.macs < 10_000, "products per ns of any machine there is"
     assert f"{2 * machine.macs:.0f}    GFLOP/s" in done.out
+    assert machine.rows in BLOCKS and f"{machine.rows}    rows in a block" in done.out

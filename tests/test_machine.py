@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from torch import nn
 
 import whet
 from whet.ir import Builder, Role, f32
-from whet.machine import UNTUNED, Machine, keep, this_machine
+from whet.machine import BLOCKS, UNTUNED, Machine, keep, this_machine
 from whet.ops.unary import Neg
 from whet.passes import choose
 from whet.pipeline import Options, growth
@@ -39,7 +40,8 @@ def test_what_was_measured_is_read_again(cache: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     "change",
     [{"macs": "48"}, {"macs": None}, {"macs": True}, {"near": 0}, {"near": -1.0}, {"cache": "big"},
-     {"cache": -1}, {"wake": 10**400}, {"far": float("nan")}, {"macs": 1e300}],
+     {"cache": -1}, {"wake": 10**400}, {"far": float("nan")}, {"macs": 1e300}, {"rows": 7},
+     {"rows": 8.0}, {"rows": 14}],
     ids=str,
 )  # fmt: skip
 def test_nonsense_is_passed_over(cache: Path, change: dict[str, object]) -> None:
@@ -95,6 +97,18 @@ def test_winograd_is_chosen_where_it_pays_and_memory_is_free() -> None:
     everything = choose(plain.entries, fast_forms, growth=1 << 30)
     assert winograds(everything) == 5, "both layers and their gradients, but for the input's"
     assert arena_of(choose(plain.entries, fast_forms)) <= plain.arena
+
+
+@pytest.mark.parametrize("rows", BLOCKS)
+def test_blocks_have_the_rows_that_were_measured(rows: int) -> None:
+    plain = program()
+    tuned = replace(plain, machine=Machine(rows=rows))
+    header = "kernels/whet_lanes.h"
+    assert "#define WHET_TUNED_ROWS 0\n" in plain.kernel_files[header]
+    assert f"#define WHET_TUNED_ROWS {rows}\n" in tuned.kernel_files[header]
+    x, y = torch.randn(1, 3, 32, 32), torch.tensor([2])
+    losses = [[t.step(x, y) for _ in range(5)] for t in (plain.load(), tuned.load())]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5) and losses[0][0] != losses[0][-1]
 
 
 def arena_of(entries: dict[str, whet.ir.Graph]) -> int:

@@ -24,6 +24,7 @@ class Machine:
     far: float = 0.7  # and when it is not
     cache: int = 2_000_000  # floats that count as near
     wake: float = 1000.0  # to share work with another thread
+    rows: int = 0  # of a block of a matrix product; 0 leaves them to the kernels
     tuned: bool = False
 
     @property
@@ -51,7 +52,8 @@ UNTUNED = Machine()
 
 NAME = "machine.json"
 RANGES = {"macs": (1e-3, 1e6), "near": (1e-6, 1e6), "far": (1e-6, 1e6), "cache": (1, 1 << 40),
-          "wake": (1.0, 1e9)}  # fmt: skip
+          "wake": (1.0, 1e9), "rows": (0, 12)}  # fmt: skip
+BLOCKS = (6, 8, 10, 12)  # rows that a block of a matrix product may have
 
 
 def this_machine() -> Machine:
@@ -68,6 +70,7 @@ def this_machine() -> Machine:
         type(number) in (int, float) and RANGES[name][0] <= number <= RANGES[name][1]
         for name, number in numbers.items()
     )
+    sane = sane and type(numbers["rows"]) is int and numbers["rows"] in (0, *BLOCKS)
     return Machine(**numbers, tuned=True) if sane else UNTUNED
 
 

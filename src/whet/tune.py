@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .emit.program import headers_of, kernel_file
 from .errors import BuildError
-from .machine import Machine
+from .machine import BLOCKS, Machine
 from .runtime.build import STRICT, find_compiler, run
 from .targets import HOST
 
@@ -22,7 +22,17 @@ LEAST_WAKE = 1000.0  # nanoseconds; a clock that is read twice is not much finer
 
 
 def tune() -> Machine:
-    """Build a small program from the kernels, run it, and solve for the model's coefficients."""
+    """Build a small program from the kernels, run it, and solve for the model's coefficients.
+
+    It is built with blocks of each height: the coefficients are those of the fastest one.
+    """
+    found = {rows: measure(rows) for rows in BLOCKS}
+    rows = min(BLOCKS, key=lambda rows: found[rows]["direct"])
+    return replace(solve(found[rows]), rows=rows)
+
+
+def measure(rows: int) -> dict[str, float]:
+    """Nanoseconds, with so many rows in a block; see tune.c."""
     with tempfile.TemporaryDirectory(prefix="whet-") as name:
         folder = Path(name)
         main = resources.files("whet") / "kernels" / "main" / "tune.c"
@@ -31,7 +41,7 @@ def tune() -> Machine:
         for file, text in (texts | headers_of(ISA, [main.read_text(), *texts.values()])).items():
             (folder / file).write_text(text)
         sources = ["tune.c", *(f"{s}.c" for s in SOURCES)]
-        flags = (*STRICT, *HOST.flags)
+        flags = (*STRICT, *HOST.flags, f"-DWHET_TUNED_ROWS={rows}")
         run([*find_compiler(), *flags, *sources, *HOST.libraries, "-o", "tune"], folder)
         try:
             done = subprocess.run(
@@ -43,7 +53,8 @@ def tune() -> Machine:
                 why=str(error),
                 try_="compile as you are: the defaults do for most machines",
             ) from error
-    return solve(json.loads(done.stdout))
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
 
 
 def solve(found: dict[str, float]) -> Machine:

@@ -274,7 +274,7 @@ def ir_command(
 
 @app.command("tune")
 def tune_command() -> None:
-    """Measure this machine, once, for the choice of kernels; takes a few seconds."""
+    """Measure this machine, once, for the choice of kernels; takes some ten seconds."""
     from ..machine import keep
     from ..tune import tune
 
@@ -282,6 +282,7 @@ def tune_command() -> None:
     machine = tune()
     path = keep(machine)
     say(f"  {2 * machine.macs:6.0f}    GFLOP/s of a convolution summed tap by tap")
+    say(f"  {machine.rows:6}    rows in a block of a matrix product are the fastest")
     say(f"  {machine.near:9.2f} ns to change the form of a number in the cache")
     say(f"  {machine.far:9.2f} ns to do so outside")
     say(f"  {machine.wake / 1000:8.1f}  us to share work with a second thread: worth it from")

@@ -464,6 +464,11 @@ def grain_h(template: str, grain: int) -> str:
     return re.sub(r"(#define WHET_GRAIN) \d+", rf"\1 {grain}", template)
 
 
+def rows_h(template: str, rows: int) -> str:
+    """whet_lanes.h for a machine on which blocks of so many rows are the fastest, if rows > 0."""
+    return re.sub(r"(#define WHET_TUNED_ROWS) \d+", rf"\1 {rows}", template)
+
+
 def threads_h(prefix: str) -> list[str]:
     return [
         "/* Use up to `count` threads from now on, 1 at first; returns how many, and changes",

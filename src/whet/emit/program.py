@@ -240,6 +240,8 @@ class Program:
         headers = headers_of(isa, [c.kernel_headers(self.integer), *sources.values()])
         if (name := "whet_threads.h") in headers:
             headers[name] = c.grain_h(headers[name], self.machine.grain)
+        if (name := "whet_lanes.h") in headers:
+            headers[name] = c.rows_h(headers[name], self.machine.rows)
         return {f"{folder}/{name}": text for name, text in (headers | sources).items()}
 
     def report(self) -> str:

@@ -146,11 +146,12 @@ static void chunk(const whet_product_t *p, const float *const *a, float *const *
                 for (int32_t r = 0, rows; r < count; r += rows) {
                     rows = next_rows(count - r);
                     const left_t left = {a + t * count + r, count, taps, l, NULL, 0};
-                    if (fits && first && last && p->ldy > 0) {
-                        const finish_t f = {p->bias ? p->bias + c : NULL,
-                                            p->add ? p->add + (y[r] + c - p->add_origin) : NULL,
-                                            clips, p->low, p->high};
-                        by_rows(y[r] + c, p->ldy, right, ldb, k, &left, &f, rows, h);
+                    if (fits && p->ldy > 0) {
+                        float *to = y[r] + c;
+                        const float *add = p->add ? p->add + (to - p->add_origin) : NULL;
+                        const finish_t f = {first && p->bias ? p->bias + c : NULL, first ? add : to,
+                                            last && clips, p->low, p->high};
+                        by_rows(to, p->ldy, right, ldb, k, &left, &f, rows, h);
                         continue;
                     }
                     by_rows(tile, wide, right, ldb, k, &left, NULL, rows, h);
@@ -164,16 +165,15 @@ static void chunk(const whet_product_t *p, const float *const *a, float *const *
 static void some_of_product(const void *args, int32_t first, int32_t end) {
     const share_t *s = args;
     const whet_product_t *p = s->p;
-    const int32_t size = whet_min(CHUNK, POINTERS / p->taps / 2 * 2); /* see next_rows */
-    const int32_t unit = s->columns ? WHET_TILE : WHET_ROWS;
-    const int32_t to = whet_min(end * unit, s->columns ? p->columns : p->rows);
-    const int32_t rows = s->columns ? p->rows : to, columns = s->columns ? to : p->columns;
+    const int32_t size = whet_min(CHUNK, POINTERS / p->taps / 2 * 2);
+    const int32_t rows = s->columns ? p->rows : row_after(p->rows, end);
+    const int32_t columns = s->columns ? whet_min(end * WHET_TILE, p->columns) : p->columns;
     const float *a[POINTERS];
     float *y[CHUNK];
-    for (int32_t i = s->columns ? 0 : first * unit, count; i < rows; i += count) {
-        count = whet_min(rows - i, size);
+    for (int32_t i = s->columns ? 0 : first * WHET_ROWS, count; i < rows; i += count) {
+        count = whet_min(rows - i, rows - i == size + 1 ? size - 2 : size); /* see next_rows */
         p->find(p->who, a, y, i, count);
-        chunk(p, a, y, count, s->columns ? first * unit : 0, columns);
+        chunk(p, a, y, count, s->columns ? first * WHET_TILE : 0, columns);
     }
 }
 
@@ -185,8 +185,7 @@ static void some_of_product(const void *args, int32_t first, int32_t end) {
 void whet_product(const whet_product_t *p) {
     const int64_t work = (int64_t)p->rows * p->columns * p->taps * p->depth;
     const share_t s = {p, p->columns > 2 * p->rows};
-    const int32_t units = s.columns ? (p->columns + WHET_TILE - 1) / WHET_TILE
-                                    : (p->rows + WHET_ROWS - 1) / WHET_ROWS;
+    const int32_t units = s.columns ? (p->columns + WHET_TILE - 1) / WHET_TILE : row_units(p->rows);
     whet_share_work(some_of_product, &s, units, work);
 }
 

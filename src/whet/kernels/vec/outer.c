@@ -50,7 +50,7 @@ static void some_of_outer(const void *args, int32_t first, int32_t end) {
     const outer_share_t *s = args;
     const whet_outer_t *p = s->p;
     const int32_t along = whet_min(ALONG, POINTERS / p->taps), per_tap = s->tiles / p->taps;
-    const int32_t rows = s->columns ? p->rows : whet_min(end * WHET_ROWS, p->rows);
+    const int32_t rows = s->columns ? p->rows : row_after(p->rows, end);
     const float *b[POINTERS];
     for (int32_t l = 0, k; l < p->depth; l += k) {
         k = whet_min(p->depth - l, along);
@@ -69,7 +69,7 @@ static void some_of_outer(const void *args, int32_t first, int32_t end) {
 void whet_outer(const whet_outer_t *p) {
     const int64_t work = (int64_t)p->rows * p->columns * p->taps * p->depth;
     const int32_t tiles = p->taps * ((p->columns + WHET_TILE - 1) / WHET_TILE);
-    const int32_t blocks = (p->rows + WHET_ROWS - 1) / WHET_ROWS;
+    const int32_t blocks = row_units(p->rows);
     const outer_share_t s = {p, tiles, tiles >= blocks};
     whet_share_work(some_of_outer, &s, s.columns ? tiles : blocks, work);
 }

@@ -91,39 +91,41 @@ static inline __attribute__((always_inline)) void block(float *tile, int32_t ldt
     }
 }
 
-/* Blocks have 1 row or an even number of them. */
+/* Blocks have 1 row, 3, or an even number of them. */
+#define ROWS(n, whole, half, down)                               \
+    case n:                                                      \
+        block(tile, ldt, b, ldb, k, a, f, n, whole, half, down); \
+        break;
+#if WHET_ROWS >= 8
+#define ROWS_8(...) ROWS(8, __VA_ARGS__)
+#else
+#define ROWS_8(...)
+#endif
+#if WHET_ROWS >= 10
+#define ROWS_10(...) ROWS(10, __VA_ARGS__)
+#else
+#define ROWS_10(...)
+#endif
+#if WHET_ROWS >= 12
+#define ROWS_12(...) ROWS(12, __VA_ARGS__)
+#else
+#define ROWS_12(...)
+#endif
+
 #define BLOCKS(name, whole, half, down)                                                \
     static void name(float *tile, int32_t ldt, const float *b, int32_t ldb, int32_t k, \
                      const left_t *a, const finish_t *f, int32_t rows) {               \
         switch (rows) {                                                                \
-            MORE_ROWS(whole, half, down)                                               \
-        case 6:                                                                        \
-            block(tile, ldt, b, ldb, k, a, f, 6, whole, half, down);                   \
-            break;                                                                     \
-        case 4:                                                                        \
-            block(tile, ldt, b, ldb, k, a, f, 4, whole, half, down);                   \
-            break;                                                                     \
-        case 2:                                                                        \
-            block(tile, ldt, b, ldb, k, a, f, 2, whole, half, down);                   \
-            break;                                                                     \
-        default:                                                                       \
-            block(tile, ldt, b, ldb, k, a, f, 1, whole, half, down);                   \
+            ROWS_12(whole, half, down)                                                 \
+            ROWS_10(whole, half, down)                                                 \
+            ROWS_8(whole, half, down)                                                  \
+            ROWS(6, whole, half, down)                                                 \
+            ROWS(4, whole, half, down)                                                 \
+            ROWS(3, whole, half, down)                                                 \
+            ROWS(2, whole, half, down)                                                 \
+            ROWS(1, whole, half, down)                                                 \
         }                                                                              \
     }
-#if WHET_ROWS == 12
-#define MORE_ROWS(whole, half, down)                              \
-    case 12:                                                      \
-        block(tile, ldt, b, ldb, k, a, f, 12, whole, half, down); \
-        break;                                                    \
-    case 10:                                                      \
-        block(tile, ldt, b, ldb, k, a, f, 10, whole, half, down); \
-        break;                                                    \
-    case 8:                                                       \
-        block(tile, ldt, b, ldb, k, a, f, 8, whole, half, down);  \
-        break;
-#else
-#define MORE_ROWS(whole, half, down)
-#endif
 
 /* A function that dispatches on the width of the panel, in half vectors, and then on the rows. */
 #define MULTIPLY(name, down)                                                             \
@@ -151,13 +153,20 @@ static inline __attribute__((always_inline)) void block(float *tile, int32_t ldt
 /* Half vectors that hold n columns. */
 static inline int32_t halves_of(int32_t n) { return (n + WHET_LANES / 2 - 1) / (WHET_LANES / 2); }
 
-/* Rows of the next block when m are left: evenly shared out, because two blocks of 8 are faster
- * than one of 12 and one of 4, and an even number if there are that many. A row alone may be
- * rounded in another way: chunks of rows and shares of threads are even, so that none but the last
- * row of a product can be alone. */
+/* Rows of the next block when m are left: evenly shared out, because two blocks of 6 are faster
+ * than one of 8 and one of 4, and an even number if there are that many. A row alone is slow, and
+ * may be rounded in another way, so that three go together instead: only if it is the whole product
+ * is a row alone. */
 static inline int32_t next_rows(int32_t m) {
     const int32_t blocks = (m + WHET_ROWS - 1) / WHET_ROWS, rows = (m + blocks - 1) / blocks;
-    return m == 1 ? 1 : whet_min((rows + 1) / 2 * 2, m / 2 * 2);
+    const int32_t even = whet_min((rows + 1) / 2 * 2, m / 2 * 2);
+    return m == 1 || m == 3 ? m : m - even == 1 ? even - 2 : even;
+}
+
+/* Threads share m rows by units of WHET_ROWS; a row that is left over belongs to the last one. */
+static inline int32_t row_units(int32_t m) { return m == 1 ? 1 : (m + WHET_ROWS - 2) / WHET_ROWS; }
+static inline int32_t row_after(int32_t m, int32_t unit) {
+    return unit == row_units(m) ? m : unit * WHET_ROWS;
 }
 
 /* to[wide] = from[n] and zeros. */

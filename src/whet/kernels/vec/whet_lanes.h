@@ -2,21 +2,30 @@
 #ifndef WHET_LANES_H
 #define WHET_LANES_H
 
-/* Floats in a vector register, and rows of a block of a matrix product: a block two vectors wide
- * leaves registers for a row of b and an element of a. GNU vectors stand for AVX-512, AVX, NEON,
- * simd128 and the like. */
+/* Floats in a vector register. GNU vectors stand for AVX-512, AVX, NEON, simd128 and the like. */
 #if defined(__AVX512F__)
 #define WHET_LANES 16
-#define WHET_ROWS  12
 #elif defined(__AVX__)
 #define WHET_LANES 8
-#define WHET_ROWS  6
-#elif defined(__aarch64__)
-#define WHET_LANES 4
-#define WHET_ROWS  12
 #else
 #define WHET_LANES 4
-#define WHET_ROWS  6
+#endif
+
+/* Rows of a block of a matrix product where they were measured: 6, 8, 10 or 12. */
+#ifndef WHET_TUNED_ROWS
+#define WHET_TUNED_ROWS 0
+#endif
+
+/* Elsewhere as many as leave registers, in a block two vectors wide, for a row of b and an element
+ * of a, and for pointers to the rows: x86 has only 16 of those. */
+#if WHET_TUNED_ROWS > 0
+#define WHET_ROWS WHET_TUNED_ROWS
+#elif defined(__AVX512F__)
+#define WHET_ROWS 8
+#elif defined(__aarch64__)
+#define WHET_ROWS 12
+#else
+#define WHET_ROWS 6
 #endif
 
 #endif
