@@ -355,6 +355,11 @@ def pool(s: Collector) -> None:
         ((1, 20, 21, 3), dict(out=(1, 1), adaptive=True)),
         ((1, 18, 19, 2), dict(out=(2, 2), kernel=(17, 17), stride=(1, 2))),
     ]
+    windows += [  # whole vectors of channels, and indices of which they fill whole bytes
+        ((2, 6, 8, 32), dict(out=(3, 4), kernel=(2, 2), stride=(2, 2))),
+        ((2, 9, 8, 16), dict(out=(5, 4), kernel=(3, 3), stride=(2, 2), pad=(1, 1))),
+        ((1, 7, 5, 48), dict(out=(3, 2), adaptive=True)),
+    ]
     for size, window in windows:
         g = s.numbers("max_pool2d")
         s.add("max_pool2d", g.halves(*size), **window)
@@ -362,7 +367,11 @@ def pool(s: Collector) -> None:
             g = s.numbers("avg_pool2d")
             s.add("avg_pool2d", g.normal(*size), **window, **more)
     dilated = dict(out=(2, 3), kernel=(3, 2), stride=(2, 2), pad=(1, 1), dilation=(2, 3))
-    s.add("max_pool2d", s.numbers("max_pool2d").halves(2, 7, 8, 5), **dilated)
+    for channels in (5, 16):
+        x = s.numbers("max_pool2d").halves(2, 7, 8, channels)
+        s.add("max_pool2d", x, **dilated)
+        x[0, 2:5, 3, ::2] = np.nan
+        s.add("max_pool2d", x, **dilated)
     # indices of 1 bit, of 5 and of 9, which straddle bytes
     for kernel in ((1, 1), (2, 1), (5, 5), (13, 23)):
         x = s.numbers("max_pool2d").normal(3, 14, 25, 3)

@@ -126,8 +126,9 @@ class MaxPool2d(Op):
         y, index = node.outs
         (x,) = node.ins
         bits, struct = node.attrs.bits(x.shape[1:3]), pool_struct(x.type, node.attrs)
+        source = "max_pool2d_i8" if x.type.dtype is DType.I8 else "max_pool2d"
         kernel = f"whet_max_pool2d_{x.type.dtype.label}"
-        return Call(kernel, (y, index, x, bits, struct), "max_pool2d")
+        return Call(kernel, (y, index, x, bits, struct), source)
 
 
 class MaxPool2dDx(Op):
