@@ -37,6 +37,8 @@ def layers(s: Collector) -> None:
         x = g.normal(n, h, w, c)
         add_layer(s, Conv2dFused, x, g.normal(o, *kernel, c), **window)
         add_layer(s, DepthwiseFused, x, g.normal(*kernel, c), **window)
+    for rows, i, o in [(20, 19, 24), (400, 9, 16), (5, 33, 40), (2, 5, 72)]:  # bits by chunk or all
+        add_layer(s, Conv2dFused, g.normal(1, 1, rows, i), g.normal(o, 1, 1, i))
     for groups, c, o in [(2, 6, 4), (3, 3, 51)]:
         window = {"pad": (1, 1, 1, 1), "stride": (1, 2), "groups": groups}
         add_layer(s, Conv2dFused, g.normal(1, 5, 6, c), g.normal(o, 3, 3, c // groups), **window)
@@ -52,6 +54,8 @@ def add_layer(s: Collector, op: type[FusedLayer], x: Array, w: Array, **window: 
             y = result_type(op, a, f32(*x.shape), f32(*w.shape))
             extras = [g.normal(y.shape[-1])] * bias + [g.normal(*y.shape)] * add
             s.add(op.name, x, w, *extras, **asdict(a))
+            if op is not LinearFused and not window.get("winograd"):
+                s.add(op.name, x, w, *extras, **asdict(a) | {"mask": True})
 
 
 def winograd(s: Collector) -> None:

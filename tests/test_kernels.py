@@ -63,6 +63,7 @@ def test_sources_keep_to_the_rules() -> None:
             "dsp",
             "panel",
             "max_pool",
+            "bits",
         )
         allowed |= {f"whet_{name}.h" for name in names}
         if path.name in ("whet_bytes.h", "whet_dot.h"):  # alone know the processor

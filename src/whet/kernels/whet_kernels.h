@@ -71,6 +71,9 @@ void whet_conv2d_f32(float *y, const float *x, const float *w, const float *b,
 /* y = min(max(conv(x, w) + b + add, low), high); add may be NULL; in place on add */
 void whet_conv2d_fused_f32(float *y, const float *x, const float *w, const float *b,
                            const float *add, float low, float high, const whet_conv2d_t *d);
+/* the same, and a bit for each y: whether low < y < high */
+void whet_conv2d_masked_f32(float *y, uint8_t *bits, const float *x, const float *w, const float *b,
+                            const float *add, float low, float high, const whet_conv2d_t *d);
 /* dx[n,h,w,c] = the transpose of conv in x, applied to dy[n,p,q,o] */
 void whet_conv2d_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d);
 /* dw = the gradient of w */
@@ -85,6 +88,10 @@ void whet_depthwise_f32(float *y, const float *x, const float *w, const float *b
 /* y = min(max(depthwise(x, w) + b + add, low), high); add may be NULL; in place on add */
 void whet_depthwise_fused_f32(float *y, const float *x, const float *w, const float *b,
                               const float *add, float low, float high, const whet_conv2d_t *d);
+/* the same, and a bit for each y: whether low < y < high */
+void whet_depthwise_masked_f32(float *y, uint8_t *bits, const float *x, const float *w,
+                               const float *b, const float *add, float low, float high,
+                               const whet_conv2d_t *d);
 void whet_depthwise_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d);
 void whet_depthwise_dw_f32(float *dw, const float *dy, const float *x, const whet_conv2d_t *d);
 

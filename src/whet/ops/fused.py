@@ -9,19 +9,23 @@ import numpy as np
 
 from ..ir import Array, Attributes, Call, Node, Op, Type
 from . import _exact
-from ._common import require
+from ._common import pack, packed, require
 from .conv import Conv2d, Depthwise, Window
 from .linear import Linear
 
 
 @dataclass(frozen=True)
 class Epilogue(Attributes):
-    """y = min(max(layer + add, low), high); `bias` and `add` say which operands follow x and w."""
+    """y = min(max(layer + add, low), high); `bias` and `add` say which operands follow x and w.
+
+    `mask` asks for a bit of each y as well: whether low < y < high.
+    """
 
     bias: bool = False
     add: bool = False
     low: float = -math.inf
     high: float = math.inf
+    mask: bool = False
 
     @property
     def operands(self) -> int:
@@ -30,6 +34,9 @@ class Epilogue(Attributes):
     @property
     def clamps(self) -> bool:
         return (self.low, self.high) != (-math.inf, math.inf)
+
+    def with_bits(self, y: Array) -> Array | tuple[Array, Array]:
+        return (y, pack((y > self.low) & (y < self.high), 1)) if self.mask else y
 
 
 class FusedLayer(Op):
@@ -42,26 +49,27 @@ class FusedLayer(Op):
         return cls.layer.Attrs(**{f.name: getattr(a, f.name) for f in fields(cls.layer.Attrs)})
 
     @classmethod
-    def infer(cls, a: Epilogue, x: Type, w: Type, *rest: Type) -> Type:
+    def infer(cls, a: Epilogue, x: Type, w: Type, *rest: Type) -> Type | tuple[Type, Type]:
         require(len(rest) == a.bias + a.add, "operands do not match the attributes")
         y = cls.layer.infer(cls.inner(a), x, w, *rest[: a.bias])
         assert isinstance(y, Type)
         require(not a.add or rest[-1] == y, f"cannot add {rest[-1:]} to {y}")
-        return y
+        require(not a.mask or cls.layer is not Linear, "a linear layer gives no bits")
+        return (y, packed(y.elements, 1)) if a.mask else y
 
     @classmethod
-    def ref(cls, a: Epilogue, x: Array, w: Array, *rest: Array) -> Array:
+    def ref(cls, a: Epilogue, x: Array, w: Array, *rest: Array) -> Array | tuple[Array, Array]:
         y = np.asarray(cls.layer.ref(cls.inner(a), x, w, *rest[: a.bias]))
         y = y + rest[-1] if a.add else y
-        return np.minimum(np.maximum(y, y.dtype.type(a.low)), y.dtype.type(a.high))
+        return a.with_bits(np.minimum(np.maximum(y, y.dtype.type(a.low)), y.dtype.type(a.high)))
 
     @classmethod
-    def exact(cls, a: Epilogue, x: Array, w: Array, *rest: Array) -> Array:
+    def exact(cls, a: Epilogue, x: Array, w: Array, *rest: Array) -> Array | tuple[Array, Array]:
         """`exact` of a layer takes what is added too: the kernels' sums start from that."""
         assert cls.layer.exact is not None
         bias, add = rest[0] if a.bias else None, rest[-1] if a.add else None
         y = np.asarray(cls.layer.exact(cls.inner(a), x, w, bias, add))
-        return _exact.clip(y, a.low, a.high)
+        return a.with_bits(_exact.clip(y, a.low, a.high))
 
     @staticmethod
     def macs(node: Node) -> int:
@@ -83,6 +91,9 @@ class FusedLayer(Op):
         epilogue = (bias, add, a.low, a.high)
         if plain.source == "winograd":  # which has them all in any case
             return replace(plain, args=(node.out, x, w, *epilogue, *plain.args[7:]))
+        if a.mask:
+            args = (*node.outs, x, w, *epilogue, *plain.args[4:])
+            return Call(f"whet_{node.op.layer.name}_masked_f32", args, plain.source)
         return Call(f"whet_{node.op.name}_f32", (node.out, x, w, *epilogue, *plain.args[4:]),
                     plain.source)  # fmt: skip
 

@@ -7,8 +7,9 @@ from dataclasses import asdict, fields
 
 from ..ir import Builder, Graph, Node, Type, Value
 from ..machine import Machine
+from ..ops.bits import WithinBits
 from ..ops.conv import Conv2d, Conv2dDw, Conv2dDx, tiles_of, winograd_floats
-from ..ops.fused import Conv2dFused
+from ..ops.fused import Conv2dFused, DepthwiseFused
 from ..ops.fused_update import FusedUpdate
 from ..plan import ALIGN, aligned, lifetimes, lives
 from .rewriting import rewrite
@@ -18,9 +19,10 @@ FAST_ROWS = 48
 
 
 def choose_kernels(graph: Graph, machine: Machine, limit: int) -> Graph:
-    """Winograd's method for convolutions that it makes faster, and larger blocks of gradients.
+    """Winograd's method for convolutions that it makes faster, larger blocks of gradients, and
+    layers that give the bits of their result as well.
 
-    Both want workspace. They get it where what is alive at that node leaves room within `limit`
+    All want room. They get it where what is alive at that node leaves room within `limit`
     bytes, so that the arena does not grow.
     """
     loads = [*map(int, lives(lifetimes(graph).buffers).loads)]
@@ -28,16 +30,38 @@ def choose_kernels(graph: Graph, machine: Machine, limit: int) -> Graph:
     limit -= ALIGN  # so that reports of the peak still point to what cannot be helped
     room = {node: limit - load for node, load in zip(graph.nodes, loads, strict=False)}
     old = iter(graph.nodes)
+    asked = bits_asked(graph)
+    bits: dict[Value, Value] = {}  # by the value they are of
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
-        free = room[next(old)] + aligned(4 * node.op.workspace(node))
+        free = room[now := next(old)] + aligned(4 * node.op.workspace(node))
+        if node.op is WithinBits and node.ins[0] in bits:
+            return (bits[node.ins[0]],)
         if node.op in (Conv2d, Conv2dFused, Conv2dDx, Conv2dDw):
-            return faster_conv(b, node, machine, free)
+            if found := faster_conv(b, node, machine, free):
+                return found
+        if now.out in asked and aligned(asked[now.out].bytes) <= free:
+            y, mask = b.emit_all(node.op, *node.ins, **asdict(node.attrs) | {"mask": True})
+            bits[y] = mask
+            return (y,)
         if issubclass(node.op, FusedUpdate):
             return faster_update(b, node, machine, free)
         return None
 
     return rewrite(graph, rule)
+
+
+def bits_asked(graph: Graph) -> dict[Value, Type]:
+    """Results of layers of which bits are taken that the layer itself can give, and their type."""
+    layers = {n.out: n for n in graph.nodes if n.op in (Conv2dFused, DepthwiseFused)}
+    asked = {}
+    for node in graph.nodes:
+        layer = layers.get(node.ins[0]) if node.op is WithinBits else None
+        if layer is not None and not node.attrs.closed:
+            a = layer.attrs
+            if a.clamps and (a.low, a.high) == (node.attrs.low, node.attrs.high):
+                asked[layer.out] = node.out.type
+    return asked
 
 
 def faster_conv(b: Builder, node: Node, machine: Machine, free: int) -> tuple[Value, ...] | None:

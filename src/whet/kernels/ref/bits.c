@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_bits.h"
+
 /* formula    bit i % 8 of bits[i / 8] = low < x[i] < high, or low <= x[i] <= high if closed
  * shapes     bits[(n + 7) / 8], x[n]; bits behind the last element are 0
  * aliasing   none
@@ -8,13 +10,14 @@
  * workspace  none */
 void whet_within_bits_f32(uint8_t *bits, const float *x, int32_t n, float low, float high,
                           int32_t closed) {
+    if (!closed) {
+        whet_take_bits(bits, x, n, low, high);
+        return;
+    }
     for (int32_t i = 0; i < n; i += 8) {
         uint32_t byte = 0;
-        for (int32_t j = 0; j < whet_min(n - i, 8); j++) {
-            const float v = x[i + j];
-            const int32_t inside = closed ? v >= low && v <= high : v > low && v < high;
-            byte |= (uint32_t)inside << j;
-        }
+        for (int32_t j = 0; j < whet_min(n - i, 8); j++)
+            byte |= (uint32_t)(x[i + j] >= low && x[i + j] <= high) << j;
         bits[i / 8] = (uint8_t)byte;
     }
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_bits.h"
+
 /* A convolution is one matrix product per tap of its window, over the output pixels that have the
  * tap inside the image. A 1x1 convolution is one product over all pixels. */
 
@@ -61,6 +63,17 @@ void whet_conv2d_fused_f32(float *y, const float *x, const float *w, const float
     whet_start_rows(y, b, add, d->n * d->p * d->q, d->o);
     accumulate(y, x, w, d);
     whet_clip_all(y, d->n * d->p * d->q * d->o, low, high);
+}
+
+/* formula    y = conv2d_fused(...);  bit i % 8 of bits[i / 8] = low < y[i] < high
+ * shapes     as conv2d_fused; bits[(n*p*q*o + 7) / 8]; bits behind the last element are 0
+ * aliasing   as conv2d_fused
+ * rounding   as conv2d_fused
+ * workspace  as conv2d_fused */
+void whet_conv2d_masked_f32(float *y, uint8_t *bits, const float *x, const float *w, const float *b,
+                            const float *add, float low, float high, const whet_conv2d_t *d) {
+    whet_conv2d_fused_f32(y, x, w, b, add, low, high, d);
+    whet_take_bits(bits, y, d->n * d->p * d->q * d->o, low, high);
 }
 
 /* formula    dx[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] += sum_o dy[n,p,q,o] * w[o,r,s,i], from 0

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_bits.h"
+
 /* One output pixel, n <= WHET_TILE channels of it; n is a constant after inlining. */
 static inline void pixel(float *y, const float *x, const float *w, const whet_conv2d_t *d,
                          whet_span_t rows, whet_span_t cols, const int32_t n) {
@@ -53,6 +55,18 @@ void whet_depthwise_fused_f32(float *y, const float *x, const float *w, const fl
     whet_start_rows(y, b, add, d->n * d->p * d->q, d->c);
     accumulate(y, x, w, d);
     whet_clip_all(y, d->n * d->p * d->q * d->c, low, high);
+}
+
+/* formula    y = depthwise_fused(...);  bit i % 8 of bits[i / 8] = low < y[i] < high
+ * shapes     as depthwise_fused; bits[(n*p*q*c + 7) / 8]; bits behind the last element are 0
+ * aliasing   as depthwise_fused
+ * rounding   as depthwise_fused
+ * workspace  as depthwise_fused */
+void whet_depthwise_masked_f32(float *y, uint8_t *bits, const float *x, const float *w,
+                               const float *b, const float *add, float low, float high,
+                               const whet_conv2d_t *d) {
+    whet_depthwise_fused_f32(y, x, w, b, add, low, high, d);
+    whet_take_bits(bits, y, d->n * d->p * d->q * d->c, low, high);
 }
 
 /* formula    dx[n, p*sh+r*dh-ph, q*sw+s*dw-pw, c] += dy[n,p,q,c] * w[r,s,c], from 0

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_bits.h"
 #include "whet_threads.h"
 
 enum { UNIT = 1024 }; /* elements that one thread does at least */
@@ -14,50 +15,26 @@ typedef struct {
     float low, high; /* or the slopes inside and outside */
 } bits_t;
 
-/* Lanes of 8 numbers, whatever the processor's vectors are. */
-typedef float eight_t __attribute__((vector_size(32)));
-typedef float eight_u __attribute__((vector_size(32), aligned(4), may_alias));
-typedef int32_t sides_t __attribute__((vector_size(32)));
-typedef int8_t bytes_t __attribute__((vector_size(8)));
-
-/* Bit i of the result = the lowest bit of lane i: a multiplication brings 8 bytes together. */
-static inline __attribute__((always_inline)) uint8_t gather_bits(sides_t side) {
-    const bytes_t narrow = __builtin_convertvector(side, bytes_t);
-    uint64_t word;
-    memcpy(&word, &narrow, sizeof word);
-    word &= UINT64_C(0x0101010101010101);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    word = __builtin_bswap64(word);
-#endif
-    return (uint8_t)(word * UINT64_C(0x0102040810204080) >> 56);
+/* whet_take_bits, but that the limits are inside. */
+static void take_closed(uint8_t *bits, const float *x, int32_t n, float low, float high) {
+    int32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const whet_eight_t v = *(const whet_eight_u *)(x + i);
+        bits[i / 8] = whet_gather_bits((v >= low) & (v <= high));
+    }
+    for (uint32_t byte = 0; i < n; i++) {
+        byte |= (uint32_t)(x[i] >= low && x[i] <= high) << i % 8;
+        bits[i / 8] = (uint8_t)byte;
+    }
 }
 
 static void take_bits(const void *args, int32_t first, int32_t end) {
     const bits_t *a = args;
-    const int32_t stop = whet_min(end * UNIT, a->n);
-    const float low = a->low, high = a->high, *from = a->x;
-    uint8_t *bits = a->bits;
-    int32_t i = first * UNIT;
-#if defined(__AVX512F__)
-    for (; !a->closed && i + WHET_LANES <= stop; i += WHET_LANES) {
-        const uint16_t some = whet_between(whet_load(from + i), low, high);
-        memcpy(bits + i / 8, &some, sizeof some);
-    }
-#endif
-    for (; !a->closed && i + 8 <= stop; i += 8) {
-        const eight_t x = *(const eight_u *)(from + i);
-        bits[i / 8] = gather_bits((x > low) & (x < high));
-    }
-    for (; i + 8 <= stop; i += 8) {
-        const eight_t x = *(const eight_u *)(from + i);
-        bits[i / 8] = gather_bits((x >= low) & (x <= high));
-    }
-    for (uint32_t byte = 0; i < stop; i++) {
-        const float x = a->x[i];
-        const int32_t inside = a->closed ? x >= a->low && x <= a->high : x > a->low && x < a->high;
-        byte |= (uint32_t)inside << i % 8;
-        a->bits[i / 8] = (uint8_t)byte;
-    }
+    const int32_t i = first * UNIT, n = whet_min(end * UNIT, a->n) - i;
+    if (a->closed)
+        take_closed(a->bits + i / 8, a->x + i, n, a->low, a->high);
+    else
+        whet_take_bits(a->bits + i / 8, a->x + i, n, a->low, a->high);
 }
 
 /* formula    bit i % 8 of bits[i / 8] = low < x[i] < high, or low <= x[i] <= high if closed
@@ -74,7 +51,7 @@ void whet_within_bits_f32(uint8_t *bits, const float *x, int32_t n, float low, f
 static void spread_bits(const void *args, int32_t first, int32_t end) {
     const bits_t *a = args;
     const int32_t stop = whet_min(end * UNIT, a->n);
-    const sides_t place = {1, 2, 4, 8, 16, 32, 64, 128};
+    const whet_sides_t place = {1, 2, 4, 8, 16, 32, 64, 128};
     const float in = a->low, out = a->high, *from = a->x;
     const int32_t inside = in == 0.0f ? 0 : -1, outside = out == 0.0f ? 0 : -1;
     const uint8_t *bits = a->from;
@@ -88,11 +65,11 @@ static void spread_bits(const void *args, int32_t first, int32_t end) {
     }
 #endif
     for (; i + 8 <= stop; i += 8) {
-        const eight_t dy = *(const eight_u *)(from + i);
-        const sides_t side = (place & (int32_t)bits[i / 8]) != 0;
-        const sides_t one = (sides_t)(dy * in) & side & inside;
-        const sides_t other = (sides_t)(dy * out) & ~side & outside;
-        *(eight_u *)(dx + i) = (eight_t)(one | other);
+        const whet_eight_t dy = *(const whet_eight_u *)(from + i);
+        const whet_sides_t side = (place & (int32_t)bits[i / 8]) != 0;
+        const whet_sides_t one = (whet_sides_t)(dy * in) & side & inside;
+        const whet_sides_t other = (whet_sides_t)(dy * out) & ~side & outside;
+        *(whet_eight_u *)(dx + i) = (whet_eight_t)(one | other);
     }
     for (; i < stop; i++) {
         const float slope = a->from[i / 8] >> i % 8 & 1 ? a->low : a->high;

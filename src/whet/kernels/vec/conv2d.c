@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_bits.h"
+
 /* A convolution is a matrix product with a row for every output pixel, which is summed over the
  * taps of its window: see whet_product. Hardly anything is copied for it but pointers, and panels
  * of w. */
@@ -285,9 +287,9 @@ static __attribute__((noinline)) void copied(float *y, const float *x, const whe
     }
 }
 
-/* y = min(max(conv(x, w) + b + add, low), high) */
-static void forward(float *y, const float *x, const float *w, const float *b, const float *add,
-                    float low, float high, const whet_conv2d_t *d) {
+/* y = min(max(conv(x, w) + b + add, low), high), and its bits unless these are NULL. */
+static void forward(float *y, uint8_t *bits, const float *x, const float *w, const float *b,
+                    const float *add, float low, float high, const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, size = d->kh * d->kw * ci;
     const int32_t all = d->n * d->p * d->q;
     whet_product_t p = {
@@ -300,22 +302,23 @@ static void forward(float *y, const float *x, const float *w, const float *b, co
     }
     if (is_linear(d)) {
         p.rows = all;
+        p.bits = bits;
         whet_dense_product(y, d->o, x, d->c, &p);
         return;
     }
-    if (is_narrow(d)) {
-        const inside_t v = inside_of(d);
-        if (d->dw == 1 && room_for(&v) > 0)
-            narrow(y, x, d, p);
-        else
-            copied(y, x, d, p);
-        return;
+    const inside_t v = inside_of(d);
+    if (is_narrow(d) && d->dw == 1 && room_for(&v) > 0) {
+        narrow(y, x, d, p);
+    } else if (is_narrow(d)) {
+        copied(y, x, d, p);
+    } else {
+        for (int32_t g = 0; g < d->groups; g++) {
+            p.bias = b == NULL ? NULL : b + g * co;
+            p.add = add == NULL ? NULL : add + g * co;
+            convolve(y + g * co, x + g * ci, w + g * co * size, d, p);
+        }
     }
-    for (int32_t g = 0; g < d->groups; g++) {
-        p.bias = b == NULL ? NULL : b + g * co;
-        p.add = add == NULL ? NULL : add + g * co;
-        convolve(y + g * co, x + g * ci, w + g * co * size, d, p);
-    }
+    if (bits != NULL) whet_take_bits(bits, y, all * d->o, low, high);
 }
 
 /* formula    y[n,p,q,o] = b[o] + sum_{r,s,i} x[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] * w[o,r,s,i]
@@ -325,7 +328,7 @@ static void forward(float *y, const float *x, const float *w, const float *b, co
  * workspace  some 130 KB of stack */
 void whet_conv2d_f32(float *y, const float *x, const float *w, const float *b,
                      const whet_conv2d_t *d) {
-    forward(y, x, w, b, NULL, -INFINITY, INFINITY, d);
+    forward(y, NULL, x, w, b, NULL, -INFINITY, INFINITY, d);
 }
 
 /* formula    y = min(max(conv2d(x, w, b) + add, low), high)
@@ -335,7 +338,17 @@ void whet_conv2d_f32(float *y, const float *x, const float *w, const float *b,
  * workspace  as conv2d */
 void whet_conv2d_fused_f32(float *y, const float *x, const float *w, const float *b,
                            const float *add, float low, float high, const whet_conv2d_t *d) {
-    forward(y, x, w, b, add, low, high, d);
+    forward(y, NULL, x, w, b, add, low, high, d);
+}
+
+/* formula    y = conv2d_fused(...);  bit i % 8 of bits[i / 8] = low < y[i] < high
+ * shapes     as conv2d_fused; bits[(n*p*q*o + 7) / 8]; bits behind the last element are 0
+ * aliasing   as conv2d_fused
+ * rounding   as conv2d_fused
+ * workspace  as conv2d_fused */
+void whet_conv2d_masked_f32(float *y, uint8_t *bits, const float *x, const float *w, const float *b,
+                            const float *add, float low, float high, const whet_conv2d_t *d) {
+    forward(y, bits, x, w, b, add, low, high, d);
 }
 
 /* ---- The gradient of x. Pixels of x whose rows and columns have the same residues, `top` and

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_bits.h"
 #include "whet_columns.h"
 #include "whet_threads.h"
 
@@ -203,6 +204,7 @@ typedef struct {
     const float *x, *w, *bias, *add;
     float low, high;
     const whet_conv2d_t *d;
+    uint8_t *bits; /* of y, or NULL; a row of y fills whole bytes */
 } layer_t;
 
 /* ---- Forward. Rows [first, end) of all images. */
@@ -228,6 +230,10 @@ static void forward_rows(const void *args, int32_t first, int32_t end) {
             a.add = l->add ? l->add + (i * d->q + q) * d->c : NULL;
             make_row(&a);
         }
+        if (l->bits != NULL) {
+            const int32_t row = d->q * d->c;
+            whet_take_bits(l->bits + i * (row / 8), l->y + i * row, row, l->low, l->high);
+        }
     }
 }
 
@@ -242,7 +248,7 @@ static int64_t work_of(const whet_conv2d_t *d) {
  * workspace  none */
 void whet_depthwise_f32(float *y, const float *x, const float *w, const float *b,
                         const whet_conv2d_t *d) {
-    const layer_t l = {y, x, w, b, NULL, -INFINITY, INFINITY, d};
+    const layer_t l = {y, x, w, b, NULL, -INFINITY, INFINITY, d, NULL};
     whet_share_work(forward_rows, &l, d->n * d->p, work_of(d));
 }
 
@@ -253,8 +259,22 @@ void whet_depthwise_f32(float *y, const float *x, const float *w, const float *b
  * workspace  none */
 void whet_depthwise_fused_f32(float *y, const float *x, const float *w, const float *b,
                               const float *add, float low, float high, const whet_conv2d_t *d) {
-    const layer_t l = {y, x, w, b, add, low, high, d};
+    const layer_t l = {y, x, w, b, add, low, high, d, NULL};
     whet_share_work(forward_rows, &l, d->n * d->p, work_of(d));
+}
+
+/* formula    y = depthwise_fused(...);  bit i % 8 of bits[i / 8] = low < y[i] < high
+ * shapes     as depthwise_fused; bits[(n*p*q*c + 7) / 8]; bits behind the last element are 0
+ * aliasing   as depthwise_fused
+ * rounding   as depthwise_fused
+ * workspace  as depthwise_fused */
+void whet_depthwise_masked_f32(float *y, uint8_t *bits, const float *x, const float *w,
+                               const float *b, const float *add, float low, float high,
+                               const whet_conv2d_t *d) {
+    const int32_t row = d->q * d->c;
+    const layer_t l = {y, x, w, b, add, low, high, d, row % 8 == 0 ? bits : NULL};
+    whet_share_work(forward_rows, &l, d->n * d->p, work_of(d));
+    if (l.bits == NULL) whet_take_bits(bits, y, d->n * d->p * row, low, high);
 }
 
 /* ---- The gradient of x. */

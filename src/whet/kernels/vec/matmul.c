@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_bits.h"
 #include "whet_blocks.h"
 #include "whet_threads.h"
 
@@ -162,6 +163,16 @@ static void chunk(const whet_product_t *p, const float *const *a, float *const *
         }
 }
 
+/* Whether the bits of y are taken from each chunk: all columns of some rows, in whole bytes. */
+static int32_t by_chunk(const share_t *s) {
+    return s->p->bits != NULL && !s->columns && s->p->columns % 8 == 0;
+}
+
+static void take_bits(const whet_product_t *p, int32_t first, int32_t count) {
+    const int32_t at = first * p->columns;
+    whet_take_bits(p->bits + at / 8, p->add_origin + at, count * p->columns, p->low, p->high);
+}
+
 static void some_of_product(const void *args, int32_t first, int32_t end) {
     const share_t *s = args;
     const whet_product_t *p = s->p;
@@ -174,6 +185,7 @@ static void some_of_product(const void *args, int32_t first, int32_t end) {
         count = whet_min(rows - i, rows - i == size + 1 ? size - 2 : size); /* see next_rows */
         p->find(p->who, a, y, i, count);
         chunk(p, a, y, count, s->columns ? first * WHET_TILE : 0, columns);
+        if (by_chunk(s)) take_bits(p, i, count); /* while they are near */
     }
 }
 
@@ -187,6 +199,7 @@ void whet_product(const whet_product_t *p) {
     const share_t s = {p, p->columns > 2 * p->rows};
     const int32_t units = s.columns ? (p->columns + WHET_TILE - 1) / WHET_TILE : row_units(p->rows);
     whet_share_work(some_of_product, &s, units, work);
+    if (p->bits != NULL && !by_chunk(&s)) take_bits(p, 0, p->rows);
 }
 
 /* ---- Products of a few rows: b is read once, as it lies. */
@@ -309,6 +322,9 @@ void whet_dense_product(float *y, int32_t ldy, const float *a, int32_t lda, whet
         whet_share_work(strips, p, (p->columns + STRIP - 1) / STRIP, work);
     else if (p->bj == 1 && p->rows < FEW && is_plain(p))
         whet_share_work(add_rows, p, (p->columns + WHET_TILE - 1) / WHET_TILE, work);
-    else
+    else {
         whet_product(p);
+        return;
+    }
+    if (p->bits != NULL) take_bits(p, 0, p->rows);
 }

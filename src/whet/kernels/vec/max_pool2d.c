@@ -25,7 +25,8 @@ static list_t list_of(const whet_pool2d_t *d, int32_t p, int32_t q) {
 }
 
 static int32_t is_fast(int32_t bits, const whet_pool2d_t *d) {
-    return (bits == 2 || bits == 4) && d->c % WHET_LANES == 0;
+    return (bits == 2 || bits == 4) && d->c % WHET_LANES == 0 &&
+           __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
 }
 
 /* Indices of a vector, PIECE at a time: as the bytes of a word, and moved together. */

@@ -28,17 +28,6 @@ typedef int32_t whet_half_bits_t __attribute__((vector_size(2 * WHET_LANES)));
  * instructions, so that they are named where that matters most: of two operands the second one is
  * the result if any is NaN. */
 #if defined(__AVX512F__)
-/* A bit for every lane, whether low < x < high, and x * slope in lanes whose bit is set: for
- * bits.c, which does without them elsewhere. */
-static inline uint16_t whet_between(whet_vec_t x, float low, float high) {
-    const __mmask16 above = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(low), _CMP_GT_OQ);
-    return _mm512_mask_cmp_ps_mask(above, (__m512)x, _mm512_set1_ps(high), _CMP_LT_OQ);
-}
-
-static inline whet_vec_t whet_where(uint16_t bits, whet_vec_t x, float slope) {
-    return (whet_vec_t)_mm512_maskz_mul_ps(bits, (__m512)x, _mm512_set1_ps(slope));
-}
-
 static inline whet_vec_t whet_clip_vec(whet_vec_t x, float low, float high) {
     const __m512 raised = _mm512_max_ps(_mm512_set1_ps(low), (__m512)x);
     return (whet_vec_t)_mm512_min_ps(_mm512_set1_ps(high), raised);
@@ -102,6 +91,7 @@ typedef struct {
     const float *bias;             /* [columns], or NULL */
     const float *add, *add_origin; /* add, or NULL, is laid out like y is from add_origin on */
     float low, high;
+    uint8_t *bits; /* whether low < y < high, or NULL; then y is dense, from add_origin on */
 } whet_product_t;
 void whet_product(const whet_product_t *p);
 
