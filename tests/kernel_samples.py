@@ -102,6 +102,10 @@ class Numbers:
     def i32(self, *shape: int, size: int = 1000) -> Array:
         return np.asarray(self.rng.integers(-size, size + 1, shape), np.int32)
 
+    def gradients(self, *shape: int) -> tuple[Array, Array]:
+        """One of i8 and one of i16."""
+        return self.i8(*shape), np.asarray(self.i32(*shape, size=2**15 - 1), np.int16)
+
     def bits(self, *shape: int) -> Array:
         return self.rng.integers(0, 2, shape).astype(np.uint8)
 

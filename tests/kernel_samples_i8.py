@@ -11,6 +11,7 @@ import numpy as np
 
 from kernel_samples import WINDOWS, Collector, Numbers, Sample
 from whet.ir import Array, DType, Type, i8
+from whet.ops.conv import Window
 from whet.ops.fused_i8 import Conv2dI8Fused, DepthwiseI8Fused
 from whet.ops.stream import stage_of
 
@@ -22,7 +23,7 @@ def i8_samples() -> list[Sample]:
     s = Collector("whole-")
     for family in (layers, larger_layers, fused, parts, narrowing, adding, pools, movers):
         family(s)
-    for family in (steps, fused_steps, settling, streams, widening):
+    for family in (gradients, steps, fused_steps, settling, streams, widening):
         family(s)
     return s.samples
 
@@ -122,6 +123,55 @@ def parts(s: Collector) -> None:
         attrs = dict(x_zero=ZEROS[(k + 1) % 4], zero=ZEROS[k % 4], part=True, **window)
         s.add("conv2d_i8_fused", x, w, scale, x2, w2, **attrs)
         s.add("conv2d_i8_fused", x, w, g.i32(o), scale, x2, w2, bias=True, mask=True, **attrs)
+
+
+def gradients(s: Collector) -> None:
+    """From integers with a scale: every window, and sums as large as int32 holds."""
+    for k, (n, h, w, c, o, kernel, window) in enumerate([*WINDOWS, *WIDE[:3]]):
+        g = s.numbers("conv2d_i8_dx")
+        out = Window(**window).output((h, w), kernel)
+        images = [g.i8(n, h, w, c), g.i8(o, *kernel, c), g.i8(*kernel, c)]
+        for dy, depth in zip(g.gradients(n, *out, o), g.gradients(n, *out, c), strict=True):
+            add_gradients(s, dy, depth, *images, scale=2.0 ** (-k), zero=ZEROS[k % 4], **window)
+    for groups, c, o in GROUPED:
+        g = s.numbers("conv2d_i8_dw")
+        attrs: dict[str, Any] = dict(pad=(1, 1, 1, 1), stride=(1, 2), groups=groups)
+        x, weight, one = g.i8(1, 5, 6, c), g.i8(o, 3, 3, c // groups), np.float32([0.5])
+        for dy in g.gradients(1, 5, 3, o):
+            s.add("conv2d_i8_dx", dy, weight, one, size=(5, 6), **attrs)
+            s.add("conv2d_i8_dw", dy, x, one, kernel=(3, 3), zero=-9, **attrs)
+    for limit, kind in ((127, np.int8), (1000, np.int16)):
+        most = np.full((1, 1, (2**31 - 1) // (255 * limit), 1), limit, kind)
+        x, scale = np.full(most.shape, 127, np.int8), np.float32([2.0**-126])
+        s.add("conv2d_i8_dw", most, x, scale, zero=-128)
+        s.add("depthwise_i8_dw", most, x, scale, zero=-128)
+    no_number = np.float32([np.nan])
+    s.add("conv2d_i8_dx", np.zeros((1, 1, 1, 3), np.int16), np.ones((3, 1, 1, 2), np.int8),
+          no_number, size=(1, 1))  # fmt: skip
+    narrowed_gradients(s)
+
+
+def add_gradients(
+    s: Collector, dy: Array, depth: Array, x: Array, w: Array, v: Array, *, scale: float, zero: int,
+    **window: Any,
+) -> None:  # fmt: skip
+    size, kernel, by = x.shape[1:3], v.shape[:2], np.float32([scale])
+    s.add("conv2d_i8_dx", dy, w, by, size=size, **window)
+    s.add("conv2d_i8_dw", dy, x, by, kernel=kernel, zero=zero, **window)
+    s.add("depthwise_i8_dx", depth, v, by, size=size, **window)
+    s.add("depthwise_i8_dw", depth, x, by, kernel=kernel, zero=zero, **window)
+
+
+def narrowed_gradients(s: Collector) -> None:
+    """Zeros, halves, the ends of float, and numbers that are none."""
+    g = s.numbers("narrow_gradient")
+    small, large = np.float32([1e-45, -1e-38, 0, 6e-39]), np.float32([3.4e38, -3.4e38, 1e-3, 1])
+    edges = np.float32([127, -127, 0.5, 1.5, 2.5, -0.5, 63.5, 126.5])
+    given = [g.normal(3, 5, 17), g.halves(4, 9), np.zeros((2, 3), np.float32), small, large, edges]
+    given += [g.normal(1025, scale=1e-9), edges * np.float32(1 + 2**-23), ODD, ODD[1:2], ODD[3:]]
+    for x in given:
+        for kind, limit in (("int8", 127), ("int16", 127), ("int16", 1001), ("int16", 32767)):
+            s.add("narrow_gradient", x, kind=kind, limit=limit)
 
 
 ODD = np.array(

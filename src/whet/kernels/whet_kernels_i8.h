@@ -38,6 +38,33 @@ void whet_depthwise_i8_dx(float *dx, const float *dy, const int8_t *w, const whe
 void whet_depthwise_i8_dw(float *dw, const float *dy, const int8_t *x, int32_t zero,
                           const whet_conv2d_t *d);
 
+/* Gradients as integers: q[n] = round(g / scale), where scale is the least power of two, 2^-126 or
+ * more, with |g| <= limit * scale everywhere; NaN, and q = 0, if some of g is not finite. */
+void whet_narrow_gradient_i16(int16_t *q, float *scale, const float *g, int32_t n, int32_t limit);
+void whet_narrow_gradient_i8(int8_t *q, float *scale, const float *g, int32_t n, int32_t limit);
+/* The gradients above from such, dy, with their scale; the limit was such that int32 sums of
+ * products with dy do not overflow */
+void whet_conv2d_i8_dx_i16(float *dx, const int16_t *dy, const int8_t *w, const float *scale,
+                           const whet_conv2d_t *d);
+void whet_conv2d_i8_dw_i16(float *dw, const int16_t *dy, const int8_t *x, const float *scale,
+                           int32_t zero, const whet_conv2d_t *d);
+void whet_conv2d_i8_dw_rows_i16(float *dw, const int16_t *dy, const int8_t *x, const float *scale,
+                                int32_t zero, int32_t first, int32_t count, const whet_conv2d_t *d);
+void whet_depthwise_i8_dx_i16(float *dx, const int16_t *dy, const int8_t *w, const float *scale,
+                              const whet_conv2d_t *d);
+void whet_depthwise_i8_dw_i16(float *dw, const int16_t *dy, const int8_t *x, const float *scale,
+                              int32_t zero, const whet_conv2d_t *d);
+void whet_conv2d_i8_dx_i8(float *dx, const int8_t *dy, const int8_t *w, const float *scale,
+                          const whet_conv2d_t *d);
+void whet_conv2d_i8_dw_i8(float *dw, const int8_t *dy, const int8_t *x, const float *scale,
+                          int32_t zero, const whet_conv2d_t *d);
+void whet_conv2d_i8_dw_rows_i8(float *dw, const int8_t *dy, const int8_t *x, const float *scale,
+                               int32_t zero, int32_t first, int32_t count, const whet_conv2d_t *d);
+void whet_depthwise_i8_dx_i8(float *dx, const int8_t *dy, const int8_t *w, const float *scale,
+                             const whet_conv2d_t *d);
+void whet_depthwise_i8_dw_i8(float *dw, const int8_t *dy, const int8_t *x, const float *scale,
+                             int32_t zero, const whet_conv2d_t *d);
+
 /* y = the last of `count` <= WHET_MAX_STAGES layers applied one after the other, as stream_f32;
  * operands are weight, bias (may be NULL) and scale of each */
 void whet_stream_i8(int8_t *y, const int8_t *x, const void *const *operands,

@@ -1,7 +1,8 @@
 """Convolutions of int8 images with int8 weights, summed in int32; their gradients are f32.
 
-Sums of floats are made in a stated order, one product after the other, each product and each sum
-rounded: so every kernel gives the same bits.
+What comes back, dy, is f32 too, or integers with a scale: see `gradient_i8`. Sums of floats are
+made in a stated order, one product after the other, each product and each sum rounded; sums of
+integers are exact, become a float, and are scaled: so every kernel gives the same bits.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .conv import (
     conv_struct,
     taps,
 )
+from .gradient_i8 import require_gradient, scaled, source_for, whole
 from .linear import sum_rows
 
 
@@ -142,19 +144,21 @@ class Conv2dI8Dx(Op):
     """dx = the transpose of conv2d_i8 in x, applied to dy: f32 times i8
 
     Each element is summed over the pixels of dy that it reaches, row by row, and of each pixel
-    over its channels.
+    over its channels. An integer dy has a scale, behind w.
     """
 
     name = "conv2d_i8_dx"
     Attrs = Conv2dDx.Attrs
 
     @staticmethod
-    def infer(a: Conv2dDx.Attrs, dy: Type, w: Type) -> Type:
+    def infer(a: Conv2dDx.Attrs, dy: Type, w: Type, scale: Type | None = None) -> Type:
         require_i8(w)
-        return Conv2dDx.infer(a, dy, as_f32(w))
+        return Conv2dDx.infer(a, require_gradient(dy, scale), as_f32(w))
 
     @staticmethod
-    def ref(a: Conv2dDx.Attrs, dy: Array, w: Array) -> Array:
+    def ref(a: Conv2dDx.Attrs, dy: Array, w: Array, scale: Array | None = None) -> Array:
+        if scale is not None:
+            return scaled(Conv2dDx.ref(a, whole(dy), whole(w)), scale)
         o, kh, kw, i = w.shape
         n, p, q, _ = dy.shape
         grouped = w.reshape(a.groups, o // a.groups, kh, kw, i).astype(dy.dtype)
@@ -173,9 +177,10 @@ class Conv2dI8Dx(Op):
 
     @staticmethod
     def call(node: Node) -> Call:
-        dy, w = node.ins
+        dy, w, *_ = node.ins
         struct = conv_struct(node.out.type, dy.type, w.shape[1:3], node.attrs.groups, node.attrs)
-        return Call("whet_conv2d_i8_dx", (node.out, dy, w, struct), "conv2d_i8_dx")
+        source = source_for("conv2d_i8_dx", dy.type)
+        return Call(f"whet_{source}", (node.out, *node.ins, struct), source)
 
     macs = staticmethod(Conv2dDx.macs)
 
@@ -188,7 +193,7 @@ def inside(x: Array, a: Any, out: tuple[int, int]) -> Array:
 class Conv2dI8Dw(Op):
     """dw[o,r,s,i] = sum_{n,p,q} dy[n,p,q,o] * (x[n, p*stride+r*dilation-pad, ..., i] - zero)
 
-    Summed pixel by pixel, in order; padding adds nothing.
+    Summed pixel by pixel, in order; padding adds nothing. An integer dy has a scale, behind x.
     """
 
     name = "conv2d_i8_dw"
@@ -198,12 +203,14 @@ class Conv2dI8Dw(Op):
         zero: int = 0
 
     @staticmethod
-    def infer(a: Attrs, dy: Type, x: Type) -> Type:
+    def infer(a: Attrs, dy: Type, x: Type, scale: Type | None = None) -> Type:
         require_i8(x)
-        return Conv2dDw.infer(a, dy, as_f32(x))
+        return Conv2dDw.infer(a, require_gradient(dy, scale), as_f32(x))
 
     @staticmethod
-    def ref(a: Attrs, dy: Array, x: Array) -> Array:
+    def ref(a: Attrs, dy: Array, x: Array, scale: Array | None = None) -> Array:
+        if scale is not None:
+            return scaled(Conv2dDw.ref(a, whole(dy), whole(centred(x, a.zero))), scale)
         n, p, q, o = dy.shape
         i = x.shape[3] // a.groups
         pixels = taps(centred(x, a.zero).astype(dy.dtype), a, a.kernel, (p, q))
@@ -217,10 +224,11 @@ class Conv2dI8Dw(Op):
 
     @staticmethod
     def call(node: Node) -> Call:
-        dy, x = node.ins
+        dy, x, *_ = node.ins
         a = node.attrs
         struct = conv_struct(x.type, dy.type, a.kernel, a.groups, a)
-        return Call("whet_conv2d_i8_dw", (node.out, dy, x, a.zero, struct), "conv2d_i8_dw")
+        source = source_for("conv2d_i8_dw", dy.type)
+        return Call(f"whet_{source}", (node.out, *node.ins, a.zero, struct), source)
 
     macs = staticmethod(Conv2dDw.macs)
 
@@ -268,27 +276,31 @@ class DepthwiseI8(Op):
 class DepthwiseI8Dx(Op):
     """dx = the transpose of depthwise_i8 in x, applied to dy: f32 times i8
 
-    Each element is summed over the pixels of dy that it reaches, row by row.
+    Each element is summed over the pixels of dy that it reaches, row by row. An integer dy has a
+    scale, behind w.
     """
 
     name = "depthwise_i8_dx"
     Attrs = DepthwiseDx.Attrs
 
     @staticmethod
-    def infer(a: DepthwiseDx.Attrs, dy: Type, w: Type) -> Type:
+    def infer(a: DepthwiseDx.Attrs, dy: Type, w: Type, scale: Type | None = None) -> Type:
         require_i8(w)
-        return DepthwiseDx.infer(a, dy, as_f32(w))
+        return DepthwiseDx.infer(a, require_gradient(dy, scale), as_f32(w))
 
     @staticmethod
-    def ref(a: DepthwiseDx.Attrs, dy: Array, w: Array) -> Array:
+    def ref(a: DepthwiseDx.Attrs, dy: Array, w: Array, scale: Array | None = None) -> Array:
+        if scale is not None:
+            return scaled(DepthwiseDx.ref(a, whole(dy), whole(w)), scale)
         terms = [[[dy * tap] for tap in row] for row in w.astype(dy.dtype)]
         return scattered(a, a.size, dy, terms)
 
     @staticmethod
     def call(node: Node) -> Call:
-        dy, w = node.ins
+        dy, w, *_ = node.ins
         struct = conv_struct(node.out.type, dy.type, w.shape[:2], w.shape[2], node.attrs)
-        return Call("whet_depthwise_i8_dx", (node.out, dy, w, struct), "depthwise_i8_dx")
+        source = source_for("depthwise_i8_dx", dy.type)
+        return Call(f"whet_{source}", (node.out, *node.ins, struct), source)
 
     macs = staticmethod(DepthwiseDx.macs)
 
@@ -296,7 +308,7 @@ class DepthwiseI8Dx(Op):
 class DepthwiseI8Dw(Op):
     """dw[r,s,c] = sum_{n,p,q} dy[n,p,q,c] * (x[n, p*stride+r*dilation-pad, ..., c] - zero)
 
-    Summed pixel by pixel, in order; padding adds nothing.
+    Summed pixel by pixel, in order; padding adds nothing. An integer dy has a scale, behind x.
     """
 
     name = "depthwise_i8_dw"
@@ -306,12 +318,14 @@ class DepthwiseI8Dw(Op):
         zero: int = 0
 
     @staticmethod
-    def infer(a: Attrs, dy: Type, x: Type) -> Type:
+    def infer(a: Attrs, dy: Type, x: Type, scale: Type | None = None) -> Type:
         require_i8(x)
-        return DepthwiseDw.infer(a, dy, as_f32(x))
+        return DepthwiseDw.infer(a, require_gradient(dy, scale), as_f32(x))
 
     @staticmethod
-    def ref(a: Attrs, dy: Array, x: Array) -> Array:
+    def ref(a: Attrs, dy: Array, x: Array, scale: Array | None = None) -> Array:
+        if scale is not None:
+            return scaled(DepthwiseDw.ref(a, whole(dy), whole(centred(x, a.zero))), scale)
         n, p, q, c = dy.shape
         pixels = taps(centred(x, a.zero).astype(dy.dtype), a, a.kernel, (p, q))
         dw = np.zeros((*a.kernel, c), dy.dtype)
@@ -322,9 +336,10 @@ class DepthwiseI8Dw(Op):
 
     @staticmethod
     def call(node: Node) -> Call:
-        dy, x = node.ins
+        dy, x, *_ = node.ins
         a = node.attrs
         struct = conv_struct(x.type, dy.type, a.kernel, x.shape[3], a)
-        return Call("whet_depthwise_i8_dw", (node.out, dy, x, a.zero, struct), "depthwise_i8_dw")
+        source = source_for("depthwise_i8_dw", dy.type)
+        return Call(f"whet_{source}", (node.out, *node.ins, a.zero, struct), source)
 
     macs = staticmethod(DepthwiseDw.macs)

@@ -1,28 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "whet_inline.h"
-
-#include "whet_kernels_i8.h"
-
-/* dx[l] = pixel (row, col) of an image, n <= WHET_TILE channels of a group; dy is that image's,
- * w the group's first row. */
-static inline void pixel(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d,
-                         int32_t row, int32_t col, const int32_t n) {
-    const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
-    float t[WHET_TILE] = {0.0f};
-    for (int32_t r = d->kh - 1; r >= 0; r--) {
-        const int32_t below = row + d->ph - r * d->dh;
-        if (below < 0 || below % d->sh != 0 || below / d->sh >= d->p) continue;
-        for (int32_t s = d->kw - 1; s >= 0; s--) {
-            const int32_t right = col + d->pw - s * d->dw;
-            if (right < 0 || right % d->sw != 0 || right / d->sw >= d->q) continue;
-            const float *u = dy + (below / d->sh * d->q + right / d->sw) * d->o;
-            const int8_t *v = w + (r * d->kw + s) * ci;
-            for (int32_t o = 0; o < co; o++, v += ldw)
-                for (int32_t l = 0; l < n; l++) t[l] += u[o] * (float)v[l];
-        }
-    }
-    for (int32_t l = 0; l < n; l++) dx[l] = t[l];
-}
+#define GRADIENT float
+#define TOTAL    float
+#include "whet_conv_dx.h"
 
 /* formula    dx[n, p*sh+r*dh-ph, q*sw+s*dw-pw, i] += dy[n,p,q,o] * w[o,r,s,i], from 0
  * shapes     dx[n,h,w,c], dy[n,p,q,o], w[o,kh,kw,c/groups]
@@ -31,19 +10,5 @@ static inline void pixel(float *dx, const float *dy, const int8_t *w, const whet
  *            and every sum is rounded
  * workspace  none */
 void whet_conv2d_i8_dx(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
-    const int32_t ci = d->c / d->groups, co = d->o / d->groups;
-    for (int32_t i = 0; i < d->n * d->h * d->w; i++) {
-        const int32_t row = i / d->w % d->h, col = i % d->w;
-        const float *image = dy + i / (d->h * d->w) * d->p * d->q * d->o;
-        for (int32_t g = 0; g < d->groups; g++)
-            for (int32_t c = 0; c < ci; c += WHET_TILE) {
-                const int32_t n = whet_min(ci - c, WHET_TILE);
-                const int8_t *v = w + g * co * d->kh * d->kw * ci + c;
-                float *to = dx + i * d->c + g * ci + c;
-                if (n == WHET_TILE)
-                    pixel(to, image + g * co, v, d, row, col, WHET_TILE);
-                else
-                    pixel(to, image + g * co, v, d, row, col, n);
-            }
-    }
+    all_pixels(dx, dy, w, 1.0f, d);
 }

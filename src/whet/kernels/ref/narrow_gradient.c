@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_narrow.h"
+
+/* The least power of two, from 2^-126 on, with |g| <= limit * scale everywhere; NaN if there is
+ * none because some of g is not finite. */
+static float scale_of(const float *g, int32_t n, int32_t limit) {
+    const uint32_t infinity = 0x7f800000;
+    uint32_t top = 0; /* the largest |g|: of numbers without a sign the bits are in order */
+    for (int32_t i = 0; i < n; i++) {
+        const uint32_t size = whet_bits_of(g[i]) & 0x7fffffff;
+        top = size > top ? size : top;
+    }
+    if (top >= infinity) return NAN;
+    float scale = 1.17549435e-38f;
+    while ((float)limit * scale < whet_from_bits(top)) scale *= 2.0f;
+    return scale;
+}
+
+/* formula    scale = the least power of two with |g| <= limit * scale everywhere, 2^-126 at least;
+ *            q = round(g / scale). If some of g is not finite, scale = NaN and q = 0
+ * shapes     q[n], scale[1], g[n]; 127 <= limit <= 32767
+ * aliasing   none
+ * rounding   to the nearest, halves to even; all else is exact
+ * workspace  none */
+void whet_narrow_gradient_i16(int16_t *q, float *scale, const float *g, int32_t n, int32_t limit) {
+    *scale = scale_of(g, n, limit);
+    const float whole = 1.0f / *scale;
+    for (int32_t i = 0; i < n; i++) q[i] = *scale > 0.0f ? (int16_t)whet_round(g[i] * whole) : 0;
+}
+
+/* formula    as narrow_gradient_i16
+ * shapes     as that; limit = 127
+ * aliasing   none
+ * rounding   as that
+ * workspace  none */
+void whet_narrow_gradient_i8(int8_t *q, float *scale, const float *g, int32_t n, int32_t limit) {
+    *scale = scale_of(g, n, limit);
+    const float whole = 1.0f / *scale;
+    for (int32_t i = 0; i < n; i++) q[i] = *scale > 0.0f ? (int8_t)whet_round(g[i] * whole) : 0;
+}
