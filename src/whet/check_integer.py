@@ -11,6 +11,7 @@ from .check import Batches, compare
 from .errors import CheckError
 from .interp import interpret, is_open, run_exact
 from .ir import Array, Role
+from .ops.gradient_i8 import NarrowGradient
 from .pipeline import Options, assemble
 from .runtime.trainer import Trainer, accept, from_stored
 from .straight_through import gradients
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .emit.program import Program
 
 TOLERANCE = 1e-5
+ROUGHLY = 64  # over the limit of integers that gradients are rounded to: their tolerance
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,20 @@ def check_integers(program: Program, steps: int = 10) -> IntegerReport:
     trainer = with_gradients(program).load()
     batches = Batches(program.source)
     errors = gradient_errors(trainer, batches.draw())
-    bad = {name: e for name, e in errors.items() if not e <= TOLERANCE}
+    allowed = tolerance(trainer.program)
+    bad = {name: e for name, e in errors.items() if not e <= allowed}
     if bad:
         worst = [f"{name}: {e:.1e}" for name, e in sorted(bad.items(), key=lambda i: -i[1])]
         raise CheckError(f"{len(bad)} gradients differ from autograd's", why=worst[:10])
     losses, tensors = equal_steps(trainer, [batches.draw() for _ in range(steps)])
     return IntegerReport(errors, losses, tensors, tuple(sorted(without_order(trainer.program))))
+
+
+def tolerance(program: Program) -> float:
+    """How far gradients may be from autograd's: by more if they are rounded on their way."""
+    nodes = program.entries["gradients"].nodes
+    limits = [n.attrs.limit for n in nodes if n.op is NarrowGradient]
+    return ROUGHLY / min(limits) if limits else TOLERANCE
 
 
 def without_order(program: Program) -> set[str]:

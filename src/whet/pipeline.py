@@ -13,7 +13,16 @@ from .frontend.importer import Imported
 from .frontend.torch import Model
 from .ir import Graph, Role
 from .machine import UNTUNED, Machine
-from .passes import Part, Recompute, choose, narrow_frozen, optimise, simplify, split_channels
+from .passes import (
+    Part,
+    Recompute,
+    choose,
+    narrow_frozen,
+    narrow_gradients,
+    optimise,
+    simplify,
+    split_channels,
+)
 from .plan import lifetimes
 from .scheme import Chosen, Scheme, parameters_of
 from .targets import HOST, Target
@@ -54,6 +63,8 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         entries["gradients"] = training.gradients(forward, rules)
         entries["apply"] = training.apply(forward, rules, entries["gradients"])
     entries["predict"] = training.predict(prediction)
+    if (kind := rules.whole.gradients) != "float32":
+        entries = {name: narrow_gradients(graph, kind) for name, graph in entries.items()}
     entries = {n: optimise(g, options.without, options.recompute) for n, g in entries.items()}
     if options.narrow:
         trained = {leaf.name for leaf, _ in entries["train_step"].state}

@@ -49,12 +49,14 @@ class Unit:
 
 @dataclass(frozen=True)
 class Whole:
-    """How integer parameters are updated: in which units, and how a fraction becomes whole."""
+    """How integer parameters train: in which units, how a fraction becomes whole, and what the
+    gradients of their layers are made of."""
 
     units: Mapping[str, Unit] = field(default_factory=dict)
     rounding: str = "nearest"
     qas: bool = True
     seed: int = 0
+    gradients: str = "float32"
 
 
 @dataclass(frozen=True)

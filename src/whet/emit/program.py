@@ -105,7 +105,7 @@ class Program:
     grow: bool = True  # whether faster kernels may take a little more memory
     quants: Mapping[str, Quant] = field(default_factory=dict)  # what int8 inputs stand for
     folds: Mapping[str, Fold] = field(default_factory=dict)  # norms in integer parameters
-    whole: Whole = field(default_factory=Whole)  # how integer parameters are updated
+    whole: Whole = field(default_factory=Whole)  # how integer parameters train
     measured: dict[str, int] = field(default_factory=dict, repr=False)  # of it built, and run
 
     @functools.cached_property

@@ -20,6 +20,7 @@ from .fuse_norms import fuse_norms
 from .fuse_updates import fuse_updates
 from .keep_bits import keep_bits
 from .narrow_frozen import narrow_frozen
+from .narrow_gradients import narrow_gradients
 from .rematerialize import rematerialize
 from .renew_norms import renew_norms
 from .reorder import reorder
@@ -111,6 +112,6 @@ def _run(passes: tuple[Pass, ...], graph: Graph, without: Collection[str]) -> Gr
 
 
 __all__ = [
-    "SWITCHES", "Part", "Recompute", "check_switches", "choose", "narrow_frozen", "optimise",
-    "simplify", "split_channels",
+    "SWITCHES", "Part", "Recompute", "check_switches", "choose", "narrow_frozen",
+    "narrow_gradients", "optimise", "simplify", "split_channels",
 ]  # fmt: skip

@@ -35,7 +35,7 @@ def integer_model(
         recipe = replace(found, values={**found.values, **recipe.values}, weights=recipe.weights)
     made = to_integer_graph(imported.graph, recipe, options)
     training = with_graph(imported, made.graph)
-    whole = Whole(made.units, options.rounding, options.qas, options.seed)
+    whole = Whole(made.units, options.rounding, options.qas, options.seed, options.gradients)
     return replace(
         model,
         training=training,

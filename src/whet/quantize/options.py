@@ -10,18 +10,20 @@ CHOICES = {
     "method": ("minmax", "percentile", "mse"),
     "head": ("fp32", "int8"),
     "rounding": ("nearest", "stochastic", "truncate", "carry8", "carry16", "master"),
+    "gradients": ("float32", "int16", "int8"),
 }
 
 
 @dataclass(frozen=True)
 class Int8:
-    """Integers everywhere but in the gradients and, unless asked otherwise, the head.
+    """Integers everywhere but, unless asked otherwise, in the gradients and the head.
 
     `method` finds the range of activations: all that was seen, all but one value in 10,000, or the
     range with the least squared error. `head` is the last layer. `rounding` says how a trained
     integer moves by a fraction: to the nearest, by chance in proportion (`seed`), cut off, with
     what was dropped kept in a carry of 8 or 16 bits, or with an f32 master beside it. `qas` scales
-    gradients so that integers move as the floats that they stand for would.
+    gradients so that integers move as the floats that they stand for would. `gradients` is what
+    integer layers multiply in the backward pass: floats, or those rounded to 16 or 8 bits.
     """
 
     method: str = "minmax"
@@ -29,6 +31,7 @@ class Int8:
     rounding: str = "nearest"
     qas: bool = True
     seed: int = 0
+    gradients: str = "float32"
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
