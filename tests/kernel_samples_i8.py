@@ -287,6 +287,10 @@ def fused_steps(s: Collector) -> None:
                 s.add("dw_sgd_settle", q, dy, x, scale, lr, **attrs)
                 s.add("dw_sgd_settle", q, dy, x, scale, lr, g.i8(*q.shape), **attrs,
                       lr_scale=0.5, weight_decay=0.01)  # fmt: skip
+                for whole in g.gradients(n, h, w, o):
+                    operands = (q, whole, x, np.float32([2.0**-9]), scale, lr)
+                    s.add("dw_sgd_settle", *operands, **attrs)
+                    s.add("dw_sgd_settle", *operands, g.i8(*q.shape), **attrs)
 
 
 def settling(s: Collector) -> None:

@@ -106,7 +106,8 @@ def test_int8_layers_stream() -> None:
     np.testing.assert_array_equal(interpret(before, feed)[0][0], interpret(after, feed)[0][0])
 
 
-def test_every_pass_keeps_the_bits_of_an_integer_program() -> None:
+@pytest.mark.parametrize("gradients", ["float32", "int16"])
+def test_every_pass_keeps_the_bits_of_an_integer_program(gradients: str) -> None:
     """All of them, and all but each one, train the same network to the same bits."""
     shape = (2, 3, 16, 16)
     model = trained(Residual(), shape)
@@ -118,7 +119,10 @@ def test_every_pass_keeps_the_bits_of_an_integer_program() -> None:
     feed = {"input": x, "label": np.array([1, 4], np.int32), "lr": np.float32(0.05)}
 
     def trained_by(*without: str) -> dict[str, bytes]:
-        program = compiled(model, shape, update=scheme, without=without, rematerialize=True)
+        numbers = whet.Int8(gradients=gradients)
+        program = compiled(
+            model, shape, numbers, update=scheme, without=without, rematerialize=True
+        )
         step: Graph = program.entries["train_step"]
         (loss,), after = interpret(step, feed, execute=run_exact)
         assert {v.name for v in step.leaves_of(Role.PARAM)} >= {"last.weight.part"}
@@ -130,22 +134,26 @@ def test_every_pass_keeps_the_bits_of_an_integer_program() -> None:
     assert trained_by(*SWITCHES) == right
 
 
+@pytest.mark.parametrize("gradients", ["float32", "int16", "int8"])
 @pytest.mark.parametrize("rounding", ["nearest", "carry8"])
-def test_gradients_of_whole_numbers_are_spent_as_they_are_made(rounding: str) -> None:
+def test_gradients_of_whole_numbers_are_spent_as_they_are_made(
+    rounding: str, gradients: str
+) -> None:
     """The gradient of the last convolution, 48 KB, is gone from the arena, and nothing else."""
     torch.manual_seed(0)
     shape = (1, 3, 8, 8)
     layers = [nn.Conv2d(3, 96, 3, 2, 1), nn.ReLU(), nn.Conv2d(96, 128, 1), nn.ReLU()]
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 4)).eval()
+    numbers = whet.Int8(rounding=rounding, gradients=gradients)
     program, plain = (
-        compiled(model, shape, whet.Int8(rounding=rounding), without=without, portable=True)
+        compiled(model, shape, numbers, without=without, portable=True)
         for without in ((), ("fuse_updates",))
     )
     ours, theirs = ([n.op.name for n in p.entries["train_step"].nodes] for p in (program, plain))
     assert (ours.count("dw_sgd_settle"), theirs.count("dw_sgd_settle")) == (2, 0)
     assert ours.count("settle") == theirs.count("settle") - 2
     assert program.arena < plain.arena - 30_000
-    vectors = compiled(model, shape, whet.Int8(rounding=rounding))
+    vectors = compiled(model, shape, numbers)
     trainers = [p.load() for p in (program, plain, vectors)]
     random = np.random.default_rng(0)
     for _ in range(5):

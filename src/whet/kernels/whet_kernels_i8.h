@@ -166,6 +166,25 @@ void whet_dw_sgd_carry_i8(int8_t *next, int8_t *c_next, const int8_t *q, const f
                           const int8_t *x, const float *scale, const float *lr, const int8_t *c,
                           int32_t zero, const whet_conv2d_t *d, int32_t rows, int32_t scales,
                           float unit, float lr_scale, float weight_decay, float *workspace);
+/* The same from integers, with their scale, `by` */
+void whet_dw_sgd_nearest_i8_i16(int8_t *next, const int8_t *q, const int16_t *dy, const int8_t *x,
+                                const float *by, const float *scale, const float *lr, int32_t zero,
+                                const whet_conv2d_t *d, int32_t rows, int32_t scales, float unit,
+                                float lr_scale, float weight_decay, float *workspace);
+void whet_dw_sgd_carry_i8_i16(int8_t *next, int8_t *c_next, const int8_t *q, const int16_t *dy,
+                              const int8_t *x, const float *by, const float *scale, const float *lr,
+                              const int8_t *c, int32_t zero, const whet_conv2d_t *d, int32_t rows,
+                              int32_t scales, float unit, float lr_scale, float weight_decay,
+                              float *workspace);
+void whet_dw_sgd_nearest_i8_i8(int8_t *next, const int8_t *q, const int8_t *dy, const int8_t *x,
+                               const float *by, const float *scale, const float *lr, int32_t zero,
+                               const whet_conv2d_t *d, int32_t rows, int32_t scales, float unit,
+                               float lr_scale, float weight_decay, float *workspace);
+void whet_dw_sgd_carry_i8_i8(int8_t *next, int8_t *c_next, const int8_t *q, const int8_t *dy,
+                             const int8_t *x, const float *by, const float *scale, const float *lr,
+                             const int8_t *c, int32_t zero, const whet_conv2d_t *d, int32_t rows,
+                             int32_t scales, float unit, float lr_scale, float weight_decay,
+                             float *workspace);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
@@ -10,9 +11,11 @@ from ._common import require
 from .conv import conv_struct
 from .conv_i8 import Conv2dI8Dw
 from .fused_update import Block, FusedUpdate, block_rows
+from .gradient_i8 import source_for
 from .settle import Settle, Settling, SgdStep, Step
 
 A = TypeVar("A", bound=Attributes)
+T = TypeVar("T")
 
 
 def own(kind: type[A], a: Attributes) -> A:
@@ -20,11 +23,16 @@ def own(kind: type[A], a: Attributes) -> A:
     return kind(**{f.name: getattr(a, f.name) for f in fields(kind)})
 
 
+def split(floats: bool, rest: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    """The scale of dy, which floats have not, and the other operands behind x."""
+    return (rest[:0], rest) if floats else (rest[:1], rest[1:])
+
+
 class DwSgdSettle(Op):
     """q' = settle(q, sgd_step(q, conv2d_i8_dw(dy, x), scale, lr)), to the nearest
 
-    Operands q, dy, x, scale, lr and, if what rounding drops is carried on, the carry, i8; then
-    there is a second result, its next value. Without groups.
+    Operands q, dy, x, the scale of dy if that is of integers, scale, lr and, if what rounding drops
+    is carried on, the carry, i8; then there is a second result, its next value. Without groups.
     """
 
     name = "dw_sgd_settle"
@@ -35,39 +43,40 @@ class DwSgdSettle(Op):
         pass
 
     @staticmethod
-    def infer(
-        a: Attrs, q: Type, dy: Type, x: Type, scale: Type, lr: Type, carry: Type | None = None
-    ) -> Type | tuple[Type, ...]:
+    def infer(a: Attrs, q: Type, dy: Type, x: Type, *rest: Type) -> Type | tuple[Type, ...]:
+        by, (scale, lr, *carry) = split(dy.dtype is DType.F32, rest)
         require(a.groups == 1, "has no groups")
         require(a.rounding == "nearest" and a.axis == 0, "rounds to the nearest, by outputs")
-        require(q.dtype is DType.I8 and (carry is None or carry.dtype is DType.I8), "needs i8")
-        g = Conv2dI8Dw.infer(own(Conv2dI8Dw.Attrs, a), dy, x)
+        require(all(t.dtype is DType.I8 for t in (q, *carry)), "needs i8")
+        g = Conv2dI8Dw.infer(own(Conv2dI8Dw.Attrs, a), dy, x, *by)
         move = SgdStep.infer(own(Step, a), q, g, scale, lr)
         assert isinstance(move, Type)
-        return Settle.infer(own(Settling, a), q, move, carry)
+        return Settle.infer(own(Settling, a), q, move, *carry)
 
     @staticmethod
-    def ref(
-        a: Attrs, q: Array, dy: Array, x: Array, scale: Array, lr: Array, carry: Array | None = None
-    ) -> Array | tuple[Array, ...]:
-        g = Conv2dI8Dw.ref(own(Conv2dI8Dw.Attrs, a), dy, x)
+    def ref(a: Attrs, q: Array, dy: Array, x: Array, *rest: Array) -> Array | tuple[Array, ...]:
+        by, (scale, lr, *carry) = split(dy.dtype.kind == "f", rest)
+        g = Conv2dI8Dw.ref(own(Conv2dI8Dw.Attrs, a), dy, x, *by)
         move = SgdStep.ref(own(Step, a), q, g, scale, lr)
-        return Settle.ref(own(Settling, a), q, move, carry)
+        return Settle.ref(own(Settling, a), q, move, *carry)
 
     @staticmethod
     def call(node: Node) -> Call:
-        (_, dy, x, scale, *_), a = node.ins, node.attrs
+        (_, dy, x, *rest), a = node.ins, node.attrs
+        _, (scale, *_) = split(dy.type.dtype is DType.F32, rest)
         struct = conv_struct(x.type, dy.type, a.kernel, a.groups, a)
         numbers = (a.unit, a.lr_scale, a.weight_decay, Workspace(node.op.workspace(node)))
         shape: tuple[Arg, ...] = (a.zero, struct, block_rows(node), scale.type.shape[0])
         way = "nearest" if len(node.outs) == 1 else "carry"
-        needs = ("conv2d_i8_dw", "sgd_step", "settle")
+        kernel, source, dw = (
+            source_for(name, dy.type) for name in (f"dw_sgd_{way}_i8", "dw_sgd_i8", "conv2d_i8_dw")
+        )
         args = (*node.outs, *node.ins, *shape, *numbers)
-        return Call(f"whet_dw_sgd_{way}_i8", args, "dw_sgd_i8", needs=needs)
+        return Call(f"whet_{kernel}", args, source, needs=(dw, "sgd_step", "settle"))
 
     workspace = staticmethod(FusedUpdate.workspace)
     macs = staticmethod(FusedUpdate.macs)
 
     @staticmethod
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0), *((1, 5) for _ in node.outs[1:]))
+        return ((0, 0), *((1, len(node.ins) - 1) for _ in node.outs[1:]))

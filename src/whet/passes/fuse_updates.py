@@ -52,7 +52,7 @@ def fused_whole(b: Builder, node: Node, uses: Uses) -> tuple[Value, ...] | None:
     dw = made_for_one(step.ins[1], uses, Conv2dI8Dw) if step is not None else None
     if step is None or dw is None or not is_large(dw) or dw.attrs.groups != 1:
         return None
-    if dw.out.type.shape != q.type.shape or dw.ins[0].type.dtype is not DType.F32:
+    if dw.out.type.shape != q.type.shape:
         return None
     attrs = asdict(dw.attrs) | asdict(step.attrs) | asdict(node.attrs)
     return b.emit_all(DwSgdSettle, q, *dw.ins, *step.ins[2:], *carry, **attrs)

@@ -1,22 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "whet_inline.h"
-
-#include "whet_kernels_i8.h"
-
-/* The move of rows [o, o + count) of q, from their gradient. */
-static void move_of(float *move, const int8_t *q, const float *dy, const int8_t *x,
-                    const float *scale, const float *lr, int32_t zero, const whet_conv2d_t *d,
-                    int32_t o, int32_t count, int32_t scales, float unit, float lr_scale,
-                    float weight_decay) {
-    const int32_t size = d->kh * d->kw * d->c;
-    whet_conv2d_i8_dw_rows(move, dy, x, zero, o, count, d);
-    if (scales == 1)
-        whet_sgd_step_i8(move, q + o * size, move, scale, lr, 1, 1, count * size, unit, lr_scale,
-                         weight_decay);
-    else
-        whet_sgd_step_i8(move, q + o * size, move, scale + o, lr, 1, count, size, unit, lr_scale,
-                         weight_decay);
-}
+#define GRADIENT float
+#define DW_ROWS(dw, u, first, count) \
+    whet_conv2d_i8_dw_rows(dw, (u)->dy, (u)->x, (u)->zero, first, count, (u)->d)
+#include "whet_dw_sgd.h"
 
 /* formula    q' = settle_nearest(q, sgd_step(q, conv2d_i8_dw(dy, x), scale, lr))
  * shapes     as those; groups = 1; `rows` of the gradient are made and spent at a time
@@ -27,13 +13,9 @@ void whet_dw_sgd_nearest_i8(int8_t *next, const int8_t *q, const float *dy, cons
                             const float *scale, const float *lr, int32_t zero,
                             const whet_conv2d_t *d, int32_t rows, int32_t scales, float unit,
                             float lr_scale, float weight_decay, float *workspace) {
-    const int32_t size = d->kh * d->kw * d->c;
-    for (int32_t o = 0; o < d->o; o += rows) {
-        const int32_t count = whet_min(rows, d->o - o), at = o * size;
-        move_of(workspace, q, dy, x, scale, lr, zero, d, o, count, scales, unit, lr_scale,
-                weight_decay);
-        whet_settle_nearest_i8(next + at, q + at, workspace, count * size);
-    }
+    const update_t u = {q, dy,   x,      NULL, scale,    lr,          zero,
+                        d, rows, scales, unit, lr_scale, weight_decay};
+    nearest(next, &u, workspace);
 }
 
 /* formula    q', c' = settle_carry(q, sgd_step(q, conv2d_i8_dw(dy, x), scale, lr), c)
@@ -45,11 +27,7 @@ void whet_dw_sgd_carry_i8(int8_t *next, int8_t *c_next, const int8_t *q, const f
                           const int8_t *x, const float *scale, const float *lr, const int8_t *c,
                           int32_t zero, const whet_conv2d_t *d, int32_t rows, int32_t scales,
                           float unit, float lr_scale, float weight_decay, float *workspace) {
-    const int32_t size = d->kh * d->kw * d->c;
-    for (int32_t o = 0; o < d->o; o += rows) {
-        const int32_t count = whet_min(rows, d->o - o), at = o * size;
-        move_of(workspace, q, dy, x, scale, lr, zero, d, o, count, scales, unit, lr_scale,
-                weight_decay);
-        whet_settle_carry_i8_i8(next + at, c_next + at, q + at, workspace, c + at, count * size);
-    }
+    const update_t u = {q, dy,   x,      NULL, scale,    lr,          zero,
+                        d, rows, scales, unit, lr_scale, weight_decay};
+    carried(next, c_next, &u, c, workspace);
 }
