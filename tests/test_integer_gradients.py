@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import whet
-from rewriting import parse
+from rewriting import buffer_of, parse, peak
 from test_int8 import EXAMPLES, agrees, seeds, windows, zeros
 from test_integer import DATA, SMALL, Residual, compiled, needs_data, trained
 from whet import models
@@ -263,4 +263,21 @@ def test_they_take_less_memory_of_a_microcontroller() -> None:
             update="mcunet-5fps-49kb", target="cortex-m7",
         )  # fmt: skip
         arenas.append(program.memory["arena"])
-    assert arenas[1] < 0.9 * arenas[0] and arenas[2] < 0.8 * arenas[0]
+    assert arenas[1] < 0.8 * arenas[0] and arenas[2] < 0.75 * arenas[0]
+
+
+@pytest.mark.parametrize(("channels", "together"), [(3, True), (4, False), (8, False)])
+def test_they_lie_where_the_floats_were_if_that_pays(channels: int, together: bool) -> None:
+    """A place that is kept whole is 256 bytes too large, or two at once are as much too many."""
+    text = f"""
+    graph g {{
+      %x : f32[1,4,4,8] input
+      %w : i8[8,1,1,{channels}] param
+      %dy = mul %x, %x : f32[1,4,4,8]
+      %q, %q.1 = narrow_gradient %dy {{limit=32767}} : i16[1,4,4,8], f32[1]
+      %dx = conv2d_i8_dx %q, %w, %q.1 {{size=(4, 4)}} : f32[1,4,4,{channels}]
+      return %dx
+    }}"""
+    graph = parse(text)
+    assert (buffer_of(graph, "q") == buffer_of(graph, "dy")) is together
+    assert peak(graph) == 512 + 16 + (64 * channels if together else 256)

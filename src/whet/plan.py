@@ -75,8 +75,12 @@ class _Storage:
         for value in graph.outputs:
             self.read_at_end(value)
 
+    @property
+    def end(self) -> int:
+        return len(self.graph.nodes)
+
     def read_at_end(self, value: Value) -> None:
-        self.reads.setdefault(value, []).append(len(self.graph.nodes))
+        self.reads.setdefault(value, []).append(self.end)
 
     def root(self, value: Value) -> Value:
         while value in self.parent:
@@ -149,11 +153,21 @@ class _Storage:
                 out, operand = node.outs[out_index], self.root(node.ins[in_index])
                 if out in self.parent or operand.role is not Role.TEMP:
                     continue
-                fits = operand.type.bytes == out.type.bytes
-                if fits and self.replaces(out, operand, last[operand]):
+                if self.fits(out, operand) and self.replaces(out, operand, last[operand]):
                     self.parent[out] = operand
                     last[operand] = max(last[operand], last[out])
                     break
+
+    def fits(self, out: Value, operand: Value) -> bool:
+        """Whether it pays to have `out` in the place of `operand`.
+
+        It does if it is as large; or smaller, if keeping all of the place costs less than having
+        both at once: if what is made while `out` is read is smaller still.
+        """
+        if out.type.bytes >= operand.type.bytes:
+            return out.type.bytes == operand.type.bytes
+        readers = (self.graph.nodes[i] for i in self.reads.get(out, ()) if i < self.end)
+        return sum(v.type.bytes for n in readers for v in n.outs) < out.type.bytes
 
 
 def plan(graph: Graph, inplace: bool = True, inside: bool = False, vectors: bool = False) -> Plan:

@@ -39,7 +39,8 @@ void whet_depthwise_i8_dw(float *dw, const float *dy, const int8_t *x, int32_t z
                           const whet_conv2d_t *d);
 
 /* Gradients as integers: q[n] = round(g / scale), where scale is the least power of two, 2^-126 or
- * more, with |g| <= limit * scale everywhere; NaN, and q = 0, if some of g is not finite. */
+ * more, with |g| <= limit * scale everywhere; NaN, and q = 0, if some of g is not finite. In place:
+ * q may begin where g does. */
 void whet_narrow_gradient_i16(int16_t *q, float *scale, const float *g, int32_t n, int32_t limit);
 void whet_narrow_gradient_i8(int8_t *q, float *scale, const float *g, int32_t n, int32_t limit);
 /* The gradients above from such, dy, with their scale; the limit was such that int32 sums of

@@ -60,6 +60,10 @@ class NarrowGradient(Op):
         args = (q, scale, g, g.type.elements, node.attrs.limit)
         return Call(f"whet_narrow_gradient_{q.type.dtype.label}", args, "narrow_gradient")
 
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 0),)  # a narrower number is written no later than its place is read
+
 
 def require_gradient(dy: Type, scale: Type | None) -> Type:
     """The float that dy stands for: it is f32 itself, or an integer with a scale."""

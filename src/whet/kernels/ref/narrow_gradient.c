@@ -16,25 +16,30 @@ static float scale_of(const float *g, int32_t n, int32_t limit) {
     return scale;
 }
 
+/* round(g / scale), or 0 if that is NaN; g is read as bytes, because q may begin where it does. */
+static inline int32_t rounded(const float *g, float scale) {
+    float v;
+    memcpy(&v, g, sizeof v);
+    return scale > 0.0f ? (int32_t)whet_round(v * (1.0f / scale)) : 0;
+}
+
 /* formula    scale = the least power of two with |g| <= limit * scale everywhere, 2^-126 at least;
  *            q = round(g / scale). If some of g is not finite, scale = NaN and q = 0
  * shapes     q[n], scale[1], g[n]; 127 <= limit <= 32767
- * aliasing   none
+ * aliasing   q may begin where g does
  * rounding   to the nearest, halves to even; all else is exact
  * workspace  none */
 void whet_narrow_gradient_i16(int16_t *q, float *scale, const float *g, int32_t n, int32_t limit) {
-    *scale = scale_of(g, n, limit);
-    const float whole = 1.0f / *scale;
-    for (int32_t i = 0; i < n; i++) q[i] = *scale > 0.0f ? (int16_t)whet_round(g[i] * whole) : 0;
+    const float by = *scale = scale_of(g, n, limit);
+    for (int32_t i = 0; i < n; i++) q[i] = (int16_t)rounded(g + i, by);
 }
 
 /* formula    as narrow_gradient_i16
  * shapes     as that; limit = 127
- * aliasing   none
+ * aliasing   q may begin where g does
  * rounding   as that
  * workspace  none */
 void whet_narrow_gradient_i8(int8_t *q, float *scale, const float *g, int32_t n, int32_t limit) {
-    *scale = scale_of(g, n, limit);
-    const float whole = 1.0f / *scale;
-    for (int32_t i = 0; i < n; i++) q[i] = *scale > 0.0f ? (int8_t)whet_round(g[i] * whole) : 0;
+    const float by = *scale = scale_of(g, n, limit);
+    for (int32_t i = 0; i < n; i++) q[i] = (int8_t)rounded(g + i, by);
 }
