@@ -88,7 +88,7 @@ def compile(
         raise SchemeError(f"there is no rematerialize={rematerialize!r}", try_=words)
     switches, machine = check_switches(without), this_machine()
     place = target_of(target, portable, ram, flash)
-    twice = Recompute(layers=rematerialize == "layers", inside=place.chip is not None)
+    twice = Recompute(layers=rematerialize == "layers")
     options = Options(
         check_name(name), accumulate, switches, twice if rematerialize else None, place, machine,
         narrow=frozen is not None,

@@ -42,9 +42,8 @@ def fit(model: Model, scheme: Scheme, options: Options, ram: int, source: Any) -
         if least.memory["ram"] <= ram:
             return least
         rest = program.memory["ram"] - program.memory["arena"]
-        inside = options.target.chip is not None
         gaps = GAPS if program.in_lines else 0
-        recompute = Recompute(layers, max(0, ram - rest - gaps), inside)
+        recompute = Recompute(layers, max(0, ram - rest - gaps))
         again = assemble(model, scheme, replace(options, recompute=recompute), source)
         least = min(least, again, key=lambda p: p.memory["ram"])
     if least.memory["ram"] <= ram:

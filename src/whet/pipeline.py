@@ -65,10 +65,11 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
     entries["predict"] = training.predict(prediction)
     if (kind := rules.whole.gradients) != "float32":
         entries = {name: narrow_gradients(graph, kind) for name, graph in entries.items()}
-    entries = {n: optimise(g, options.without, options.recompute) for n, g in entries.items()}
+    inplace, inside = "inplace" not in options.without, options.target.chip is not None
+    how = options.without, options.recompute, inside
+    entries = {name: optimise(graph, *how) for name, graph in entries.items()}
     if options.narrow:
         trained = {leaf.name for leaf, _ in entries["train_step"].state}
-        inplace, inside = "inplace" not in options.without, options.target.chip is not None
         entries = narrow_frozen(entries, trained, inplace, inside)
     if options.target.isa[0] == "vec":
         entries = choose(entries, options.machine, options.without, growth(entries, options))

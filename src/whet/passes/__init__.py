@@ -67,19 +67,24 @@ class Recompute:
 
     layers: bool = False  # convolutions and matrix products too, not just element-wise work
     limit: int = 0
-    inside: bool = False  # inputs lie in the arena too
 
 
 def optimise(
-    graph: Graph, without: Collection[str] = (), recompute: Recompute | None = None
+    graph: Graph,
+    without: Collection[str] = (),
+    recompute: Recompute | None = None,
+    inside: bool = False,
 ) -> Graph:
-    """An entry point that needs less memory and time, and means the same."""
+    """An entry point that needs less memory and time, and means the same.
+
+    Its inputs may lie `inside` the arena.
+    """
     early = _run(EARLY, graph, without)
-    done = _run(LATE, early, without)
+    done = _run(LATE, early, without, inside)
     if recompute is None:
         return done
-    limit, layers, inside = recompute.limit, recompute.layers, recompute.inside
-    again = _run(LATE, rematerialize(early, limit, layers, inside), without)
+    less = rematerialize(early, recompute.limit, recompute.layers, inside)
+    again = _run(LATE, less, without, inside)
     return min(done, again, key=lambda g: lifetimes(g, inside=inside).peak[0])
 
 
@@ -103,10 +108,12 @@ def choose(
     return dict(entries)
 
 
-def _run(passes: tuple[Pass, ...], graph: Graph, without: Collection[str]) -> Graph:
+def _run(
+    passes: tuple[Pass, ...], graph: Graph, without: Collection[str], inside: bool = False
+) -> Graph:
     for step in passes:
         if step.__name__ not in without:
-            graph = step(graph)
+            graph = stream_rows(graph, inside) if step is stream_rows else step(graph)
             verify(graph)
     return graph
 

@@ -15,29 +15,41 @@ from ..ops.stream import MOST, Stage, Stream, StreamI8, bytes_at_hand, replaces_
 from ..plan import lifetimes
 from .rewriting import Uses
 
+Roles = tuple[Role, ...]  # of operands that lie in the arena
+
 LAYERS: tuple[type[Op], ...] = (Conv2d, Depthwise, Conv2dFused, DepthwiseFused)
 LAYERS_I8: tuple[type[Op], ...] = (Conv2dI8Fused, DepthwiseI8Fused)
 
 
-def stream_rows(graph: Graph) -> Graph:
+def stream_rows(graph: Graph, inside: bool = False) -> Graph:
     """Chains of convolutions whose results nothing else reads become `stream` where that helps.
 
     A stream needs its operand, its result, and a few rows of everything between. First every
     chain is cut so that its largest need is as small as it can be; then as many layers as possible
-    stay on their own without raising the peak again.
+    stay on their own without raising the peak again. If the input lies `inside` the arena, it may
+    count or not, whichever ends lower.
     """
+    apart = _with_streams(graph, False)
+    if not inside:
+        return apart
+    together = _with_streams(graph, True)
+    return min(apart, together, key=lambda g: lifetimes(g, inside=True).peak[0])
+
+
+def _with_streams(graph: Graph, inside: bool) -> Graph:
     uses = Uses(graph)
+    roles = (Role.TEMP, Role.INPUT) if inside else (Role.TEMP,)
     chains = _chains(graph, uses)
     if not chains:
         return graph
-    before = lifetimes(graph).peak[0]
-    limit = max(_smallest_limit(chain, uses) for chain in chains)
-    best = _streamed(graph, [_cut(chain, limit, uses) for chain in chains])
-    peak = lifetimes(best).peak[0]
+    before = lifetimes(graph, inside=inside).peak[0]
+    limit = max(_smallest_limit(chain, uses, roles) for chain in chains)
+    best = _streamed(graph, [_cut(chain, limit, uses, roles) for chain in chains])
+    peak = lifetimes(best, inside=inside).peak[0]
     if peak >= before:
         return graph
-    fewer = _streamed(graph, [_cut(chain, peak, uses) for chain in chains])
-    return fewer if lifetimes(fewer).peak[0] <= peak else best
+    fewer = _streamed(graph, [_cut(chain, peak, uses, roles) for chain in chains])
+    return fewer if lifetimes(fewer, inside=inside).peak[0] <= peak else best
 
 
 def _chains(graph: Graph, uses: Uses) -> list[list[Node]]:
@@ -64,10 +76,10 @@ def _streams(node: Node) -> bool:
     return node.op in LAYERS
 
 
-def _need(part: Sequence[Node], uses: Uses) -> int:
+def _need(part: Sequence[Node], uses: Uses, roles: Roles) -> int:
     """Bytes that a part of a chain works on, run as one stream (or, a single layer, as it is)."""
     operands = {v for node in part for v in node.ins if v is part[0].ins[0] or _is_addend(v, node)}
-    need = sum(v.type.bytes for v in operands if v.role is Role.TEMP)
+    need = sum(v.type.bytes for v in operands if v.role in roles)
     need += 0 if _replaces_operand(part, uses) else part[-1].out.type.bytes
     for node in part[1:]:
         x, w = node.ins[0].type, node.ins[1].type
@@ -92,23 +104,23 @@ def _is_addend(value: Value, node: Node) -> bool:
     return bool(getattr(node.attrs, "add", False)) and value is node.ins[-1]
 
 
-def _smallest_limit(chain: Sequence[Node], uses: Uses) -> int:
+def _smallest_limit(chain: Sequence[Node], uses: Uses, roles: Roles) -> int:
     """The least that the neediest part can need, over all ways to cut the chain."""
     best = [0]
     for j in range(1, len(chain) + 1):
         starts = range(max(0, j - MOST), j)
-        best.append(min(max(best[i], _need(chain[i:j], uses)) for i in starts))
+        best.append(min(max(best[i], _need(chain[i:j], uses, roles)) for i in starts))
     return best[-1]
 
 
-def _cut(chain: Sequence[Node], limit: int, uses: Uses) -> list[Sequence[Node]]:
+def _cut(chain: Sequence[Node], limit: int, uses: Uses, roles: Roles) -> list[Sequence[Node]]:
     """Parts that each need at most `limit`, with as few layers in streams as possible."""
     best: list[tuple[int, list[Sequence[Node]]] | None] = [(0, [])]
     for j in range(1, len(chain) + 1):
         options = []
         for i in range(max(0, j - MOST), j):
             head = best[i]
-            fits = _need(chain[i:j], uses) <= limit
+            fits = _need(chain[i:j], uses, roles) <= limit
             if head is not None and (i == j - 1 or fits):
                 layers = j - i if i < j - 1 else 0 if fits else len(chain)
                 options.append((head[0] + layers, [*head[1], chain[i:j]]))
