@@ -53,7 +53,8 @@ def scores_of(cells: Iterable[Cell], results: Mapping[str, Mapping[str, Any]]) -
 
 def picture(scores: Scores, variants: Sequence[str], about: str) -> str:
     """A dot for each mean, a line from the lowest seed to the highest."""
-    left, right, top, bottom = 50.0, svg.WIDTH - 20.0, 122.0, svg.HEIGHT - 50.0
+    left, right, bottom = 50.0, svg.WIDTH - 20.0, svg.HEIGHT - 50.0
+    top = 71.0 + 17 * math.ceil(len(variants) / 4)  # below the legend
     every = [s for column in scores.values() for found in column.values() for s in found]
     low, high = 5 * math.floor(min(every) / 5), 5 * math.ceil(max(every) / 5 + 1e-9)
     group = (right - left) / len(scores)

@@ -71,6 +71,10 @@ VARIANTS = {
                     color="#a9d3b5"),
     "adam+qas": Variant("int8, Adam + QAS, stochastic", {"rounding": "stochastic"}, adam=True,
                         color="#4f9d69"),
+    "int16-gradients": Variant("int8, SGD + QAS, carry of 8 bits, int16 gradients",
+                               {"rounding": "carry8", "gradients": "int16"}, color="#8a6d3b"),
+    "int8-gradients": Variant("int8, SGD + QAS, carry of 8 bits, int8 gradients",
+                              {"rounding": "carry8", "gradients": "int8"}, color="#c9b18a"),
     "int8-head": Variant("int8, SGD + QAS, stochastic, int8 head",
                          {"rounding": "stochastic", "head": "int8"}, color="#5fb3b3"),
 }  # fmt: skip
