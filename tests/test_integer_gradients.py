@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+import cortex
 import whet
 from rewriting import buffer_of, parse, peak
 from test_int8 import EXAMPLES, agrees, seeds, windows, zeros
 from test_integer import DATA, SMALL, Residual, compiled, needs_data, trained
 from whet import models
+from whet.check_integer import equal_steps
 from whet.errors import FrontendError
 from whet.interp import interpret, run_exact
 from whet.ir import Array, Builder, DType, Role, Type
@@ -25,6 +27,7 @@ from whet.ops import by_name
 from whet.ops.conv import Window
 from whet.ops.gradient_i8 import NarrowGradient
 from whet.passes.narrow_gradients import heaviest, limits_of, narrow_gradients
+from whet.runtime import Board
 
 KINDS = ("int16", "int8")
 
@@ -186,6 +189,28 @@ def test_parts_accumulation_and_recomputation(kind: str, rounding: str) -> None:
     for name in first:
         assert all(np.array_equal(other[name], first[name]) for other in others if name in other)
     trainers[2].load(trainers[3].save())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_int8_head_other_optimizers_and_a_limit_of_the_norm(kind: str) -> None:
+    shape = (2, 3, 16, 16)
+    model = trained(Residual(), shape)
+    opt = torch.optim.Adam(model.parameters(), lr=1e-3)
+    numbers = whet.Int8(gradients=kind, head="int8", rounding="carry16")
+    program = compiled(model, shape, numbers, optimizer=opt, clip_norm=1.0)
+    assert program.tensors["head.weight"].type.dtype is DType.I8
+    program.check(5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_microcontroller_has_the_bits_of_the_reference(kind: str) -> None:
+    cortex.need_tools()
+    shape = (1, 3, 16, 16)
+    model, numbers = trained(Residual(), shape), whet.Int8(gradients=kind)
+    program = compiled(model, shape, numbers, update="full", target="cortex-m7")
+    x, y = torch.randn(3, *shape), torch.tensor([[1], [4], [2]])
+    with Board(program, watched=False) as board:
+        equal_steps(board, [((x[i],), y[i]) for i in range(3)])
 
 
 def test_a_network_learns_by_them() -> None:
