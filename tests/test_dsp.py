@@ -13,6 +13,7 @@ import cortex
 from c_kernels import GUARD, KERNELS
 from kernel_checks import INTEGER, runs
 from kernel_samples import Collector, Sample
+from whet.ops.conv import Window
 
 FILES = {path.stem for path in (KERNELS / "dsp").glob("*.c")}
 
@@ -64,6 +65,9 @@ def draw(s: Collector, rng: np.random.Generator) -> None:
     x, of_conv, of_depth = g.i8(n, h, w, c), g.i8(o, *kernel, ci), g.i8(*kernel, c)
     s.add("conv2d_i8", x, of_conv, g.i32(o, size=2**31 - 1), zero=zero(), groups=groups, **window)
     s.add("depthwise_i8", x, of_depth, zero=zero(), **window)
+    out = Window(**window).output((h, w), kernel)
+    for dy in g.gradients(n, *out, o):
+        s.add("conv2d_i8_dx", dy, of_conv, g.positive(1), size=(h, w), groups=groups, **window)
     low, high = sorted((zero(), zero())) if number(0, 1) else (-128, 127)
     for op, weight, more in (
         ("conv2d_i8_fused", of_conv, {"groups": groups}),
