@@ -9,10 +9,14 @@
  * dy is missing its place is taken by zeros, which change no sum: it begins with 0 and is never -0.
  */
 
-#if WHET_LANES == 16 || defined(__aarch64__)
-enum { ROWS = 8 }; /* pixels that are summed at a time */
+/* Pixels and vectors of channels that are summed at a time. AVX-512 takes a number out of memory as
+ * part of a product, but not one that several products share: so it has one vector. */
+#if WHET_LANES == 16
+enum { ROWS = 16, VECTORS = 1 };
+#elif defined(__aarch64__)
+enum { ROWS = 8, VECTORS = 2 };
 #else
-enum { ROWS = 4 };
+enum { ROWS = 4, VECTORS = 2 };
 #endif
 enum { DEPTH = 256, TAPS = 64 };
 
@@ -73,7 +77,8 @@ static int32_t find_all(pixels_t *v, const layer_t *l, int32_t tap) {
 }
 
 /* Sums of ROWS pixels, from channel j of a group on: a vector (v), half of one (h) or a number (s);
- * on top of dx if `onto`. `vectors` is a constant after inlining. */
+ * on top of dx if `onto`. Weights become floats a step before they are used. `vectors` is a constant
+ * after inlining. */
 #define BLOCK(t, vec, unaligned, lanes)                                                            \
     static inline __attribute__((always_inline)) void block_##t(                                   \
         const layer_t *l, const pixels_t *v, int32_t rows, int32_t onto, int32_t g, int32_t j,     \
@@ -81,8 +86,8 @@ static int32_t find_all(pixels_t *v, const layer_t *l, int32_t tap) {
         const whet_conv2d_t *d = l->d;                                                             \
         const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;      \
         float *dx[ROWS];                                                                           \
-        vec sum[ROWS][2];                                                                          \
-        _Pragma("GCC unroll 8") for (int32_t k = 0; k < ROWS; k++) {                               \
+        vec sum[ROWS][VECTORS];                                                                    \
+        _Pragma("GCC unroll 16") for (int32_t k = 0; k < ROWS; k++) {                              \
             const int32_t pixel = (v->image[k] * d->h + v->row[k]) * d->w + v->col[k];             \
             dx[k] = l->dx + pixel * d->c + g * ci + j;                                             \
             _Pragma("GCC unroll 2") for (int32_t e = 0; e < vectors; e++) {                        \
@@ -95,18 +100,24 @@ static int32_t find_all(pixels_t *v, const layer_t *l, int32_t tap) {
                 const int8_t *w = l->w + (g * co + first) * ldw + v->tap[i] * ci + j;              \
                 const int32_t depth = whet_min(co - first, DEPTH);                                 \
                 const float *row[ROWS];                                                            \
-                _Pragma("GCC unroll 8") for (int32_t k = 0; k < ROWS; k++) row[k] =                \
+                vec next[VECTORS];                                                                 \
+                _Pragma("GCC unroll 16") for (int32_t k = 0; k < ROWS; k++) row[k] =               \
                     v->at[i][k] ? v->at[i][k] + g * co + first : zeros;                            \
-                for (int32_t o = 0; o < depth; o++, w += ldw) {                                    \
-                    vec u[2];                                                                      \
-                    for (int32_t e = 0; e < vectors; e++)                                          \
-                        u[e] = whet_floats_##t(w + e * (lanes), 0);                                \
-                    _Pragma("GCC unroll 8") for (int32_t k = 0; k < ROWS; k++)                     \
+                for (int32_t e = 0; e < vectors; e++)                                              \
+                    next[e] = whet_floats_##t(w + e * (lanes), 0);                                 \
+                for (int32_t o = 0; o < depth; o++) {                                              \
+                    vec u[VECTORS];                                                                \
+                    if (o + 1 < depth) w += ldw;                                                   \
+                    for (int32_t e = 0; e < vectors; e++) {                                        \
+                        u[e] = next[e];                                                            \
+                        next[e] = whet_floats_##t(w + e * (lanes), 0);                             \
+                    }                                                                              \
+                    _Pragma("GCC unroll 16") for (int32_t k = 0; k < ROWS; k++)                    \
                         _Pragma("GCC unroll 2") for (int32_t e = 0; e < vectors; e++) sum[k][e] += \
                         row[k][o] * u[e];                                                          \
                 }                                                                                  \
             }                                                                                      \
-        _Pragma("GCC unroll 8") for (int32_t k = 0; k < ROWS; k++) {                               \
+        _Pragma("GCC unroll 16") for (int32_t k = 0; k < ROWS; k++) {                              \
             if (k >= rows) break;                                                                  \
             for (int32_t e = 0; e < vectors; e++) *(unaligned *)(dx[k] + e * (lanes)) = sum[k][e]; \
         }                                                                                          \
@@ -119,7 +130,8 @@ static __attribute__((noinline)) void make_group(const layer_t *l, const pixels_
                                                  int32_t onto, int32_t g) {
     const int32_t ci = l->d->c / l->d->groups;
     int32_t j = 0;
-    for (; j + 2 * WHET_LANES <= ci; j += 2 * WHET_LANES) block_v(l, v, rows, onto, g, j, 2);
+    for (; j + VECTORS * WHET_LANES <= ci; j += VECTORS * WHET_LANES)
+        block_v(l, v, rows, onto, g, j, VECTORS);
     for (; j + WHET_LANES <= ci; j += WHET_LANES) block_v(l, v, rows, onto, g, j, 1);
     for (; j + WHET_LANES / 2 <= ci; j += WHET_LANES / 2) block_h(l, v, rows, onto, g, j, 1);
     for (; j < ci; j++) block_s(l, v, rows, onto, g, j, 1);
