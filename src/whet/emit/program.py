@@ -52,7 +52,7 @@ class TensorInfo:
 # so it takes these alone, and is compiled without contraction.
 SAME_BITS = frozenset(
     "add_i8 conv2d_i8 conv2d_i8_dw conv2d_i8_dx depthwise_i8 depthwise_i8_dw depthwise_i8_dx "
-    "requantize threads".split()
+    "dw_sgd_i8 requantize threads".split()
 )
 
 
