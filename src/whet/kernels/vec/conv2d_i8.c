@@ -19,7 +19,8 @@ enum {
     WIDTH = VECTORS * WHET_DOTS,
     DEPTH = 256, /* quads that are summed in a row */
     PIXELS = 64, /* that share a panel at least; a multiple of 8, so that bytes of bits are whole */
-    PANEL = 1 << 14 /* words of all panels at hand */
+    PANEL = 1 << 14,          /* words of all panels at hand */
+    COPIES = ROWS * DEPTH * 4 /* bytes of windows */
 };
 
 /* One of the images that are summed over, and its weights. */
@@ -131,12 +132,13 @@ typedef struct {
     int32_t image, p, q;
 } pixel_t;
 
-static inline pixel_t next_pixel(const whet_conv2d_t *d, pixel_t i) {
-    if (++i.q < d->q) return i;
-    i.q = 0;
-    if (++i.p < d->p) return i;
-    i.p = 0;
-    i.image++;
+/* n pixels further. */
+static inline pixel_t next_pixel(const whet_conv2d_t *d, pixel_t i, int32_t n) {
+    for (i.q += n; i.q >= d->q; i.q -= d->q) {
+        if (++i.p < d->p) continue;
+        i.p = 0;
+        i.image++;
+    }
     return i;
 }
 
@@ -155,15 +157,16 @@ static inline const int8_t *find_window(const columns_t *v, const step_t *t, pix
     return s->x + (line + (top + t->row * d->dh) * d->w + left) * s->c + at;
 }
 
-/* to[rows, 4 * quads] = what a step reads of the window of a pixel; outside is the zero point. */
-static void copy_window(int8_t *to, const columns_t *v, const step_t *t, pixel_t i) {
+/* to[4 * quads], and what is `apart` from it for every stretch, = what a step reads of the window of
+ * a pixel; outside is the zero point. */
+static void copy_window(int8_t *to, int32_t apart, const columns_t *v, const step_t *t, pixel_t i) {
     const source_t *s = t->source;
     const whet_conv2d_t *d = v->l->d;
     const int32_t top = i.p * d->sh - d->ph, left = i.q * d->sw - d->pw;
     const int8_t *image = s->x + i.image * d->h * d->w * s->c + v->group * s->ci;
     const int32_t end = whet_min(4 * (t->first + t->quads), s->stretch);
     const int32_t whole = s->direct && d->dw == 1 && t->quads == s->quads;
-    for (int32_t r = t->row; r < t->row + t->rows; r++) {
+    for (int32_t r = t->row; r < t->row + t->rows; r++, to += apart - 4 * t->quads) {
         const int32_t row = top + r * d->dh, there = row >= 0 && row < d->h;
         if (there && whole && left >= 0 && left + d->kw <= d->w) {
             copy_bytes(to, image + (row * d->w + left) * s->c, s->stretch);
@@ -185,14 +188,36 @@ static void copy_window(int8_t *to, const columns_t *v, const step_t *t, pixel_t
 
 /* ---- Blocks. */
 
-/* tile[rows, width] = rows times panel, on top of `from`, whose rows are `next` apart; stretches of
- * a row are `step` apart. The last two are constants after inlining. */
-static inline __attribute__((always_inline)) void block(int32_t *tile, const int8_t *const *at,
+/* n <= WHET_DOTS sums, narrowed; `at` is where they lie in the result. */
+static inline __attribute__((always_inline)) void narrow(const layer_t *l, whet_dots_t sums,
+                                                         const float *scale, whet_range8_t range,
+                                                         int32_t at, int32_t n,
+                                                         const int32_t with_bits) {
+    typedef WHET_OF_DOTS(whet_reals) reals_t;
+    const reals_t real =
+        __builtin_convertvector(sums, reals_t) * *(const WHET_OF_DOTS(whet_reals_u) *)scale;
+    if (with_bits) {
+        whet_dots_t beyond;
+        whet_store_lanes(l->y + at, WHET_OF_DOTS(whet_judge)(real, &range, &beyond), n);
+        whet_set_bits(l->bits, at, whet_lane_zeros(beyond), n);
+    } else {
+        whet_store_lanes(l->y + at, WHET_OF_DOTS(whet_round)(real, &range), n);
+    }
+}
+
+/* What becomes of a block: sums of more products follow, or it is narrowed out of registers. */
+enum { TILE, NARROW, NARROW_WITH_BITS };
+
+/* tile[rows, width], or pixels of y from i on, = rows times panel, on top of `from`, whose rows are
+ * `next` apart; stretches of a row are `step` apart. The last three are constants after inlining. */
+static inline __attribute__((always_inline)) void block(const columns_t *c, int32_t *tile,
+                                                        int32_t i, const int8_t *const *at,
                                                         int32_t step, const uint32_t *panel,
                                                         const step_t *t, const int32_t *from,
                                                         int32_t next, const int32_t rows,
-                                                        const int32_t vectors) {
+                                                        const int32_t vectors, const int32_t kind) {
     const int32_t width = vectors * WHET_DOTS, quads = t->quads, stretches = t->rows;
+    const whet_dots_t none = {0}, flips = whet_flips();
     const int8_t *row[ROWS];
     whet_dots_t sum[ROWS][VECTORS];
 #pragma GCC unroll 8
@@ -203,7 +228,7 @@ static inline __attribute__((always_inline)) void block(int32_t *tile, const int
             sum[r][v] = *(const whet_dots_u *)(from + r * next + v * WHET_DOTS);
         }
     }
-    for (int32_t i = 0; i < stretches; i++) {
+    for (int32_t s = 0; s < stretches; s++) {
         for (int32_t k = 0; k < quads; k++, panel += width) {
             whet_dots_t w[VECTORS];
 #pragma GCC unroll 3
@@ -213,8 +238,7 @@ static inline __attribute__((always_inline)) void block(int32_t *tile, const int
             for (int32_t r = 0; r < rows; r++) {
                 int32_t quad;
                 memcpy(&quad, row[r] + 4 * k, 4);
-                const whet_dots_t none = {0};
-                const whet_dots_t x = (none + quad) ^ (WHET_FLIP ? (int32_t)0x80808080u : 0);
+                const whet_dots_t x = WHET_FLIP ? (none + quad) ^ flips : none + quad;
 #pragma GCC unroll 3
                 for (int32_t v = 0; v < vectors; v++)
                     sum[r][v] = WHET_OF_DOTS(whet_dot)(sum[r][v], x, w[v]);
@@ -223,90 +247,122 @@ static inline __attribute__((always_inline)) void block(int32_t *tile, const int
 #pragma GCC unroll 8
         for (int32_t r = 0; r < rows; r++) row[r] += step;
     }
+    const layer_t *l = c->l;
+    const whet_range8_t range = l->range;
+    const int32_t rest = c->count - (vectors - 1) * WHET_DOTS, o = l->d->o;
 #pragma GCC unroll 8
     for (int32_t r = 0; r < rows; r++)
 #pragma GCC unroll 3
-        for (int32_t v = 0; v < vectors; v++)
-            *(whet_dots_u *)(tile + r * width + v * WHET_DOTS) = sum[r][v];
+        for (int32_t v = 0; v < vectors; v++) {
+            const int32_t j = v * WHET_DOTS;
+            if (kind == TILE)
+                *(whet_dots_u *)(tile + r * width + j) = sum[r][v];
+            else
+                narrow(l, sum[r][v], c->scale + j, range, (i + r) * o + c->o + j,
+                       v + 1 < vectors ? WHET_DOTS : rest, kind == NARROW_WITH_BITS);
+        }
 }
 
-/* Blocks of ROWS, half as many, 2 or 1. */
+/* Blocks of ROWS, half as many, 2 or 1, that become a tile, and whole ones that become y. */
 #define BLOCKS(name, vectors)                                                                     \
     static void name(int32_t *tile, const int8_t *const *at, int32_t step, const uint32_t *panel, \
-                     const step_t *t, const int32_t *from, int32_t next, int32_t rows) {          \
+                     const columns_t *c, const step_t *t, const int32_t *from, int32_t next,      \
+                     int32_t rows) {                                                              \
         if (rows > ROWS / 2)                                                                      \
-            block(tile, at, step, panel, t, from, next, ROWS, vectors);                           \
+            block(c, tile, 0, at, step, panel, t, from, next, ROWS, vectors, TILE);               \
         else if (rows > 2)                                                                        \
-            block(tile, at, step, panel, t, from, next, ROWS / 2, vectors);                       \
+            block(c, tile, 0, at, step, panel, t, from, next, ROWS / 2, vectors, TILE);           \
         else if (rows == 2)                                                                       \
-            block(tile, at, step, panel, t, from, next, 2, vectors);                              \
+            block(c, tile, 0, at, step, panel, t, from, next, 2, vectors, TILE);                  \
         else                                                                                      \
-            block(tile, at, step, panel, t, from, next, 1, vectors);                              \
+            block(c, tile, 0, at, step, panel, t, from, next, 1, vectors, TILE);                  \
+    }                                                                                             \
+    static void name##_narrow(int32_t i, const int8_t *const *at, int32_t step,                   \
+                              const uint32_t *panel, const columns_t *c, const step_t *t) {       \
+        if (c->l->bits == NULL)                                                                   \
+            block(c, NULL, i, at, step, panel, t, c->bias, 0, ROWS, vectors, NARROW);             \
+        else                                                                                      \
+            block(c, NULL, i, at, step, panel, t, c->bias, 0, ROWS, vectors, NARROW_WITH_BITS);   \
     }
 BLOCKS(blocks_1, 1)
 BLOCKS(blocks_2, 2)
 #if WHET_WIDE == 64 || defined(__aarch64__)
 BLOCKS(blocks_3, 3)
 #else
-#define blocks_3 blocks_2
+#define blocks_3        blocks_2
+#define blocks_3_narrow blocks_2_narrow
 #endif
 
-/* row[rows] = where the windows of pixels from i on begin, if all lie in the image. */
-static int32_t find_rows(const int8_t **row, const columns_t *v, const step_t *t, int32_t i,
-                         pixel_t at, int32_t rows) {
+/* row[rows] = the windows of pixels from i on, where they lie, or copies of those that reach over an
+ * edge. Returns how far their stretches are apart. */
+static int32_t find_rows(const int8_t **row, int8_t *copies, const columns_t *v, const step_t *t,
+                         int32_t i, pixel_t at, int32_t rows) {
     const source_t *s = t->source;
     const whet_conv2d_t *d = v->l->d;
-    if (!s->direct) return 0;
+    const int32_t apart = d->dh * d->w * s->c;
     if (s->dense) {
         const int8_t *x = s->x + i * s->c + v->group * s->ci + 4 * t->first;
         for (int32_t k = 0; k < rows; k++) row[k] = x + k * s->c;
-        return 1;
-    }
-    if (at.q + rows > d->q) { /* of more than one row of pixels */
-        for (int32_t k = 0; k < rows; k++, at = next_pixel(d, at)) {
-            row[k] = find_window(v, t, at);
-            if (row[k] == NULL) return 0;
-        }
-        return 1;
+        return apart;
     }
     const pixel_t last = {at.image, at.p, at.q + rows - 1};
-    row[0] = find_window(v, t, at);
-    if (row[0] == NULL || find_window(v, t, last) == NULL) return 0;
-    for (int32_t k = 1; k < rows; k++) row[k] = row[0] + k * d->sw * s->c;
-    return 1;
+    if (s->direct && last.q < d->q) {
+        row[0] = find_window(v, t, at);
+        if (row[0] != NULL && find_window(v, t, last) != NULL) {
+            for (int32_t k = 1; k < rows; k++) row[k] = row[0] + k * d->sw * s->c;
+            return apart;
+        }
+    }
+    /* Copies have their stretches as far apart as the image if they fit between these. */
+    const int32_t size = 4 * t->quads;
+    const int32_t mixed =
+        s->direct && (t->rows == 1 || (ROWS * size <= apart && t->rows * apart <= COPIES));
+    for (int32_t k = 0; k < rows; k++, at = next_pixel(d, at, 1)) {
+        row[k] = mixed ? find_window(v, t, at) : NULL;
+        if (row[k] != NULL) continue;
+        int8_t *to = copies + k * (mixed ? size : t->rows * size);
+        row[k] = to;
+        copy_window(to, mixed ? apart : size, v, t, at);
+    }
+    return mixed ? apart : size;
 }
 
 /* tile[count, width] = `count` pixels from i on, times the panel of a step; on top of what is
- * there, or of the bias if it is the only step, or of 0. */
-static void multiply(int32_t *tile, const columns_t *v, const step_t *t, const uint32_t *panel,
-                     int32_t i, int32_t count, int32_t onto, int32_t only) {
+ * there, or of the bias if it is the only step, or of 0. Returns how many of them were narrowed
+ * instead: whole blocks of the only step. */
+static int32_t multiply(int32_t *tile, const columns_t *v, const step_t *t, const uint32_t *panel,
+                        int32_t i, int32_t count, int32_t onto, int32_t only) {
     static const int32_t none[WIDTH];
     const whet_conv2d_t *d = v->l->d;
+    const int32_t filled = v->count > v->width - WHET_DOTS; /* every vector has outputs */
+    const int32_t narrows = only && filled && v->l->sums == NULL ? count / ROWS * ROWS : 0;
     pixel_t at = {i / (d->p * d->q), i / d->q % d->p, i % d->q};
-    int8_t copies[ROWS * DEPTH * 4];
+    int8_t copies[COPIES];
     for (int32_t r = 0; r < count; r += ROWS) {
         const int32_t rows = whet_min(count - r, ROWS);
-        int32_t step = d->dh * d->w * t->source->c;
         const int8_t *row[ROWS];
-        if (find_rows(row, v, t, i + r, at, rows)) {
-            for (int32_t k = 0; k < rows && !t->source->dense; k++) at = next_pixel(d, at);
-        } else {
-            step = 4 * t->quads;
-            for (int32_t k = 0; k < rows; k++, at = next_pixel(d, at)) {
-                row[k] = copies + k * t->rows * step;
-                copy_window(copies + k * t->rows * step, v, t, at);
-            }
-        }
+        const int32_t step = find_rows(row, copies, v, t, i + r, at, rows);
+        if (!t->source->dense) at = next_pixel(d, at, rows);
         for (int32_t k = rows; k < ROWS; k++) row[k] = row[rows - 1];
+        if (r < narrows) {
+            if (v->width == WHET_DOTS)
+                blocks_1_narrow(i + r, row, step, panel, v, t);
+            else if (v->width == 2 * WHET_DOTS)
+                blocks_2_narrow(i + r, row, step, panel, v, t);
+            else
+                blocks_3_narrow(i + r, row, step, panel, v, t);
+            continue;
+        }
         const int32_t *from = onto ? tile + r * v->width : only ? v->bias : none;
         const int32_t next = onto ? v->width : 0;
         if (v->width == WHET_DOTS)
-            blocks_1(tile + r * v->width, row, step, panel, t, from, next, rows);
+            blocks_1(tile + r * v->width, row, step, panel, v, t, from, next, rows);
         else if (v->width == 2 * WHET_DOTS)
-            blocks_2(tile + r * v->width, row, step, panel, t, from, next, rows);
+            blocks_2(tile + r * v->width, row, step, panel, v, t, from, next, rows);
         else
-            blocks_3(tile + r * v->width, row, step, panel, t, from, next, rows);
+            blocks_3(tile + r * v->width, row, step, panel, v, t, from, next, rows);
     }
+    return narrows;
 }
 
 /* ---- Results. */
@@ -316,24 +372,6 @@ static void keep(const columns_t *v, const int32_t *tile, int32_t i, int32_t cou
     int32_t *to = v->l->sums + i * v->l->d->o + v->o;
     for (int32_t r = 0; r < count; r++, tile += v->width, to += v->l->d->o)
         for (int32_t j = 0; j < v->count; j++) to[j] = tile[j];
-}
-
-/* n <= WHET_DOTS sums, narrowed; `at` is where they lie in the result. */
-static inline __attribute__((always_inline)) void narrow(const layer_t *l, const int32_t *sums,
-                                                         const float *scale, whet_range8_t range,
-                                                         int32_t at, int32_t n,
-                                                         const int32_t with_bits) {
-    typedef WHET_OF_DOTS(whet_reals) reals_t;
-    const whet_dots_t total = *(const whet_dots_u *)sums;
-    const reals_t real =
-        __builtin_convertvector(total, reals_t) * *(const WHET_OF_DOTS(whet_reals_u) *)scale;
-    if (with_bits) {
-        whet_dots_t beyond;
-        whet_store_lanes(l->y + at, WHET_OF_DOTS(whet_judge)(real, &range, &beyond), n);
-        whet_set_bits(l->bits, at, whet_lane_zeros(beyond), n);
-    } else {
-        whet_store_lanes(l->y + at, WHET_OF_DOTS(whet_round)(real, &range), n);
-    }
 }
 
 /* The last two are constants after inlining: whether anybody wants bits, and vectors of a row. */
@@ -350,8 +388,8 @@ static inline __attribute__((always_inline)) void narrow_rows(const columns_t *v
 #pragma GCC unroll 3
         for (int32_t k = 0; k < vectors; k++) {
             const int32_t j = k * WHET_DOTS;
-            narrow(l, tile + j, v->scale + j, range, at + j, k + 1 < vectors ? WHET_DOTS : rest,
-                   with_bits);
+            narrow(l, *(const whet_dots_u *)(tile + j), v->scale + j, range, at + j,
+                   k + 1 < vectors ? WHET_DOTS : rest, with_bits);
         }
 }
 
@@ -412,19 +450,20 @@ static void run(const layer_t *l, int32_t columns, int32_t first, int32_t end) {
     for (int32_t i = first * PIXELS; i < whet_min(end * PIXELS, pixels); i += PIXELS) {
         const int32_t count = whet_min(pixels - i, PIXELS), new = !once || i == first * PIXELS;
         uint32_t *at = panel;
+        int32_t done = 0;
         if (new) v = fresh;
         step_t t = first_step(l);
         const int32_t only = next_step(l, t).source == NULL;
         for (int32_t onto = 0; t.source != NULL; onto = 1, t = next_step(l, t)) {
             if (new) pack(at, &v, &t);
-            multiply(tile, &v, &t, at, i, count, onto, only);
+            done = multiply(tile, &v, &t, at, i, count, onto, only);
             if (once) at += t.rows * t.quads * v.width;
         }
         for (int32_t r = 0; r < count && !only; r++)
             for (int32_t j = 0; j < v.width; j++)
                 tile[r * v.width + j] =
                     (int32_t)((uint32_t)tile[r * v.width + j] + (uint32_t)v.bias[j]);
-        finish(&v, tile, i, count);
+        if (done < count) finish(&v, tile + done * v.width, i + done, count - done);
     }
 }
 

@@ -260,6 +260,18 @@ typedef whet_ints_16 whet_dots_t;
 #define WHET_OF_DOTS(name) name##_16
 #endif
 typedef int32_t whet_dots_u __attribute__((vector_size(WHET_WIDE), aligned(4), may_alias));
+/* What flips bytes, or not: unknown to the compiler, which would flip the few bytes that fill a
+ * vector before they do, and take two steps more for it. */
+static inline whet_dots_t whet_flips(void) {
+    whet_dots_t v = {0};
+#if WHET_WIDE == 64
+    v += (int32_t)0x80808080u;
+    __asm__("" : "+v"(v));
+#elif WHET_FLIP
+    v += (int32_t)0x80808080u;
+#endif
+    return v;
+}
 /* Sums that wrap around. */
 typedef uint32_t whet_sums_t __attribute__((vector_size(WHET_WIDE)));
 typedef uint32_t whet_sums_u __attribute__((vector_size(WHET_WIDE), aligned(4), may_alias));
@@ -306,9 +318,16 @@ static inline whet_ints_16 whet_limit_16(whet_ints_16 x, int32_t low, int32_t hi
 #endif
 }
 
+/* Whether two vectors differ, lane by lane: 0, or what whet_join_N does not make 0 of. */
+#if defined(__SSE2__)
+#define WHET_DIFFER(N, a, b) ((whet_ints_##N)(a) ^ (whet_ints_##N)(b)) /* joining saturates */
+#else
+#define WHET_DIFFER(N, a, b) ((whet_ints_##N)((a) != (b)))
+#endif
+
 /* whet_round_N: v, rounded and held in range. whet_judge_N: the same, and *beyond = 0 in lanes
- * where it was in range, else 1 or -1. The bits of 12582912.0f + v, for a whole v, are those of
- * 12582912.0f plus v. */
+ * where it was in range. 12582912.0f + v has no fraction, and for a whole v its bits are those of
+ * 12582912.0f plus v. A large v is cut off by the addition, but stays out of range. */
 #define WHET_NARROW(N)                                                                      \
     typedef float whet_reals_##N __attribute__((vector_size(N)));                           \
     typedef float whet_reals_u_##N __attribute__((vector_size(N), aligned(4), may_alias));  \
@@ -316,20 +335,17 @@ static inline whet_ints_16 whet_limit_16(whet_ints_16 x, int32_t low, int32_t hi
                                                whet_reals_##N high) {                       \
         return WHET_HOLD_##N;                                                               \
     }                                                                                       \
-    static inline whet_ints_##N whet_round_##N(whet_reals_##N v, const whet_range8_t *to) { \
-        const whet_reals_##N none = {0.0f};                                                 \
-        v = whet_hold_##N(v, none + (to->below + 1.0f), none + (to->above - 1.0f));         \
-        return (whet_ints_##N)(v + 12582912.0f) - (0x4B400000 - to->zero);                  \
-    }                                                                                       \
     static inline whet_ints_##N whet_judge_##N(whet_reals_##N v, const whet_range8_t *to,   \
                                                whet_ints_##N *beyond) {                     \
-        const whet_reals_##N none = {0.0f};                                                 \
-        v = whet_hold_##N(v, none + to->below, none + to->above);                           \
-        const whet_ints_##N whole = (whet_ints_##N)(v + 12582912.0f) - 0x4B400000;          \
-        const whet_ints_##N held =                                                          \
-            whet_limit_##N(whole, (int32_t)to->below + 1, (int32_t)to->above - 1);          \
-        *beyond = whole - held;                                                             \
-        return held + to->zero;                                                             \
+        const whet_reals_##N none = {0.0f}, whole = v + 12582912.0f;                        \
+        const whet_reals_##N held = whet_hold_##N(whole, none + (12582913.0f + to->below),  \
+                                                  none + (12582911.0f + to->above));        \
+        *beyond = WHET_DIFFER(N, whole, held);                                              \
+        return (whet_ints_##N)held - (0x4B400000 - to->zero);                               \
+    }                                                                                       \
+    static inline whet_ints_##N whet_round_##N(whet_reals_##N v, const whet_range8_t *to) { \
+        whet_ints_##N beyond;                                                               \
+        return whet_judge_##N(v, to, &beyond);                                              \
     }
 WHET_NARROW(16)
 #if WHET_WIDE >= 32
