@@ -7,7 +7,8 @@
 /* Rows of the image are copied, a block of channels wide, to a ring that holds as many as the
  * window is high, with the zero point around them. There, four neighbouring pixels are mixed, so
  * that the taps of a channel lie side by side in a lane, and multiplied by as many taps at a time.
- * What was mixed serves several outputs: each has the taps shifted to where it sees them. */
+ * What was mixed serves several outputs: each has the taps shifted to where it sees them. Few
+ * channels are folded: neighbouring pixels fill a vector together. */
 
 enum {
     RING = 96 << 10,    /* bytes */
@@ -27,6 +28,7 @@ typedef struct {
     int32_t zero;
     whet_range8_t range;
     int32_t outputs, groups; /* made together, and groups of four pixels they see */
+    int32_t fold;            /* pixels in a vector */
     int32_t high, unit;      /* rows that a window spans, and of y that a thread does at least */
 } layer_t;
 
@@ -35,7 +37,8 @@ typedef struct {
     const layer_t *l;
     int32_t c, count;    /* first channel, and how many */
     int32_t q, q_end;    /* of y */
-    int32_t left, width; /* columns of x in the ring */
+    int32_t left, width; /* columns of x in the ring, */
+    int32_t pixel;       /* of so many bytes */
     int8_t *ring;
     int8_t *weights;
     int32_t bias[64];
@@ -48,15 +51,13 @@ static inline int32_t channel(int32_t v, int32_t l) { return 16 * (l / 4) + 4 * 
 /* What becomes of sums. */
 enum { KEEP, NARROW, NARROW_WITH_BITS };
 
-#define ALONG(outputs, N)                                      \
-    case outputs:                                              \
-        if (l->sums != NULL)                                   \
-            along_##N(a, line, at, outputs, KEEP);             \
-        else if (l->bits == NULL)                              \
-            along_##N(a, line, at, outputs, NARROW);           \
-        else                                                   \
-            along_##N(a, line, at, outputs, NARROW_WITH_BITS); \
-        break;
+#define ALONG(N, outputs, folded)                        \
+    if (l->sums != NULL)                                 \
+        along_##N(a, line, at, outputs, folded, KEEP);   \
+    else if (l->bits == NULL)                            \
+        along_##N(a, line, at, outputs, folded, NARROW); \
+    else                                                 \
+        along_##N(a, line, at, outputs, folded, NARROW_WITH_BITS);
 
 #define BLOCKS(N)                                                                                  \
     /* Row of x -> ring. */                                                                        \
@@ -65,7 +66,7 @@ enum { KEEP, NARROW, NARROW_WITH_BITS };
         const whet_conv2d_t *d = l->d;                                                             \
         const int32_t flip = WHET_FLIP ? (int32_t)0x80808080u : 0;                                 \
         const int32_t slot = (row + l->high * (1 + d->ph / l->high)) % l->high;                    \
-        int8_t *to = a->ring + slot * a->width * N;                                                \
+        int8_t *to = a->ring + slot * a->width * a->pixel;                                         \
         const int8_t *from = l->x + (image * d->h + row) * d->w * d->c + a->c;                     \
         whet_ints_##N zero;                                                                        \
         memset(&zero, l->zero, sizeof zero);                                                       \
@@ -75,12 +76,31 @@ enum { KEEP, NARROW, NARROW_WITH_BITS };
         const int32_t stop = whet_min(d->w - a->left, a->width);                                   \
         from += (a->left + begin) * d->c;                                                          \
         int32_t j = 0;                                                                             \
+        if (l->fold > 1) {                                                                         \
+            const int32_t size = a->width * d->c, first = begin * d->c, end = stop * d->c;         \
+            for (; j < size; j += N) whet_store_##N(to + j, zero, whet_min(size - j, N));          \
+            for (j = first; j < end; j += N, from += N) {                                          \
+                const int32_t n = whet_min(end - j, N);                                            \
+                whet_store_##N(to + j, whet_load_##N(from, n) ^ flip, n);                          \
+            }                                                                                      \
+            return;                                                                                \
+        }                                                                                          \
         for (; j < begin; j++) memcpy(to + j * N, &zero, N);                                       \
         for (; j < stop; j++, from += d->c) {                                                      \
             const whet_ints_##N v = whet_load_##N(from, a->count) ^ flip;                          \
             memcpy(to + j * N, &v, N);                                                             \
         }                                                                                          \
         for (; j < a->width; j++) memcpy(to + j * N, &zero, N);                                    \
+    }                                                                                              \
+                                                                                                   \
+    /* The weights of a tap, once for every pixel of a vector. */                                  \
+    static inline whet_ints_##N load_##N(const int8_t *w, int32_t count, int32_t fold) {           \
+        if (fold == 1) return whet_load_##N(w, count);                                             \
+        int8_t folded[N];                                                                          \
+        whet_ints_##N v;                                                                           \
+        for (int32_t i = 0; i < N; i += 8) memcpy(folded + i, w + (i & (count - 1)), 8);           \
+        memcpy(&v, folded, N);                                                                     \
+        return v;                                                                                  \
     }                                                                                              \
                                                                                                    \
     /* Shifted taps, mixed as the pixels will be; bias and scale in the order of the lanes, with \
@@ -90,6 +110,7 @@ enum { KEEP, NARROW, NARROW_WITH_BITS };
         const whet_conv2d_t *d = l->d;                                                             \
         const whet_ints_##N none = {0}, ones = none + 0x01010101;                                  \
         whet_ints_##N sum[4] = {none, none, none, none};                                           \
+        const int32_t count = a->count, fold = l->fold;                                            \
         int8_t *to = a->weights;                                                                   \
         for (int32_t r = 0; r < d->kh; r++)                                                        \
             for (int32_t g = 0; g < l->groups; g++)                                                \
@@ -99,7 +120,7 @@ enum { KEEP, NARROW, NARROW_WITH_BITS };
                         const int32_t s = 4 * g + e - b * d->sw;                                   \
                         const int8_t *w = l->w + (r * d->kw + s) * d->c + a->c;                    \
                         tap[e] = none;                                                             \
-                        if (s >= 0 && s < d->kw) tap[e] = whet_load_##N(w, a->count);              \
+                        if (s >= 0 && s < d->kw) tap[e] = load_##N(w, count, fold);                \
                     }                                                                              \
                     whet_mix_##N(mixed, tap[0], tap[1], tap[2], tap[3]);                           \
                     memcpy(to, mixed, sizeof mixed);                                               \
@@ -108,8 +129,10 @@ enum { KEEP, NARROW, NARROW_WITH_BITS };
                 }                                                                                  \
         int32_t bias[N] = {0};                                                                     \
         float scale[N] = {0.0f};                                                                   \
-        if (l->b) memcpy(bias, l->b + a->c, (size_t)a->count * sizeof *bias);                      \
-        if (l->scale) memcpy(scale, l->scale + a->c, (size_t)a->count * sizeof *scale);            \
+        for (int32_t i = 0; i < fold * count; i += count) {                                        \
+            if (l->b) memcpy(bias + i, l->b + a->c, (size_t)count * sizeof *bias);                 \
+            if (l->scale) memcpy(scale + i, l->scale + a->c, (size_t)count * sizeof *scale);       \
+        }                                                                                          \
         for (int32_t v = 0; v < 4; v++) {                                                          \
             for (int32_t j = 0; j < N / 16; j++) {                                                 \
                 memcpy(a->bias + v * (N / 4) + 4 * j, bias + 16 * j + 4 * v, 16);                  \
@@ -129,28 +152,28 @@ enum { KEEP, NARROW, NARROW_WITH_BITS };
         whet_range8_t range;                                                                       \
         int8_t *y;                                                                                 \
         uint8_t *bits;                                                                             \
-        int32_t count;                                                                             \
     } finish_##N##_t;                                                                              \
                                                                                                    \
     static inline finish_##N##_t ending_##N(const block_t *a) {                                    \
-        finish_##N##_t f = {.range = a->l->range, .bits = a->l->bits, .count = a->count};          \
+        finish_##N##_t f = {.range = a->l->range, .bits = a->l->bits};                             \
         f.y = a->l->y;                                                                             \
         memcpy(f.bias, a->bias, sizeof f.bias);                                                    \
         memcpy(f.scale, a->scale, sizeof f.scale);                                                 \
         return f;                                                                                  \
     }                                                                                              \
                                                                                                    \
-    static void keep_##N(const block_t *a, const whet_ints_##N *sum, int32_t at) {                 \
+    static void keep_##N(const block_t *a, const whet_ints_##N *sum, int32_t at, int32_t n) {      \
         for (int32_t i = 0; i < N; i++) {                                                          \
             const int32_t v = i / (N / 4), l = i % (N / 4), c = channel(v, l);                     \
             const uint32_t total = (uint32_t)sum[v][l] + (uint32_t)a->bias[i];                     \
-            if (c < a->count) a->l->sums[at + c] = (int32_t)total;                                 \
+            if (c < n) a->l->sums[at + c] = (int32_t)total;                                        \
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
-    /* Four vectors of sums become the channels of a pixel. */                                     \
+    /* Four vectors of sums become n channels of a pixel, or of neighbouring ones. */              \
     static inline __attribute__((always_inline)) void finish_##N(                                  \
-        const finish_##N##_t *f, const whet_ints_##N *sum, int32_t at, const int32_t with_bits) {  \
+        const finish_##N##_t *f, const whet_ints_##N *sum, int32_t at, int32_t n,                  \
+        const int32_t with_bits) {                                                                 \
         whet_ints_##N y[4], beyond[4];                                                             \
         _Pragma("GCC unroll 4") for (int32_t v = 0; v < 4; v++) {                                  \
             const whet_ints_##N total = (whet_ints_##N)((whet_words_##N)sum[v] + f->bias[v]);      \
@@ -159,22 +182,24 @@ enum { KEEP, NARROW, NARROW_WITH_BITS };
             y[v] = with_bits ? whet_judge_##N(real, &f->range, &beyond[v])                         \
                              : whet_round_##N(real, &f->range);                                    \
         }                                                                                          \
-        whet_store_##N(f->y + at, whet_join_##N(y), f->count);                                     \
-        if (with_bits)                                                                             \
-            whet_set_bits(f->bits, at, whet_zeros_##N(whet_join_##N(beyond)), f->count);           \
+        whet_store_##N(f->y + at, whet_join_##N(y), n);                                            \
+        if (with_bits) whet_set_bits(f->bits, at, whet_zeros_##N(whet_join_##N(beyond)), n);       \
     }                                                                                              \
                                                                                                    \
-    /* Row of y that begins at `at`, from lines of the ring. The last two are constants after \
-     * inlining: outputs that are made together, and what becomes of them. */    \
+    /* Row of y that begins at `at`, from lines of the ring. The last three are constants after \
+     * inlining: outputs that are made together, just one if pixels are folded, and what becomes \
+     * of them. */  \
     static inline __attribute__((always_inline)) void along_##N(                                   \
         const block_t *a, const int8_t *const *line, int32_t at, const int32_t outputs,            \
-        const int32_t kind) {                                                                      \
+        const int32_t folded, const int32_t kind) {                                                \
         const whet_conv2d_t *d = a->l->d;                                                          \
         const finish_##N##_t f = ending_##N(a);                                                    \
-        const int32_t step = d->dw * N, kh = d->kh, groups = a->l->groups, c = d->c;               \
-        const int32_t ahead = outputs * d->sw * N, columns = a->q_end - a->q;                      \
+        const int32_t step = d->dw * a->pixel, kh = d->kh, groups = a->l->groups;                  \
+        const int32_t fold = folded ? a->l->fold : 1, c = fold * d->c, count = a->count;           \
+        const int32_t columns = a->q_end - a->q;                                                   \
+        const int32_t ahead = outputs * fold * d->sw * a->pixel;                                   \
         at += a->c;                                                                                \
-        for (int32_t q = 0, from = 0; q < columns; q += outputs, from += ahead) {                  \
+        for (int32_t q = 0, from = 0; q < columns; q += outputs * fold, from += ahead) {           \
             const int8_t *w = a->weights;                                                          \
             whet_ints_##N sum[MOST][4];                                                            \
             for (int32_t b = 0; b < outputs; b++)                                                  \
@@ -195,10 +220,11 @@ enum { KEEP, NARROW, NARROW_WITH_BITS };
             }                                                                                      \
             _Pragma("GCC unroll 4") for (int32_t b = 0; b < outputs; b++, at += c) {               \
                 if (q + b >= columns) break;                                                       \
+                const int32_t n = folded ? whet_min(columns - q, fold) * count : count;            \
                 if (kind == KEEP)                                                                  \
-                    keep_##N(a, sum[b], at);                                                       \
+                    keep_##N(a, sum[b], at, n);                                                    \
                 else                                                                               \
-                    finish_##N(&f, sum[b], at, kind == NARROW_WITH_BITS);                          \
+                    finish_##N(&f, sum[b], at, n, kind == NARROW_WITH_BITS);                       \
             }                                                                                      \
         }                                                                                          \
     }                                                                                              \
@@ -212,13 +238,18 @@ enum { KEEP, NARROW, NARROW_WITH_BITS };
         for (int32_t r = 0; r < d->kh; r++) {                                                      \
             const int32_t row = p * d->sh + r * d->dh - d->ph;                                     \
             const int32_t slot = (row + l->high * (1 + d->ph / l->high)) % l->high;                \
-            line[r] = a->ring + slot * a->width * N;                                               \
+            line[r] = a->ring + slot * a->width * a->pixel;                                        \
         }                                                                                          \
-        switch (l->outputs) {                                                                      \
-            ALONG(4, N)                                                                            \
-            ALONG(3, N)                                                                            \
-            ALONG(2, N)                                                                            \
-            ALONG(1, N)                                                                            \
+        if (l->fold > 1) {                                                                         \
+            ALONG(N, 1, 1)                                                                         \
+        } else if (l->outputs == 4) {                                                              \
+            ALONG(N, 4, 0)                                                                         \
+        } else if (l->outputs == 3) {                                                              \
+            ALONG(N, 3, 0)                                                                         \
+        } else if (l->outputs == 2) {                                                              \
+            ALONG(N, 2, 0)                                                                         \
+        } else {                                                                                   \
+            ALONG(N, 1, 0)                                                                         \
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
@@ -226,13 +257,16 @@ enum { KEEP, NARROW, NARROW_WITH_BITS };
     static void rows_##N(block_t *a, int32_t first, int32_t end) {                                 \
         const whet_conv2d_t *d = a->l->d;                                                          \
         const int32_t reach = (4 * a->l->groups - 1) * d->dw + 1, high = a->l->high;               \
-        const int32_t fit = (RING / (N * high) - reach) / d->sw / MOST * MOST;                     \
+        const int32_t together = a->l->outputs * a->l->fold;                                       \
+        a->pixel = N / a->l->fold;                                                                 \
+        const int32_t room = (RING / (a->pixel * high) - reach) / d->sw;                           \
+        const int32_t fit = room / together * together;                                            \
         prepare_##N(a);                                                                            \
         for (a->q = 0; a->q < d->q; a->q = a->q_end) {                                             \
             a->q_end = whet_min(a->q + fit, d->q);                                                 \
             a->left = a->q * d->sw - d->pw;                                                        \
-            const int32_t steps = (a->q_end - a->q + a->l->outputs - 1) / a->l->outputs;           \
-            a->width = (steps * a->l->outputs - 1) * d->sw + reach;                                \
+            const int32_t steps = (a->q_end - a->q + together - 1) / together;                     \
+            a->width = (steps * together - 1) * d->sw + reach;                                     \
             for (int32_t i = first, next = 0; i < end; i++) {                                      \
                 const int32_t p = i % d->p, top = p * d->sh - d->ph;                               \
                 if (i == first || p == 0 || next < top) next = top;                                \
@@ -262,6 +296,11 @@ static void run(const void *args, int32_t first, int32_t end) {
     for (int32_t c = 0, n; c < d->c; c += n) {
         const int32_t left = d->c - c;
         block_t a = {.l = l, .c = c, .ring = ring, .weights = weights};
+        if (l->fold > 1) {
+            n = a.count = d->c;
+            WHET_OF_DOTS(rows)(&a, from, to);
+            continue;
+        }
 #if WHET_WIDE >= 64
         if (left > 32) {
             n = a.count = whet_min(left, 64);
@@ -312,7 +351,10 @@ static void run_large(const layer_t *l) {
 static void convolve(layer_t *l) {
     const whet_conv2d_t *d = l->d;
     l->groups = (d->kw + 3) / 4;
-    l->outputs = d->dw == 1 ? whet_min((4 * l->groups - d->kw) / d->sw + 1, MOST) : 1;
+    const int32_t folds = d->sw == 1 && d->dw == 1 && d->c % 8 == 0 && WHET_WIDE % d->c == 0;
+    l->fold = folds ? WHET_WIDE / d->c : 1;
+    l->outputs =
+        d->dw == 1 && l->fold == 1 ? whet_min((4 * l->groups - d->kw) / d->sw + 1, MOST) : 1;
     l->high = (d->kh - 1) * d->dh + 1;
     l->unit = l->bits != NULL && d->q * d->c % 8 != 0 ? 8 : 1;
     const int64_t room = (int64_t)l->high * WHET_WIDE * ((4 * l->groups - 1) * d->dw + 1);
