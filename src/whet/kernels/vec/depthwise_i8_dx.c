@@ -6,17 +6,18 @@
 #include "whet_kernels_i8.h"
 #include "whet_threads.h"
 
-enum { CHANNELS = 64, TAPS = 128 }; /* whose weights are kept as floats */
+enum { TAPS = 128, WEIGHTS = 1 << 14 }; /* of a window, and those that are floats at a time */
 
 typedef struct {
     float *dx;
     const float *dy;
     const int8_t *w;
+    int32_t wide; /* channels at a time: searching for pixels once is for all of these */
     const whet_conv2d_t *d;
 } layer_t;
 
-/* The pixels of dy that reach a pixel of dx, in order, and the taps that take them there. Moving by
- * the stride moves all of them by one, as long as none of them leaves dy: `run` times. */
+/* The pixels of dy that reach a pixel of dx, in order, and where the weights are that take them
+ * there. Moving by the stride moves all of them by one, as long as none leaves dy: `run` times. */
 typedef struct {
     const float *dy[TAPS];
     int32_t tap[TAPS], count, run;
@@ -24,20 +25,24 @@ typedef struct {
 
 static void find(reached_t *v, const layer_t *l, int32_t image, int32_t row, int32_t col) {
     const whet_conv2d_t *d = l->d;
-    int32_t all = 1, last = 0;
+    int32_t all = 1, last = 0, columns = 0, at[TAPS], tap[TAPS]; /* of dy, and of the window */
+    for (int32_t s = d->kw - 1; s >= 0; s--) {
+        const int32_t right = col + d->pw - s * d->dw, q = right / d->sw;
+        if (q * d->sw != right) continue;
+        all &= right >= 0;
+        if (right < 0 || q >= d->q) continue;
+        last = q > last ? q : last;
+        at[columns] = q * d->c;
+        tap[columns++] = s;
+    }
     v->count = 0;
     for (int32_t r = d->kh - 1; r >= 0; r--) {
         const int32_t below = row + d->ph - r * d->dh, p = below / d->sh;
         if (below < 0 || p * d->sh != below || p >= d->p) continue;
         const float *line = l->dy + (image * d->p + p) * d->q * d->c;
-        for (int32_t s = d->kw - 1; s >= 0; s--) {
-            const int32_t right = col + d->pw - s * d->dw, q = right / d->sw;
-            if (q * d->sw != right) continue;
-            all &= right >= 0;
-            if (right < 0 || q >= d->q) continue;
-            last = q > last ? q : last;
-            v->dy[v->count] = line + q * d->c;
-            v->tap[v->count++] = r * d->kw + s;
+        for (int32_t k = 0; k < columns; k++) {
+            v->dy[v->count] = line + at[k];
+            v->tap[v->count++] = (r * d->kw + tap[k]) * l->wide;
         }
     }
     v->run = all ? whet_min(d->q - last, (d->w - 1 - col) / d->sw + 1) : 1;
@@ -49,22 +54,22 @@ static void find(reached_t *v, const layer_t *l, int32_t image, int32_t row, int
     static inline __attribute__((always_inline)) void sum_##t(                             \
         float *dx, const reached_t *v, const float *w, int32_t at, const whet_conv2d_t *d, \
         const int32_t pixels, const int32_t vectors) {                                     \
-        vec sum[4][2];                                                                     \
+        vec sum[4][4];                                                                     \
         const int32_t count = v->count, c = d->c, step = d->sw * d->c;                     \
         _Pragma("GCC unroll 4") for (int32_t i = 0; i < pixels; i++)                       \
-            _Pragma("GCC unroll 2") for (int32_t e = 0; e < vectors; e++) sum[i][e] =      \
+            _Pragma("GCC unroll 4") for (int32_t e = 0; e < vectors; e++) sum[i][e] =      \
                 whet_none_##t();                                                           \
         for (int32_t k = 0; k < count; k++) {                                              \
-            const float *u = v->dy[k] + at, *tap = w + v->tap[k] * CHANNELS;               \
-            vec by[2];                                                                     \
-            _Pragma("GCC unroll 2") for (int32_t e = 0; e < vectors; e++) by[e] =          \
+            const float *u = v->dy[k] + at, *tap = w + v->tap[k];                          \
+            vec by[4];                                                                     \
+            _Pragma("GCC unroll 4") for (int32_t e = 0; e < vectors; e++) by[e] =          \
                 *(const unaligned *)(tap + e * (lanes));                                   \
             _Pragma("GCC unroll 4") for (int32_t i = 0; i < pixels; i++)                   \
-                _Pragma("GCC unroll 2") for (int32_t e = 0; e < vectors; e++) sum[i][e] += \
+                _Pragma("GCC unroll 4") for (int32_t e = 0; e < vectors; e++) sum[i][e] += \
                 *(const unaligned *)(u + i * c + e * (lanes)) * by[e];                     \
         }                                                                                  \
         _Pragma("GCC unroll 4") for (int32_t i = 0; i < pixels; i++)                       \
-                _Pragma("GCC unroll 2") for (int32_t e = 0; e < vectors; e++) *            \
+                _Pragma("GCC unroll 4") for (int32_t e = 0; e < vectors; e++) *            \
             (unaligned *)(dx + i * step + e * (lanes)) = sum[i][e];                        \
     }                                                                                      \
     static inline void one_##t(float *dx, const reached_t *v, const float *w, int32_t at,  \
@@ -93,8 +98,8 @@ static void make_run(const layer_t *l, const reached_t *v, const float *w, float
     }
     for (; i < run; i++, dx += step) {
         int32_t from = 0;
-        for (; from + 2 * WHET_LANES <= n; from += 2 * WHET_LANES)
-            sum_v(dx + from, v, w + from, i * d->c + c + from, d, 1, 2);
+        for (; from + 4 * WHET_LANES <= n; from += 4 * WHET_LANES)
+            sum_v(dx + from, v, w + from, i * d->c + c + from, d, 1, 4);
         WHET_COLUMNS(n - from, one, dx + from, v, w + from, i * d->c + c + from, d, j);
     }
 }
@@ -103,11 +108,11 @@ static void make_run(const layer_t *l, const reached_t *v, const float *w, float
 static void run_rows(const void *args, int32_t first, int32_t end) {
     const layer_t *l = args;
     const whet_conv2d_t *d = l->d;
-    float w[TAPS * CHANNELS];
-    for (int32_t c = 0; c < d->c; c += CHANNELS) {
-        const int32_t n = whet_min(d->c - c, CHANNELS);
+    float w[WEIGHTS];
+    for (int32_t c = 0; c < d->c; c += l->wide) {
+        const int32_t n = whet_min(d->c - c, l->wide);
         for (int32_t k = 0; k < d->kh * d->kw; k++)
-            for (int32_t j = 0; j < n; j++) w[k * CHANNELS + j] = (float)l->w[k * d->c + c + j];
+            for (int32_t j = 0; j < n; j++) w[k * l->wide + j] = (float)l->w[k * d->c + c + j];
         for (int32_t i = first; i < end; i++)
             for (int32_t left = 0; left < whet_min(d->sw, d->w); left++)
                 for (int32_t col = left; col < d->w;) {
@@ -141,9 +146,10 @@ static void scatter(const layer_t *l) {
  * shapes     dx[n,h,w,c], dy[n,p,q,c], w[kh,kw,c]
  * aliasing   none
  * rounding   one sum over the pixels of dy, row by row; every product and every sum is rounded
- * workspace  35 KB of stack */
+ * workspace  70 KB of stack */
 void whet_depthwise_i8_dx(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
-    const layer_t l = {dx, dy, w, d};
+    const int32_t vectors = WEIGHTS / (d->kh * d->kw) / WHET_LANES;
+    const layer_t l = {dx, dy, w, whet_min(d->c, vectors * WHET_LANES), d};
     if (d->kh * d->kw > TAPS)
         scatter(&l);
     else
