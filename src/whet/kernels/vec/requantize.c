@@ -119,10 +119,6 @@ void whet_requantize_i8(int8_t *y, uint8_t *bits, const int8_t *x, const float *
 
 /* ---- The gradient. */
 
-typedef float eight_t __attribute__((vector_size(32)));
-typedef float eight_u __attribute__((vector_size(32), aligned(4), may_alias));
-typedef int32_t sides_t __attribute__((vector_size(32)));
-
 typedef struct {
     float *dx;
     const float *dy;
@@ -131,24 +127,40 @@ typedef struct {
     int32_t n, scales, unit;
 } slopes_t;
 
+/* dx of as many numbers as a vector has, from i on; scales are from c on, or one for all. */
+#define SLOPES(name, bytes, word, ...)                                                         \
+    static inline void name(const slopes_t *l, int32_t i, int32_t c, int32_t each) {           \
+        typedef float reals __attribute__((vector_size(bytes)));                               \
+        typedef float reals_in __attribute__((vector_size(bytes), aligned(4), may_alias));     \
+        typedef int32_t sides __attribute__((vector_size(bytes)));                             \
+        const sides place = {__VA_ARGS__};                                                     \
+        reals dx = *(const reals_in *)(l->dy + i);                                             \
+        dx *= each ? (reals) * (const reals_in *)(l->scale + c) : (reals){0.0f} + l->scale[0]; \
+        word inside;                                                                           \
+        memcpy(&inside, l->bits + i / 8, sizeof inside);                                       \
+        *(reals_in *)(l->dx + i) = (reals)((sides)dx & ((place & (int32_t)inside) != 0));      \
+    }
+SLOPES(eight, 32, uint8_t, 1, 2, 4, 8, 16, 32, 64, 128)
+#if WHET_WIDE == 64 /* and so the lowest bits come first in a word */
+SLOPES(sixteen, 64, uint16_t, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384,
+       32768)
+#endif
+
 /* Units are of whole bytes, and of all scales. */
 static void run_back(const void *args, int32_t first, int32_t end) {
     const slopes_t *l = args;
-    const sides_t place = {1, 2, 4, 8, 16, 32, 64, 128};
     const int32_t stop = whet_min(end * l->unit, l->n), each = l->scales > 1;
-    const eight_t none = {0.0f}, all = none + l->scale[0];
-    int32_t i = first * l->unit, c = 0; /* the scale of i */
-    if (!each || l->scales % 8 == 0)
-        for (; i + 8 <= stop; i += 8) {
-            const sides_t inside = (place & (int32_t)l->bits[i / 8]) != 0;
-            const eight_t dy = *(const eight_u *)(l->dy + i);
-            const eight_t dx = each ? dy * *(const eight_u *)(l->scale + c) : dy * all;
-            *(eight_u *)(l->dx + i) = (eight_t)((sides_t)dx & inside);
-            if (each && (c += 8) == l->scales) c = 0;
+    for (int32_t row = first * l->unit, to; row < stop; row = to) {
+        int32_t i = row;
+        to = each ? row + l->scales : stop;
+        if (row % 8 == 0) {
+#if WHET_WIDE == 64
+            for (; i + 16 <= to; i += 16) sixteen(l, i, i - row, each);
+#endif
+            for (; i + 8 <= to; i += 8) eight(l, i, i - row, each);
         }
-    for (; i < stop; i++) {
-        l->dx[i] = l->bits[i / 8] >> i % 8 & 1 ? l->dy[i] * l->scale[c] : 0.0f;
-        if (++c == l->scales) c = 0;
+        for (; i < to; i++)
+            l->dx[i] = l->bits[i / 8] >> i % 8 & 1 ? l->dy[i] * l->scale[each ? i - row : 0] : 0.0f;
     }
 }
 
