@@ -275,9 +275,13 @@ def steps(s: Collector) -> None:
 
 
 def fused_steps(s: Collector) -> None:
-    """Blocks of rows that divide the outputs, and that do not; one scale, and one for each."""
+    """Blocks of rows that divide the outputs, and that do not; one scale, and one for each.
+
+    The last has more pixels, outputs and channels than a tile or a panel of the vector kernels.
+    """
     lr = np.float32(0.05).reshape(())
     shapes = [((2, 5, 4, 6), (1, 1), 9, (0, 0, 0, 0)), ((1, 6, 7, 5), (3, 3), 6, (1, 1, 1, 1))]
+    shapes.append(((1, 17, 18, 43), (1, 1), 37, (0, 0, 0, 0)))
     for (n, h, w, c), kernel, o, pad in shapes:
         g = s.numbers("dw_sgd_settle")
         x, dy, q = g.i8(n, h, w, c), g.normal(n, h, w, o), g.i8(o, *kernel, c)
