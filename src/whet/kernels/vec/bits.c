@@ -20,7 +20,8 @@ static void take_closed(uint8_t *bits, const float *x, int32_t n, float low, flo
     int32_t i = 0;
     for (; i + 8 <= n; i += 8) {
         const whet_eight_t v = *(const whet_eight_u *)(x + i);
-        bits[i / 8] = whet_gather_bits((v >= low) & (v <= high));
+        const whet_sides_t side = (v >= low) & (v <= high);
+        bits[i / 8] = whet_gather_bits(&side);
     }
     for (uint32_t byte = 0; i < n; i++) {
         byte |= (uint32_t)(x[i] >= low && x[i] <= high) << i % 8;

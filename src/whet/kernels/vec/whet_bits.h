@@ -8,9 +8,10 @@ typedef float whet_eight_u __attribute__((vector_size(32), aligned(4), may_alias
 typedef int32_t whet_sides_t __attribute__((vector_size(32)));
 typedef int8_t whet_narrow8_t __attribute__((vector_size(8)));
 
-/* Bit i of the result = the lowest bit of lane i: a multiplication brings 8 bytes together. */
-static inline __attribute__((always_inline)) uint8_t whet_gather_bits(whet_sides_t side) {
-    const whet_narrow8_t narrow = __builtin_convertvector(side, whet_narrow8_t);
+/* Bit i of the result = the lowest bit of lane i: a multiplication brings 8 bytes together. Taken by
+ * address, because how vectors are passed depends on the processor. */
+static inline __attribute__((always_inline)) uint8_t whet_gather_bits(const whet_sides_t *side) {
+    const whet_narrow8_t narrow = __builtin_convertvector(*side, whet_narrow8_t);
     uint64_t word;
     memcpy(&word, &narrow, sizeof word);
     word &= UINT64_C(0x0101010101010101);
@@ -44,7 +45,8 @@ static inline void whet_take_bits(uint8_t *bits, const float *x, int32_t n, floa
 #endif
     for (; i + 8 <= n; i += 8) {
         const whet_eight_t v = *(const whet_eight_u *)(x + i);
-        bits[i / 8] = whet_gather_bits((v > low) & (v < high));
+        const whet_sides_t side = (v > low) & (v < high);
+        bits[i / 8] = whet_gather_bits(&side);
     }
     for (uint32_t byte = 0; i < n; i++) {
         byte |= (uint32_t)(x[i] > low && x[i] < high) << i % 8;
