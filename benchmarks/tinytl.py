@@ -8,8 +8,9 @@
 Needs $WHET_DATA, the folder with backbones and pictures (see pictures.py), and the MobileNetV2 that
 `make demo-pictures` installs. Every method takes the best of four rates on held-out pictures.
 Weights are rounded to 8 bits, and those that are frozen stored in bytes where RAM has room to
-widen them. What was found is kept
-in `--results`: a run that was stopped goes on.
+widen them. What was found is kept in `--results`, tinytl.jsonl beside this file unless said
+otherwise, and what is there is not computed again: a run that was stopped goes on, and one with
+another file begins anew.
 """
 
 from __future__ import annotations
@@ -60,11 +61,19 @@ def counted(asked: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def do_memory(asked: argparse.Namespace, results: Results) -> None:
-    for key in counted(asked):
-        if results.get(key) is None and offers(key["net"], key["method"]):
-            found = study.memory(key["net"], key["method"], key["batch"], key["side"], key["adam"])
+    keys = [k for k in counted(asked) if results.get(k) is None and offers(k["net"], k["method"])]
+    with workers(asked) as pool:
+        waiting = {pool.submit(study.memory, **key): key for key in keys}
+        for future in as_completed(waiting):
+            key, found = waiting[future], future.result()
             results.add(key, found)
             say(f"{key}: {found['linked']:,} bytes")
+
+
+def workers(asked: argparse.Namespace) -> ProcessPoolExecutor:
+    """Processes of one thread each."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(asked.workers, context, torch.set_num_threads, (1,))
 
 
 def offers(net: str, method: str) -> bool:
@@ -122,8 +131,7 @@ def do_train(asked: argparse.Namespace, results: Results) -> None:
 
             tinytl_gpu.train(missing, asked.gpu, found)
         elif missing:
-            context = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(asked.workers, context, torch.set_num_threads, (1,)) as pool:
+            with workers(asked) as pool:
                 waiting = {pool.submit(study.by_whet, cell): cell for cell in missing}
                 for future in as_completed(waiting):
                     found(waiting[future], future.result())
@@ -141,7 +149,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pruned", action="store_true", help="train with pruned activations too")
     parser.add_argument("--gpu", type=int, metavar="N", help="train by PyTorch, N cells at once")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--results", type=Path, default=HERE.parent / "out" / "tinytl.jsonl")
+    parser.add_argument("--results", type=Path, default=HERE / "tinytl.jsonl")
     parser.add_argument("--out", type=Path, default=HERE / "tinytl.md", help="the page")
     found = parser.parse_args()
     only = set(filter(None, found.only.split(",")))

@@ -94,10 +94,9 @@ def compiled(
     )  # fmt: skip
 
 
-def memory(net: str, name: str, batch: int, side: int, adam: bool) -> dict[str, int]:
+def memory(net: str, method: str, side: int, batch: int, adam: bool) -> dict[str, int]:
     """Bytes: of the arena, of all RAM as it is linked, and of frozen weights in 8 bits."""
-    method = METHODS[name]
-    program = compiled(method, network(net, 102, 0), batch, side, adam, narrow=True)
+    program = compiled(METHODS[method], network(net, 102, 0), batch, side, adam, narrow=True)
     found = program.memory
     return {
         "arena": found["arena"], "ram": found["ram"], "linked": linked_ram(program),

@@ -99,6 +99,22 @@ def test_winograd_is_chosen_where_it_pays_and_memory_is_free() -> None:
     assert arena_of(choose(plain.entries, fast_forms)) <= plain.arena
 
 
+def test_layers_give_bits_where_there_is_room_for_them() -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 24, 3, padding=1), nn.ReLU6(), nn.Conv2d(24, 24, 3, 1, 1, groups=24),
+              nn.ReLU6(), nn.Conv2d(24, 32, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+              nn.Linear(32, 4)]  # fmt: skip
+    model, x, y = nn.Sequential(*layers).eval(), torch.randn(2, 3, 12, 11), torch.tensor([1, 2])
+    plain = whet.compile(model, (x,), update="bias", without=["choose_kernels"])
+    fast = whet.compile(model, (x,), update="bias")
+    kinds = [[n.op.name for n in p.entries["train_step"].nodes] for p in (plain, fast)]
+    masks = [n for n in fast.entries["train_step"].nodes if getattr(n.attrs, "mask", False)]
+    assert kinds[0].count("within_bits") == 3 > kinds[1].count("within_bits") == 3 - len(masks)
+    assert fast.arena <= plain.arena
+    losses = [[t.step(x, y) for _ in range(5)] for t in (plain.load(), fast.load())]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6) and losses[0][0] != losses[0][-1]
+
+
 @pytest.mark.parametrize("rows", BLOCKS)
 def test_blocks_have_the_rows_that_were_measured(rows: int) -> None:
     plain = program()

@@ -100,7 +100,8 @@ def choose(
     inplace = "inplace" not in without
     arena = max(plan(g, inplace).arena for g in entries.values()) + growth
     for limit in (arena, arena * 15 // 16, arena * 7 // 8):
-        chosen = {name: choose_kernels(g, machine, limit) for name, g in entries.items()}
+        tight = min(limit, arena - growth)
+        chosen = {name: choose_kernels(g, machine, limit, tight) for name, g in entries.items()}
         for graph in chosen.values():
             verify(graph)
         if max(plan(g, inplace).arena for g in chosen.values()) <= arena:

@@ -18,15 +18,16 @@ FAST_BLOCK = 1 << 17  # floats of gradient that are made at a time, if there is 
 FAST_ROWS = 48
 
 
-def choose_kernels(graph: Graph, machine: Machine, limit: int) -> Graph:
+def choose_kernels(graph: Graph, machine: Machine, limit: int, tight: int) -> Graph:
     """Winograd's method for convolutions that it makes faster, larger blocks of gradients, and
     layers that give the bits of their result as well.
 
     All want room. They get it where what is alive at that node leaves room within `limit`
-    bytes, so that the arena does not grow.
+    bytes, so that the arena does not grow beyond; for bits, which save little, within `tight`.
     """
     loads = [*map(int, lives(lifetimes(graph).buffers).loads)]
     loads += [0] * (len(graph.nodes) - len(loads))  # where nothing lives in the arena any more
+    less = limit - tight
     limit -= ALIGN  # so that reports of the peak still point to what cannot be helped
     room = {node: limit - load for node, load in zip(graph.nodes, loads, strict=False)}
     old = iter(graph.nodes)
@@ -40,7 +41,7 @@ def choose_kernels(graph: Graph, machine: Machine, limit: int) -> Graph:
         if node.op in (Conv2d, Conv2dFused, Conv2dDx, Conv2dDw):
             if found := faster_conv(b, node, machine, free):
                 return found
-        if now.out in asked and aligned(asked[now.out].bytes) <= free:
+        if now.out in asked and aligned(asked[now.out].bytes) <= free - less:
             y, mask = b.emit_all(node.op, *node.ins, **asdict(node.attrs) | {"mask": True})
             bits[y] = mask
             return (y,)
