@@ -51,6 +51,15 @@ def test_nonsense_is_passed_over(cache: Path, change: dict[str, object]) -> None
     assert this_machine() is UNTUNED
 
 
+def test_a_file_of_an_earlier_version_still_counts(cache: Path) -> None:
+    keep(solve(MEASURED))
+    path = cache / "machine.json"
+    old = json.loads(path.read_text())
+    del old["rows"], old["lanes"]
+    path.write_text(json.dumps(old))
+    assert this_machine() == solve(MEASURED)
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "{}"])
 def test_a_broken_file_is_passed_over(cache: Path, text: str) -> None:
     cache.mkdir()
@@ -115,13 +124,33 @@ def test_layers_give_bits_where_there_is_room_for_them() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-6) and losses[0][0] != losses[0][-1]
 
 
+def test_bits_of_another_interval_are_taken_on_their_own() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(3, 16, 1), nn.Linear(16, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            clamped = torch.clamp(torch.relu(self.conv(x)), max=0.5)
+            return self.head(clamped.mean((2, 3)))
+
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 9, 8)
+    program = whet.compile(Twice().eval(), (x,), update="bias")
+    nodes = program.entries["train_step"].nodes
+    assert [n.op.name for n in nodes].count("within_bits") == 1
+    assert sum(getattr(n.attrs, "mask", False) for n in nodes) == 1
+    program.check()
+
+
 @pytest.mark.parametrize("rows", BLOCKS)
 def test_blocks_have_the_rows_that_were_measured(rows: int) -> None:
     plain = program()
-    tuned = replace(plain, machine=Machine(rows=rows))
+    tuned = replace(plain, machine=Machine(rows=rows, lanes=16))
     header = "kernels/whet_lanes.h"
     assert "#define WHET_TUNED_ROWS 0\n" in plain.kernel_files[header]
     assert f"#define WHET_TUNED_ROWS {rows}\n" in tuned.kernel_files[header]
+    assert "#define WHET_TUNED_LANES 16\n" in tuned.kernel_files[header]
     x, y = torch.randn(1, 3, 32, 32), torch.tensor([2])
     losses = [[t.step(x, y) for _ in range(5)] for t in (plain.load(), tuned.load())]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5) and losses[0][0] != losses[0][-1]

@@ -44,6 +44,15 @@ def tall() -> Case:
     return model, torch.randn(1, 3, 30, 41), "full"
 
 
+def pooled() -> Case:
+    """Whole vectors of channels into max pooling, and layers that give bits."""
+    layers = [nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
+              nn.Conv2d(16, 24, 1), nn.ReLU6(), nn.Conv2d(24, 24, 3, 1, 1, groups=24),
+              nn.ReLU6()]  # fmt: skip
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return model.eval(), torch.randn(2, 3, 33, 41), "bias"
+
+
 def program_of(make: Callable[[], Case]) -> tuple[whet.Program, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     model, x, scheme = make()
@@ -51,13 +60,13 @@ def program_of(make: Callable[[], Case]) -> tuple[whet.Program, torch.Tensor, to
     return whet.compile(model, (x,), optimizer=sgd, update=scheme), x, torch.arange(len(x)) % 2
 
 
-def eager(program: whet.Program, threads: int) -> Trainer:
+def eager(program: whet.Program, threads: int, *flags: str) -> Trainer:
     """A trainer that shares the least work."""
-    return Trainer(program, (*fast(program), "-DWHET_GRAIN=1"), threads)
+    return Trainer(program, (*fast(program), "-DWHET_GRAIN=1", *flags), threads)
 
 
 @pytest.mark.parametrize(
-    "make", [convnet, pytest.param(mcunet, marks=pytest.mark.slow), sparse, resnet, tall]
+    "make", [convnet, pytest.param(mcunet, marks=pytest.mark.slow), sparse, resnet, tall, pooled]
 )
 def test_any_number_of_threads_gives_the_same_bits(make: Callable[[], Case]) -> None:
     program, x, y = program_of(make)
@@ -68,6 +77,33 @@ def test_any_number_of_threads_gives_the_same_bits(make: Callable[[], Case]) -> 
         losses = [trainer.step(x, y) for _ in range(4)]
         results.append((losses, trainer.save(), trainer.predict(x).tobytes()))
     assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("rows", [6, 10, 12])
+def test_so_do_blocks_of_any_height(rows: int) -> None:
+    program, x, y = program_of(tall)
+    flag = f"-DWHET_TUNED_ROWS={rows}"
+    saved = []
+    for threads in (1, 2, 3):
+        trainer = eager(program, threads, flag)
+        losses = [trainer.step(x, y) for _ in range(3)]
+        saved.append((losses, trainer.save()))
+    assert saved[0] == saved[1] == saved[2]
+
+
+def test_so_do_integers() -> None:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 16, 3, 2, 1), nn.ReLU6(), nn.Conv2d(16, 16, 3, 1, 1, groups=16),
+              nn.ReLU6(), nn.Conv2d(16, 40, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+              nn.Linear(40, 4)]  # fmt: skip
+    model, x, y = nn.Sequential(*layers).eval(), torch.randn(2, 3, 33, 35), torch.tensor([1, 2])
+    program = whet.compile(model, (x,), dtype=whet.Int8(rounding="carry8"), calibrate=[x])
+    saved = []
+    for threads in (1, 2, 3):
+        trainer = eager(program, threads)
+        losses = [trainer.step(x, y) for _ in range(3)]
+        saved.append((losses, trainer.save()))
+    assert saved[0] == saved[1] == saved[2]
 
 
 def test_the_resnet_uses_winograd_s_method() -> None:

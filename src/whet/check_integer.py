@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .emit.program import Program
 
 TOLERANCE = 1e-5
-ROUGHLY = 64  # over the limit of integers that gradients are rounded to: their tolerance
+ROUGHLY = 12  # over the limit of integers that gradients are rounded to: their tolerance
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ class Machine:
     cache: int = 2_000_000  # floats that count as near
     wake: float = 1000.0  # to share work with another thread
     rows: int = 0  # of a block of a matrix product; 0 leaves them to the kernels
+    lanes: int = 0  # of the vectors that they were measured with
     tuned: bool = False
 
     @property
@@ -52,7 +53,8 @@ UNTUNED = Machine()
 
 NAME = "machine.json"
 RANGES = {"macs": (1e-3, 1e6), "near": (1e-6, 1e6), "far": (1e-6, 1e6), "cache": (1, 1 << 40),
-          "wake": (1.0, 1e9), "rows": (0, 12)}  # fmt: skip
+          "wake": (1.0, 1e9), "rows": (0, 12), "lanes": (0, 64)}  # fmt: skip
+LATER = {"rows": 0, "lanes": 0}  # what files of earlier versions do not have
 BLOCKS = (6, 8, 10, 12)  # rows that a block of a matrix product may have
 
 
@@ -62,7 +64,7 @@ def this_machine() -> Machine:
     if os.environ.get("WHET_UNTUNED") or path is None:
         return UNTUNED
     try:
-        found = json.loads((path / NAME).read_text())
+        found = LATER | json.loads((path / NAME).read_text())
         numbers = {name: found[name] for name in RANGES}
     except (OSError, ValueError, KeyError, TypeError):
         return UNTUNED
@@ -70,7 +72,8 @@ def this_machine() -> Machine:
         type(number) in (int, float) and RANGES[name][0] <= number <= RANGES[name][1]
         for name, number in numbers.items()
     )
-    sane = sane and type(numbers["rows"]) is int and numbers["rows"] in (0, *BLOCKS)
+    sane = sane and all(type(numbers[name]) is int for name in LATER)
+    sane = sane and numbers["rows"] in (0, *BLOCKS)
     return Machine(**numbers, tuned=True) if sane else UNTUNED
 
 

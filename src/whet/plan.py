@@ -162,12 +162,13 @@ class _Storage:
         """Whether it pays to have `out` in the place of `operand`.
 
         It does if it is as large; or smaller, if keeping all of the place costs less than having
-        both at once: if what is made while `out` is read is smaller still.
+        both at once: if all that is made until `out` is read for the last time is smaller still.
         """
         if out.type.bytes >= operand.type.bytes:
             return out.type.bytes == operand.type.bytes
-        readers = (self.graph.nodes[i] for i in self.reads.get(out, ()) if i < self.end)
-        return sum(v.type.bytes for n in readers for v in n.outs) < out.type.bytes
+        last = max(self.reads.get(out, ()), default=self.end)
+        made = self.graph.nodes[self.made[out] + 1 : last + 1]
+        return last < self.end and sum(v.type.bytes for n in made for v in n.outs) < out.type.bytes
 
 
 def plan(graph: Graph, inplace: bool = True, inside: bool = False, vectors: bool = False) -> Plan:

@@ -28,7 +28,7 @@ def tune() -> Machine:
     """
     found = {rows: measure(rows) for rows in BLOCKS}
     rows = min(BLOCKS, key=lambda rows: found[rows]["direct"])
-    return replace(solve(found[rows]), rows=rows)
+    return replace(solve(found[rows]), rows=rows, lanes=int(found[rows]["lanes"]))
 
 
 def measure(rows: int) -> dict[str, float]:

@@ -464,9 +464,13 @@ def grain_h(template: str, grain: int) -> str:
     return re.sub(r"(#define WHET_GRAIN) \d+", rf"\1 {grain}", template)
 
 
-def rows_h(template: str, rows: int) -> str:
-    """whet_lanes.h for a machine on which blocks of so many rows are the fastest, if rows > 0."""
-    return re.sub(r"(#define WHET_TUNED_ROWS) \d+", rf"\1 {rows}", template)
+def rows_h(template: str, rows: int, lanes: int) -> str:
+    """whet_lanes.h for a machine whose vectors have so many lanes, and the fastest blocks so many
+    rows; 0 rows leave it as it is."""
+    if not rows:
+        return template
+    tuned = re.sub(r"(#define WHET_TUNED_ROWS) \d+", rf"\1 {rows}", template)
+    return re.sub(r"(#define WHET_TUNED_LANES) \w+", rf"\1 {lanes}", tuned)
 
 
 def threads_h(prefix: str) -> list[str]:

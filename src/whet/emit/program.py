@@ -241,7 +241,7 @@ class Program:
         if (name := "whet_threads.h") in headers:
             headers[name] = c.grain_h(headers[name], self.machine.grain)
         if (name := "whet_lanes.h") in headers:
-            headers[name] = c.rows_h(headers[name], self.machine.rows)
+            headers[name] = c.rows_h(headers[name], self.machine.rows, self.machine.lanes)
         return {f"{folder}/{name}": text for name, text in (headers | sources).items()}
 
     def report(self) -> str:

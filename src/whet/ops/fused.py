@@ -54,7 +54,8 @@ class FusedLayer(Op):
         y = cls.layer.infer(cls.inner(a), x, w, *rest[: a.bias])
         assert isinstance(y, Type)
         require(not a.add or rest[-1] == y, f"cannot add {rest[-1:]} to {y}")
-        require(not a.mask or cls.layer is not Linear, "a linear layer gives no bits")
+        plain = cls.layer is not Linear and not getattr(a, "winograd", False)
+        require(not a.mask or plain, "neither a linear layer nor Winograd's method gives bits")
         return (y, packed(y.elements, 1)) if a.mask else y
 
     @classmethod

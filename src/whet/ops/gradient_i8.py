@@ -16,7 +16,7 @@ from ._common import require, require_f32
 
 KINDS = {"int16": DType.I16, "int8": DType.I8}
 LEAST = 127  # limit: fewer numbers than those of a byte are none
-SMALLEST = 2.0**-126  # scale, a normal float
+SMALLEST = 2.0**-100  # scale: numbers that a processor may take for 0 are rounded to it
 
 
 def largest(kind: str) -> int:
@@ -26,7 +26,7 @@ def largest(kind: str) -> int:
 class NarrowGradient(Op):
     """scale = the least power of two with |g| <= limit * scale everywhere;  q = round(g / scale)
 
-    q is i16 or i8, and scale one f32, 2^-126 at least. Halves go to the even number. If some of g
+    q is i16 or i8, and scale one f32, 2^-100 at least. Halves go to the even number. If some of g
     is not finite, q is 0 and the scale NaN.
     """
 

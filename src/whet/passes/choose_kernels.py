@@ -32,18 +32,19 @@ def choose_kernels(graph: Graph, machine: Machine, limit: int, tight: int) -> Gr
     room = {node: limit - load for node, load in zip(graph.nodes, loads, strict=False)}
     old = iter(graph.nodes)
     asked = bits_asked(graph)
-    bits: dict[Value, Value] = {}  # by the value they are of
+    bits: dict[Value, Value] = {}  # by the result of the node that they come instead of
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
         free = room[now := next(old)] + aligned(4 * node.op.workspace(node))
-        if node.op is WithinBits and node.ins[0] in bits:
-            return (bits[node.ins[0]],)
+        if now.out in bits:
+            return (bits[now.out],)
         if node.op in (Conv2d, Conv2dFused, Conv2dDx, Conv2dDw):
             if found := faster_conv(b, node, machine, free):
                 return found
-        if now.out in asked and aligned(asked[now.out].bytes) <= free - less:
-            y, mask = b.emit_all(node.op, *node.ins, **asdict(node.attrs) | {"mask": True})
-            bits[y] = mask
+        if now.out in asked and aligned(asked[now.out].type.bytes) <= free - less:
+            attrs = asdict(node.attrs) | {"mask": True}
+            y, mask = b.emit_all(node.op, *node.ins, name=now.out.name, **attrs)
+            bits[asked[now.out]] = mask
             return (y,)
         if issubclass(node.op, FusedUpdate):
             return faster_update(b, node, machine, free)
@@ -52,8 +53,8 @@ def choose_kernels(graph: Graph, machine: Machine, limit: int, tight: int) -> Gr
     return rewrite(graph, rule)
 
 
-def bits_asked(graph: Graph) -> dict[Value, Type]:
-    """Results of layers of which bits are taken that the layer itself can give, and their type."""
+def bits_asked(graph: Graph) -> dict[Value, Value]:
+    """Results of layers, and the bits that are taken of them which the layer itself can give."""
     layers = {n.out: n for n in graph.nodes if n.op in (Conv2dFused, DepthwiseFused)}
     asked = {}
     for node in graph.nodes:
@@ -61,7 +62,7 @@ def bits_asked(graph: Graph) -> dict[Value, Type]:
         if layer is not None and not node.attrs.closed:
             a = layer.attrs
             if a.clamps and (a.low, a.high) == (node.attrs.low, node.attrs.high):
-                asked[layer.out] = node.out.type
+                asked[layer.out] = node.out
     return asked
 
 

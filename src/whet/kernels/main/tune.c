@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "whet_kernels.h"
+#include "whet_lanes.h"
 #include "whet_threads.h"
 
 enum { ROUNDS = 15 };
@@ -77,7 +78,8 @@ int main(void) {
     double direct, small, large, plain;
     convolution(28, 128, &direct, &small);
     convolution(7, 512, &plain, &large);
-    printf("{\"direct\": %.0f, \"winograd\": %.0f, \"large\": %.0f, ", direct, small, large);
+    printf("{\"lanes\": %d, \"direct\": %.0f, \"winograd\": %.0f, \"large\": %.0f, ", WHET_LANES,
+           direct, small, large);
     const int threads = whet_set_threads(2);
     printf("\"wake\": %.0f}\n", threads > 1 ? waking() : 0.0);
     return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_narrow.h"
 
-/* The least power of two, from 2^-126 on, with |g| <= limit * scale everywhere; NaN if there is
+/* The least power of two, from 2^-100 on, with |g| <= limit * scale everywhere; NaN if there is
  * none because some of g is not finite. */
 static float scale_of(const float *g, int32_t n, int32_t limit) {
     const uint32_t infinity = 0x7f800000;
@@ -11,7 +11,7 @@ static float scale_of(const float *g, int32_t n, int32_t limit) {
         top = size > top ? size : top;
     }
     if (top >= infinity) return NAN;
-    float scale = 1.17549435e-38f;
+    float scale = 0x1p-100f;
     while ((float)limit * scale < whet_from_bits(top)) scale *= 2.0f;
     return scale;
 }
@@ -23,7 +23,7 @@ static inline int32_t rounded(const float *g, float scale) {
     return scale > 0.0f ? (int32_t)whet_round(v * (1.0f / scale)) : 0;
 }
 
-/* formula    scale = the least power of two with |g| <= limit * scale everywhere, 2^-126 at least;
+/* formula    scale = the least power of two with |g| <= limit * scale everywhere, 2^-100 at least;
  *            q = round(g / scale). If some of g is not finite, scale = NaN and q = 0
  * shapes     q[n], scale[1], g[n]; 127 <= limit <= 32767
  * aliasing   q may begin where g does

@@ -28,7 +28,7 @@ static int32_t is_together(const whet_conv2d_t *d) {
 
 /* Windows over few channels, as the first layer of a network has them, have taps that are too short
  * to be summed one by one: the taps of a row go together, or the whole window is copied out. */
-enum { WINDOW = 256, COPIED = 12288, TAPS = 1024 };
+enum { WINDOW = 256, COPIED = 12288, TAPS = 1024 }; /* see whet_product for TAPS */
 
 static int32_t is_narrow(const whet_conv2d_t *d) {
     return d->groups == 1 && d->c <= WHET_LANES && d->kh * d->kw * d->c <= WINDOW;

@@ -157,8 +157,8 @@ static inline const int8_t *find_window(const columns_t *v, const step_t *t, pix
     return s->x + (line + (top + t->row * d->dh) * d->w + left) * s->c + at;
 }
 
-/* to[4 * quads], and what is `apart` from it for every stretch, = what a step reads of the window of
- * a pixel; outside is the zero point. */
+/* to[4 * quads], and what is `apart` from it for every stretch, = what a step reads of the window
+ * of a pixel; outside is the zero point. */
 static void copy_window(int8_t *to, int32_t apart, const columns_t *v, const step_t *t, pixel_t i) {
     const source_t *s = t->source;
     const whet_conv2d_t *d = v->l->d;
@@ -209,7 +209,8 @@ static inline __attribute__((always_inline)) void narrow(const layer_t *l, whet_
 enum { TILE, NARROW, NARROW_WITH_BITS };
 
 /* tile[rows, width], or pixels of y from i on, = rows times panel, on top of `from`, whose rows are
- * `next` apart; stretches of a row are `step` apart. The last three are constants after inlining. */
+ * `next` apart; stretches of a row are `step` apart. The last three are constants after
+ * inlining. */
 static inline __attribute__((always_inline)) void block(const columns_t *c, int32_t *tile,
                                                         int32_t i, const int8_t *const *at,
                                                         int32_t step, const uint32_t *panel,
@@ -293,8 +294,8 @@ BLOCKS(blocks_3, 3)
 #define blocks_3_narrow blocks_2_narrow
 #endif
 
-/* row[rows] = the windows of pixels from i on, where they lie, or copies of those that reach over an
- * edge. Returns how far their stretches are apart. */
+/* row[rows] = the windows of pixels from i on, where they lie, or copies of those that reach over
+ * an edge. Returns how far their stretches are apart. */
 static int32_t find_rows(const int8_t **row, int8_t *copies, const columns_t *v, const step_t *t,
                          int32_t i, pixel_t at, int32_t rows) {
     const source_t *s = t->source;

@@ -77,8 +77,8 @@ static int32_t find_all(pixels_t *v, const layer_t *l, int32_t tap) {
 }
 
 /* Sums of ROWS pixels, from channel j of a group on: a vector (v), half of one (h) or a number (s);
- * on top of dx if `onto`. Weights become floats a step before they are used. `vectors` is a constant
- * after inlining. */
+ * on top of dx if `onto`. Weights become floats a step before they are used. `vectors` is a
+ * constant after inlining. */
 #define BLOCK(t, vec, unaligned, lanes)                                                            \
     static inline __attribute__((always_inline)) void block_##t(                                   \
         const layer_t *l, const pixels_t *v, int32_t rows, int32_t onto, int32_t g, int32_t j,     \

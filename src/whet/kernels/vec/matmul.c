@@ -190,7 +190,7 @@ static void some_of_product(const void *args, int32_t first, int32_t end) {
 }
 
 /* formula    see whet_product_t
- * shapes     y[rows,columns], a[rows,taps,depth], b[taps,depth,columns]; taps <= POINTERS
+ * shapes     y[rows,columns], a[rows,taps,depth], b[taps,depth,columns]; taps <= POINTERS / 4
  * aliasing   y may be add
  * rounding   sums of up to DEEP products, one after the other
  * workspace  some 70 KB of stack */

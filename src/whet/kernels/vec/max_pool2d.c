@@ -4,8 +4,8 @@
 #include "whet_max_pool.h"
 #include "whet_threads.h"
 
-/* A window is a list of pixels, walked for a vector of channels at a time. This is for small windows
- * and indices of which a vector fills whole bytes; others go one by one. */
+/* A window is a list of pixels, walked for a vector of channels at a time. This is for small
+ * windows and indices of which a vector fills whole bytes; others go one by one. */
 
 typedef struct {
     int32_t at[PLACES], place[PLACES]; /* of a pixel: where it lies in its image, and its number */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients of int8 weights: a tile of some outputs and some channels of a tap at a time, summed
- * over all pixels. Channels of x become floats in a panel, which all outputs share. */
+ * over all pixels. Channels of x become floats in a panel, which all outputs share unless there
+ * are more pixels than fit into one. */
 #ifndef WHET_DW_I8_H
 #define WHET_DW_I8_H
 
@@ -31,7 +32,8 @@ typedef struct whet_dw {
     const void *more; /* that `spend` needs */
 } whet_dw_t;
 
-/* Some channels of the pixels that a tap reads, and where the outputs are that it reads them for. */
+/* Some channels of the pixels that a tap reads, and where the outputs are that it reads them
+ * for. */
 typedef struct {
     float x[PIXELS * WIDTH];
     const float *dy[PIXELS];
@@ -117,7 +119,7 @@ static void make_tiles(const whet_dw_t *l, int32_t k, int32_t g, int32_t j, int3
     const int32_t pixels = pixels_of(l, &tap);
     float tile[ROWS * WIDTH];
     panel_t panel;
-    fill_panel(&panel, l, &tap, 0, g * ci + j, n);
+    if (pixels <= PIXELS) fill_panel(&panel, l, &tap, 0, g * ci + j, n);
     for (; b < end; b++) {
         const int32_t o = l->first + g * l->outputs + b * ROWS;
         const int32_t rows = whet_min(l->outputs - b * ROWS, ROWS);

@@ -11,14 +11,18 @@
 #define WHET_LANES 4
 #endif
 
-/* Rows of a block of a matrix product where they were measured: 6, 8, 10 or 12. */
+/* Rows of a block of a matrix product where they were measured: 6, 8, 10 or 12, for vectors of so
+ * many lanes. */
 #ifndef WHET_TUNED_ROWS
 #define WHET_TUNED_ROWS 0
+#endif
+#ifndef WHET_TUNED_LANES
+#define WHET_TUNED_LANES WHET_LANES
 #endif
 
 /* Elsewhere as many as leave registers, in a block two vectors wide, for a row of b and an element
  * of a, and for pointers to the rows: x86 has only 16 of those. */
-#if WHET_TUNED_ROWS > 0
+#if WHET_TUNED_ROWS > 0 && WHET_TUNED_LANES == WHET_LANES
 #define WHET_ROWS WHET_TUNED_ROWS
 #elif defined(__AVX512F__)
 #define WHET_ROWS 8
