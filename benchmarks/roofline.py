@@ -259,7 +259,8 @@ def main(names: list[str]) -> None:
     rows = [row for name in names or WORKLOADS for row in report(name, limits)]
     if not names:
         page = ["# How near a step comes to the machine", "",
-                "Made by `python benchmarks/roofline.py`, which says what the roof is.", "",
+                "Made by `python benchmarks/roofline.py`, which says what the roof is. Winograd's",
+                "method needs fewer products than the roof counts: ResNets may be above it.", "",
                 machine, "",
                 "| one step | ms | roof, ms | reached | the three that lose most | why |",
                 "|---|--:|--:|--:|---|---|", *rows]  # fmt: skip

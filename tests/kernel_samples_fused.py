@@ -54,7 +54,7 @@ def add_layer(s: Collector, op: type[FusedLayer], x: Array, w: Array, **window: 
             y = result_type(op, a, f32(*x.shape), f32(*w.shape))
             extras = [g.normal(y.shape[-1])] * bias + [g.normal(*y.shape)] * add
             s.add(op.name, x, w, *extras, **asdict(a))
-            if op is not LinearFused and not window.get("winograd"):
+            if op is not LinearFused and not window.get("winograd") and bias == add:
                 s.add(op.name, x, w, *extras, **asdict(a) | {"mask": True})
 
 
