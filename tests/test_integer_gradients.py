@@ -153,7 +153,7 @@ def test_the_strictest_product_sets_the_limit() -> None:
 
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize(("kind", "error"), [("int16", 2e-4), ("int8", 5e-2)])
-@pytest.mark.parametrize("portable", [True, False])
+@pytest.mark.parametrize("portable", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_gradients_are_nearly_autograds_and_steps_the_references(
     name: str, kind: str, error: float, portable: bool
 ) -> None:
@@ -167,7 +167,10 @@ def test_gradients_are_nearly_autograds_and_steps_the_references(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rounding", ["nearest", "carry8", "stochastic"])
+@pytest.mark.parametrize(
+    "rounding",
+    ["nearest", *(pytest.param(r, marks=pytest.mark.slow) for r in ("carry8", "stochastic"))],
+)
 def test_parts_accumulation_and_recomputation(kind: str, rounding: str) -> None:
     """Weights that train in part; gradients and apply are a step; less memory, the same bits."""
     shape = (2, 3, 16, 16)
