@@ -106,7 +106,7 @@ def test_int8_layers_stream() -> None:
     np.testing.assert_array_equal(interpret(before, feed)[0][0], interpret(after, feed)[0][0])
 
 
-@pytest.mark.parametrize("gradients", ["float32", "int16"])
+@pytest.mark.parametrize("gradients", ["float32", pytest.param("int16", marks=pytest.mark.slow)])
 def test_every_pass_keeps_the_bits_of_an_integer_program(gradients: str) -> None:
     """All of them, and all but each one, train the same network to the same bits."""
     shape = (2, 3, 16, 16)
@@ -134,7 +134,9 @@ def test_every_pass_keeps_the_bits_of_an_integer_program(gradients: str) -> None
     assert trained_by(*SWITCHES) == right
 
 
-@pytest.mark.parametrize("gradients", ["float32", "int16", "int8"])
+@pytest.mark.parametrize(
+    "gradients", ["float32", "int16", pytest.param("int8", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("rounding", ["nearest", "carry8"])
 def test_gradients_of_whole_numbers_are_spent_as_they_are_made(
     rounding: str, gradients: str

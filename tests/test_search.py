@@ -149,6 +149,7 @@ def test_what_is_found_keeps_the_budget_and_leaves_no_room(
     assert capfd.readouterr().out == "", "the solver says nothing"
 
 
+@pytest.mark.slow
 def test_a_larger_budget_is_no_worse_and_the_best_is_found() -> None:
     """Against planning every combination there is."""
     gains, costs, planned = made_up_gains(3), small.costs(), Planned(small.planner())
