@@ -9,15 +9,8 @@
  * dy is missing its place is taken by zeros, which change no sum: it begins with 0 and is never -0.
  */
 
-/* Pixels and vectors of channels that are summed at a time. AVX-512 takes a number out of memory as
- * part of a product, but not one that several products share: so it has one vector. */
-#if WHET_LANES == 16
-enum { ROWS = 16, VECTORS = 1 };
-#elif defined(__aarch64__)
-enum { ROWS = 8, VECTORS = 2 };
-#else
-enum { ROWS = 4, VECTORS = 2 };
-#endif
+/* Pixels and vectors of channels that are summed at a time. */
+enum { ROWS = WHET_APART_ROWS, VECTORS = WHET_APART_VECTORS };
 enum { DEPTH = 256, TAPS = 64 };
 
 static const float zeros[DEPTH];

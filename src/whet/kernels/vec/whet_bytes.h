@@ -41,4 +41,15 @@ static inline whet_vec_t whet_none_v(void) { return whet_all(0.0f); }
 static inline whet_half_t whet_none_h(void) { return (whet_half_t){0.0f}; }
 static inline float whet_none_s(void) { return 0.0f; }
 
+/* Rows and vectors of a block of sums whose products are rounded apart from them. AVX-512 takes a
+ * number out of memory as part of a product, but not one that several products share: so it has one
+ * vector. */
+#if WHET_LANES == 16
+enum { WHET_APART_ROWS = 16, WHET_APART_VECTORS = 1 };
+#elif defined(__aarch64__)
+enum { WHET_APART_ROWS = 8, WHET_APART_VECTORS = 2 };
+#else
+enum { WHET_APART_ROWS = 4, WHET_APART_VECTORS = 2 };
+#endif
+
 #endif

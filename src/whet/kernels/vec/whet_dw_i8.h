@@ -8,15 +8,8 @@
 #include "whet_bytes.h"
 #include "whet_threads.h"
 
-/* Outputs and vectors of channels of a tile. AVX-512 takes a number out of memory as part of a
- * product, but not one that several products share: so it has one vector. */
-#if WHET_LANES == 16
-enum { ROWS = 16, VECTORS = 1 };
-#elif defined(__aarch64__)
-enum { ROWS = 8, VECTORS = 2 };
-#else
-enum { ROWS = 4, VECTORS = 2 };
-#endif
+/* Outputs and vectors of channels of a tile. */
+enum { ROWS = WHET_APART_ROWS, VECTORS = WHET_APART_VECTORS };
 enum { WIDTH = VECTORS * WHET_LANES, PIXELS = 256 /* of a panel */ };
 
 typedef struct whet_dw {
