@@ -53,12 +53,16 @@ def data_path(*parts: str) -> Path:
     return path
 
 
+def source(name: str) -> Path:
+    return data_path(name, f"{name}_{STORED}.npz")
+
+
 def load(name: str, part: str) -> Pictures:
     """The `train` or `test` part of a set."""
-    source = data_path(name, f"{name}_{STORED}.npz")
-    stamp = f"{source.stat().st_size}-{int(source.stat().st_mtime)}"
+    path = source(name)
+    stamp = f"{path.stat().st_size}-{int(path.stat().st_mtime)}"
     kept = cache_folder() / "pictures" / f"{name}-{part}-{stamp}.npy"
-    with np.load(source, allow_pickle=False) as archive:
+    with np.load(path, allow_pickle=False) as archive:
         labels = archive[f"{part}_labels"].astype(np.int64)
         if not kept.exists():
             keep(kept, decoded(archive[f"{part}_data"], archive[f"{part}_offsets"]))
@@ -98,6 +102,16 @@ def resized(images: Array, side: int) -> Array:
     return np.stack([np.asarray(picture) for picture in pictures])
 
 
+def cut_at_random(images: Array, random: np.random.Generator) -> Array:
+    """A window of each picture, pixel by pixel as `centre` shows it; half of them are mirrored."""
+    windows = np.empty((len(images), TAKEN, TAKEN, 3), np.uint8)
+    for i, image in enumerate(images):
+        top, left = random.integers(0, MARGIN + 1, 2)
+        window = image[top : top + TAKEN, left : left + TAKEN]
+        windows[i] = window[:, ::-1] if random.random() < 0.5 else window
+    return integers(windows)
+
+
 def resized_at_random(images: Array, random: np.random.Generator, taken: int = TAKEN) -> Array:
     """A part of each picture, of any size and place, made as large as the network wants it.
 
@@ -117,6 +131,9 @@ def resized_at_random(images: Array, random: np.random.Generator, taken: int = T
         window = np.asarray(picture.resize((taken, taken), Image.Resampling.BILINEAR, box))
         windows[i] = window[:, ::-1] if random.random() < 0.5 else window
     return integers(windows)
+
+
+WINDOWS = {"cut": cut_at_random, "resized": resized_at_random}
 
 
 def integers(images: Array) -> Array:

@@ -7,10 +7,10 @@
     python benchmarks/qas.py page                    what was found so far, again
 
 Needs $WHET_DATA, the folder with backbones and pictures (see pictures.py). A cell is one network,
-picture set, way to train and seed; it takes one to two minutes of a core, all of them about one and
-a half hours. Cells run in `--processes` at once, and each result is appended to `--results` when it
-is there: a run that was stopped goes on where it was. Every cell has the same recipe; only Adam has
-a rate of its own.
+picture set, way to train and seed; it takes about a minute of a core, all of them two hours. Cells
+run in `--processes` at once, and each result is appended to `--results`, qas.jsonl beside this file
+unless said otherwise, when it is there: a run that was stopped goes on where it was, and what is
+there already is not trained again. Every cell has the same recipe; only Adam has a rate of its own.
 """
 
 from __future__ import annotations
@@ -29,9 +29,19 @@ import pictures
 import qas_ratio
 import qas_study
 from page import processor, table
-from pictures import CLASSES
+from pictures import CLASSES, WINDOWS
 from qas_ratio import Ratios
-from qas_study import BACKBONES, PUBLISHED, VARIANTS, Cell, Recipe, append, read_results, run_cells
+from qas_study import (
+    BACKBONES,
+    FIRST,
+    PUBLISHED,
+    VARIANTS,
+    Cell,
+    Recipe,
+    append,
+    read_results,
+    run_cells,
+)
 
 from whet.report import svg
 
@@ -39,6 +49,7 @@ HERE = Path(__file__).resolve().parent
 
 # --- The picture of accuracies --------------------------------------------------------------------
 
+LEAST, IN_A_ROW = 40.0, 3  # percent that a way to train must reach to be drawn; titles in a row
 Scores = dict[tuple[str, str], dict[str, list[float]]]  # by (data, backbone), variant
 
 
@@ -51,10 +62,18 @@ def scores_of(cells: Iterable[Cell], results: Mapping[str, Mapping[str, Any]]) -
     return found
 
 
-def picture(scores: Scores, variants: Sequence[str], about: str) -> str:
-    """A dot for each mean, a line from the lowest seed to the highest."""
+def picture(scores: Scores, about: str) -> str:
+    """A dot for each mean, a line from the lowest seed to the highest; what failed is left out."""
+    learned = [
+        v for v in VARIANTS
+        if any(v in column for column in scores.values())
+        and all(min(column[v]) > LEAST for column in scores.values() if v in column)
+    ]  # fmt: skip
+    scores = {
+        place: {v: column[v] for v in learned if v in column} for place, column in scores.items()
+    }
     left, right, bottom = 50.0, svg.WIDTH - 20.0, svg.HEIGHT - 50.0
-    top = 71.0 + 17 * math.ceil(len(variants) / 4)  # below the legend
+    top = 71.0 + 17 * math.ceil(len(learned) / IN_A_ROW)  # below the legend
     every = [s for column in scores.values() for found in column.values() for s in found]
     low, high = 5 * math.floor(min(every) / 5), 5 * math.ceil(max(every) / 5 + 1e-9)
     group = (right - left) / len(scores)
@@ -62,17 +81,17 @@ def picture(scores: Scores, variants: Sequence[str], about: str) -> str:
     def y(percent: float) -> float:
         return bottom - (bottom - top) * (percent - low) / (high - low)
 
-    titles = [(VARIANTS[v].color, VARIANTS[v].title) for v in variants]
+    titles = [(VARIANTS[v].color, VARIANTS[v].title) for v in learned]
     parts = []
-    for row, start in enumerate(range(0, len(titles), 4)):
-        parts += svg.legend(left, 68 + 17 * row, titles[start : start + 4])
+    for row, start in enumerate(range(0, len(titles), IN_A_ROW)):
+        parts += svg.legend(left, 68 + 17 * row, titles[start : start + IN_A_ROW])
     for tick in range(low, high + 1, 5):
         parts.append(svg.rule(left, y(tick), right, y(tick), svg.RULE))
         parts.append(svg.text(left - 7, y(tick) + 4, f"{tick} %", text_anchor="end"))
     for i, ((data, backbone), column) in enumerate(scores.items()):
-        for k, variant in enumerate(v for v in variants if v in column):
-            found, color = column[variant], VARIANTS[variant].color
-            x = left + group * (i + (k + 1) / (len(variants) + 1))
+        for k, (variant, found) in enumerate(column.items()):
+            color = VARIANTS[variant].color
+            x = left + group * (i + (k + 1) / (len(column) + 1))
             words = f"{data}, {backbone}, {VARIANTS[variant].title}: {summary(found)}"
             dot = {"cx": x, "cy": y(statistics.mean(found)), "r": 5.0}
             parts.append(svg.rule(x, y(min(found)), x, y(max(found)), color, stroke_width=2))
@@ -123,28 +142,31 @@ def bytes_table(cells: Iterable[Cell], results: Mapping[str, Mapping[str, Any]])
 
 
 def recipe_table(recipe: Recipe, results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Accuracy of fp32 on held-out pictures by rate and smoothing, a column for each set."""
-    found: dict[tuple[float, float], dict[str, float]] = {}
+    """Accuracy of fp32 on held-out pictures by optimizer, windows and rate, with the sets' mean."""
+    found: dict[tuple[str, str, float], list[float]] = {}
     for cell in qas_study.candidates(recipe):
         if cell.key in results:
-            row = found.setdefault((cell.recipe.sgd, cell.recipe.smoothing), {})
-            row[cell.data] = results[cell.key]["accuracy"]
+            adam, r = VARIANTS[cell.variant].adam, cell.recipe
+            row = ("Adam", r.windows, r.adam) if adam else ("SGD", r.windows, r.sgd)
+            found.setdefault(row, []).append(results[cell.key]["accuracy"])
     rows = [
-        [f"{rate:g}, {smoothing:g}", *(f"{row[d]:.1f}" if d in row else "-" for d in CLASSES)]
-        for (rate, smoothing), row in found.items()
+        [f"{name}, {windows}, {rate:g}", *(f"{a:.1f}" for a in (*some, statistics.mean(some)))]
+        for (name, windows, rate), some in found.items()
+        if len(some) == len(CLASSES)
     ]
-    return table(["rate, smoothing", *CLASSES], rows) if rows else ""
+    return table(["optimizer, windows, rate", *CLASSES, "mean"], rows) if rows else ""
 
 
 def page(asked: argparse.Namespace, scores: Scores, found: Ratios) -> str:
     r = asked.recipe
     scheme = "the published scheme of about 100 KB" if asked.scheme == PUBLISHED else asked.scheme
+    cells, results = cells_of(asked), read_results(asked.results)
+    places = sorted({results[cell.key]["processor"] for cell in cells if cell.key in results})
     parts = [
         "# Training in int8, measured\n\nMade by `python benchmarks/qas.py`: C programs that "
-        f"whet wrote, trained on {processor()}.\n"
+        f"whet wrote, trained on {' and '.join(places) or processor()}.\n"
     ]
     if scores:
-        cells, results = cells_of(asked), read_results(asked.results)
         seeds = max(len(found) for column in scores.values() for found in column.values())
         parts.append(
             f"## Accuracy\n\nPercent of the test pictures, mean of up to {seeds} seeds ± standard "
@@ -152,22 +174,25 @@ def page(asked: argparse.Namespace, scores: Scores, found: Ratios) -> str:
             f"What trains is {scheme}. One recipe for every cell:\n"
             f"{r.epochs} epochs in batches of {r.batch}, {r.warm_up} of them to warm up, "
             "then a cosine to 0;\n"
-            f"SGD without momentum at a rate of {r.sgd:g}, Adam at {r.adam:g}, labels smoothed by "
-            f"{r.smoothing:g}; parts of pictures\nfrom {pictures.LEAST:.0%} of their area on, half "
-            f"of them mirrored, {pictures.TAKEN} x {pictures.TAKEN}.\nInt8 programs have an "
-            "fp32 classifier unless the table says otherwise; ways without a word about rounding "
-            "round to the nearest.\nWithout QAS hardly an integer moves, and the classifier alone "
-            "learns. To truncate is what the published\nprogram does; to the nearest, carry and "
-            "copy are ours.\n"
+            f"SGD without momentum at a rate of {r.sgd:g}, Adam at {r.adam:g}; windows of "
+            f"{pictures.TAKEN} x {pictures.TAKEN} pixels, {WINDOW_WORDS[r.windows]}, half of them "
+            "mirrored.\nAll ways begin with the same classifier, which was taught alone, on the "
+            "middles of the training pictures.\nInt8 programs have an fp32 classifier unless the "
+            "table says otherwise; ways without a word about rounding round to the nearest.\n"
+            "Without QAS hardly an integer moves, and the classifier alone learns. To truncate is "
+            "what the published\nprogram does; to the nearest, carry and copy are ours.\n"
         )
         parts.append(f"![accuracies]({asked.out.stem}.svg)\n")
         parts += [score_table(scores, list(VARIANTS)), bytes_table(cells, results)]
         if chosen := recipe_table(r, results):
             parts.append(
-                "## How the recipe was chosen\n\nfp32 on mcunet-5fps, trained on three quarters of "
-                "the training pictures and judged on the fourth (percent):\nthe rate and the "
-                "smoothing of all cells are those with the best mean of both sets. No test picture "
-                "was looked at for it.\n"
+                f"## How the recipe was chosen\n\nfp32 on {FIRST}, trained on three quarters of "
+                "the training pictures and judged on the fourth (percent): the rates and\nthe "
+                "windows of all cells are those with the best mean of both sets. No test picture "
+                "was looked at for it. Windows are\n"
+                + "; or ".join(f"*{name}*: {WINDOW_WORDS[name]}" for name in WINDOWS)
+                + ".\nA network that is taught on windows whose pixels were made anew is judged "
+                "on sharper and smaller things than those it was\ntaught on.\n"
             )
             parts.append(chosen)
     if found:
@@ -187,6 +212,10 @@ def page(asked: argparse.Namespace, scores: Scores, found: Ratios) -> str:
 # --- Arguments ------------------------------------------------------------------------------------
 
 PARTS = ("recipe", "train", "ratio", "page")
+WINDOW_WORDS = {
+    "cut": f"cut out of the stored {pictures.STORED} x {pictures.STORED} as they are",
+    "resized": f"of {pictures.LEAST:.0%} of a picture's area or more, made that large",
+}
 FIRST_DATA = "flowers102"
 
 
@@ -196,14 +225,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", help=f"some of: {', '.join(PARTS)}")
     parser.add_argument("--only", default="", help="sets, backbones, ways to train, with commas")
     parser.add_argument("--scheme", default=PUBLISHED, help="also last-2, last, full, ...")
-    parser.add_argument("--seeds", type=int, default=3, help="at most")
-    for name in ("epochs", "warm_up", "batch", "sgd", "adam", "smoothing", "thin"):
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--windows", default=recipe.windows, choices=WINDOWS)
+    for name in ("epochs", "warm_up", "batch", "sgd", "adam", "thin"):
         value = getattr(recipe, name)
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--batches", type=int, default=8, help="for the ratios")
-    parser.add_argument("--ratio-backbone", default="mcunet-5fps", choices=BACKBONES)
-    parser.add_argument("--results", type=Path, default=HERE.parent / "out" / "qas.jsonl")
+    parser.add_argument("--ratio-backbone", default=FIRST, choices=BACKBONES)
+    parser.add_argument("--results", type=Path, default=HERE / "qas.jsonl")
     parser.add_argument("--out", type=Path, default=HERE / "qas.md", help="the page")
     found = parser.parse_args()
     found.only = set(filter(None, found.only.split(",")))
@@ -226,9 +256,8 @@ def cells_of(asked: argparse.Namespace) -> list[Cell]:
     wanted = [asked.only & set(names) for names in ASPECTS]
     return [
         cell
-        for cell in qas_study.planned(asked.scheme, asked.recipe)
-        if cell.seed < asked.seeds
-        and all(
+        for cell in qas_study.planned(asked.scheme, asked.recipe, asked.seeds)
+        if all(
             not some or word in some
             for some, word in zip(wanted, (cell.data, cell.backbone, cell.variant), strict=True)
         )
@@ -264,7 +293,7 @@ def main() -> None:
     asked.out.write_text(text)
     if scores:
         about = f"percent of the test pictures; {asked.epochs} epochs, one recipe for all"
-        asked.out.with_suffix(".svg").write_text(picture(scores, list(VARIANTS), about))
+        asked.out.with_suffix(".svg").write_text(picture(scores, about))
     if measured:
         drawn = qas_ratio.ratio_picture(measured, asked.ratio_backbone, FIRST_DATA)
         asked.out.with_name(f"{asked.out.stem}_ratio.svg").write_text(drawn)

@@ -6,10 +6,12 @@ is qas.py.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +20,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import heads
 import numpy as np
 import pictures
 import torch
-from pictures import CLASSES, Array, Pictures
+from page import processor
+from pictures import CLASSES, WINDOWS, Array, Pictures
 from torch import nn
 
 import whet
 from whet import models
+from whet.cache import cache_folder
 from whet.errors import NotFinite
 
 SIZE = pictures.TAKEN
@@ -37,6 +42,7 @@ BACKBONES = {  # the published scheme of about 100 KB for each
     "mbv2-w0.35": "mbv2-w0.35-99kb",
     "proxyless-w0.3": "proxyless-w0.3-98kb",
 }
+FIRST = "mcunet-5fps"
 PUBLISHED = "published"
 
 
@@ -48,6 +54,7 @@ class Variant:
     int8: Mapping[str, Any] | None = field(default_factory=dict)  # arguments of whet.Int8
     adam: bool = False
     color: str = "#8c8c8c"
+    learns: bool = True
 
     def dtype(self, seed: int) -> dict[str, Any]:
         """What `compile` is told about numbers."""
@@ -55,6 +62,7 @@ class Variant:
 
 
 VARIANTS = {
+    "start": Variant("int8, classifier taught alone: the start", learns=False, color="#dddddd"),
     "fp32": Variant("fp32, SGD", None, color="#222222"),
     "plain": Variant("int8, SGD", {"rounding": "nearest", "qas": False}, color="#b8b8b8"),
     "truncate": Variant("int8, SGD + QAS, truncate", {"rounding": "truncate"}, color="#f2cf63"),
@@ -82,19 +90,18 @@ VARIANTS = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How every cell trains: warm-up, then a cosine to 0; parts of pictures, half of them mirrored.
+    """How every cell trains: warm-up, then a cosine to 0; windows, half of them mirrored.
 
-    SGD's rate and the smoothing are those that suited fp32 best on held-out pictures (RECIPES), not
-    those that suit each cell: int8 without QAS, which trains little but its classifier, likes a
-    higher rate.
+    The rates and the kind of windows are those that suited fp32 best on held-out pictures (RECIPES,
+    ADAM_RATES), not those that suit each cell.
     """
 
-    epochs: int = 15
+    epochs: int = 10
     warm_up: int = 1  # epochs
     batch: int = 8
-    sgd: float = 0.015
-    adam: float = 0.001
-    smoothing: float = 0.0  # of labels
+    sgd: float = 0.006
+    adam: float = 0.0003
+    windows: str = "cut"
     thin: int = 1  # every n-th picture only, for a quick look
     held_out: bool = False  # judge on a quarter of the training pictures, train on the others
 
@@ -130,51 +137,47 @@ class Cell:
         """What it is, for a file of results: the rate of the other optimizer does not matter."""
         words = asdict(self)
         words["recipe"].pop("sgd" if VARIANTS[self.variant].adam else "adam")
-        if not self.recipe.held_out:
-            words["recipe"].pop("held_out")
         return json.dumps(words, sort_keys=True)
 
     @property
     def title(self) -> str:
         words = f"{self.data}, {self.backbone} {self.scheme}, {self.variant}, seed {self.seed}"
         r = self.recipe
-        return f"{words}, rate {r.sgd:g}, smoothing {r.smoothing:g}" if r.held_out else words
+        rate = r.adam if VARIANTS[self.variant].adam else r.sgd
+        return f"{words}, {r.windows} windows, rate {rate:g}" if r.held_out else words
 
 
-# Seeds of each way to train: what the study is about has three, what rounds it off has one.
-MAIN = {"fp32": 3, "plain": 3, "nearest": 3, "carry8": 3}
-ALL = {name: 1 for name in VARIANTS} | MAIN | {"stochastic": 3, "master": 3}
-PLAN: Mapping[tuple[str, str], Mapping[str, int]] = {
-    ("flowers102", "mcunet-5fps"): ALL,
-    ("pets37", "mcunet-5fps"): MAIN | {"stochastic": 1, "master": 1},
-    ("flowers102", "mbv2-w0.35"): dict.fromkeys(MAIN, 1),
-    ("flowers102", "proxyless-w0.3"): dict.fromkeys(MAIN, 1),
-}
+# The first network has every way to train, the others have those that the study is about.
+MAIN = ("start", "fp32", "plain", "nearest", "stochastic", "carry8", "master")
 
 
-def planned(scheme: str, recipe: Recipe) -> list[Cell]:
+def planned(scheme: str, recipe: Recipe, seeds: int) -> list[Cell]:
     """Seeds outermost, so that a run that is stopped has a part of everything."""
     return [
         Cell(data, backbone, scheme_of(scheme, backbone), variant, seed, recipe)
-        for seed in range(max(ALL.values()))
-        for (data, backbone), variants in PLAN.items()
-        for variant, seeds in variants.items()
-        if seed < seeds
+        for seed in range(seeds)
+        for backbone in BACKBONES
+        for data in CLASSES
+        for variant in (VARIANTS if backbone == FIRST else MAIN)
     ]
 
 
-RECIPES = tuple(itertools.product((0.015, 0.03, 0.06), (0.0, 0.3)))  # SGD's rate, smoothing
+RECIPES = tuple(
+    itertools.product(WINDOWS, (0.004, 0.006, 0.008, 0.016))
+)  # kind of windows, SGD's rate
+ADAM_RATES = (0.0001, 0.0003, 0.001)
 
 
 def candidates(recipe: Recipe) -> list[Cell]:
     """fp32 by every recipe, judged on held-out pictures of both sets, to choose one for all."""
-    backbone = "mcunet-5fps"
+    recipe = replace(recipe, held_out=True)
+    tried = [("fp32", replace(recipe, windows=kind, sgd=rate)) for kind, rate in RECIPES]
+    tried += [("fp32-adam", replace(recipe, adam=rate)) for rate in ADAM_RATES]
     return [
-        Cell(data, backbone, BACKBONES[backbone], "fp32", 0,
-             replace(recipe, sgd=rate, smoothing=smoothing, held_out=True))
+        Cell(data, FIRST, BACKBONES[FIRST], variant, 0, one)
         for data in CLASSES
-        for rate, smoothing in RECIPES
-    ]  # fmt: skip
+        for variant, one in tried
+    ]
 
 
 def scheme_of(asked: str, backbone: str) -> str:
@@ -194,6 +197,35 @@ def make_model(backbone: str, classes: int, seed: int) -> nn.Module:
     return model.eval()
 
 
+def start(cell: Cell) -> nn.Module:
+    """The same with a classifier that was taught alone, which is kept in whet's cache folder."""
+    model: Any = make_model(cell.backbone, CLASSES[cell.data], cell.seed)
+    head = model.classifier[1]
+    kept = head_path(cell)
+    if not kept.exists():
+        train, _ = cell.recipe.split(cell.data)
+        some = (train.images[i : i + 64] for i in range(0, len(train), 64))
+        inputs = (torch.from_numpy(pictures.reals(pictures.centre(s))) for s in some)
+        heads.teach(model, inputs, torch.from_numpy(train.labels))
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        partial = kept.with_suffix(f".{os.getpid()}.npz")
+        np.savez(partial, weight=head.weight.detach().numpy(), bias=head.bias.detach().numpy())
+        os.replace(partial, kept)
+    with np.load(kept, allow_pickle=False) as archive:
+        head.load_state_dict({name: torch.from_numpy(archive[name]) for name in archive.files})
+    taught: nn.Module = model
+    return taught
+
+
+def head_path(cell: Cell) -> Path:
+    """By everything that it comes from."""
+    files = (backbone_path(cell.backbone), pictures.source(cell.data))
+    stamps = [(f.name, f.stat().st_size, int(f.stat().st_mtime)) for f in files]
+    told = (heads.STEPS, heads.RATE, heads.DECAY, cell.recipe.thin, cell.recipe.held_out)
+    name = hashlib.sha256(repr((*stamps, *told, cell.seed)).encode()).hexdigest()[:16]
+    return cache_folder() / "heads" / f"{name}.npz"
+
+
 def backbone_path(backbone: str) -> Path:
     return pictures.data_path("imagenet-backbones", f"{backbone}_int8.npz")
 
@@ -205,13 +237,11 @@ def compiled(
     variant: Variant,
     seed: int = 0,
     accumulate: bool = False,
-    smoothing: float = 0.0,
 ) -> whet.Program:
     make: Any = torch.optim.Adam if variant.adam else torch.optim.SGD
     return whet.compile(
         model,
         (torch.zeros(batch, 3, SIZE, SIZE),),
-        loss=nn.CrossEntropyLoss(label_smoothing=smoothing),
         optimizer=make(model.parameters(), lr=0.01),
         update=scheme,
         accumulate=accumulate,
@@ -227,17 +257,17 @@ def run_cell(cell: Cell) -> dict[str, Any]:
     """Train, and say how many pictures of the test set are recognised."""
     began = time.perf_counter()
     variant, recipe = VARIANTS[cell.variant], cell.recipe
-    model = make_model(cell.backbone, CLASSES[cell.data], cell.seed)
-    given = (model, recipe.batch, cell.scheme, variant, cell.seed)
-    program = compiled(*given, smoothing=recipe.smoothing)
+    program = compiled(start(cell), recipe.batch, cell.scheme, variant, cell.seed)
     trainer = program.load(threads=1)
     train, test = recipe.split(cell.data)
-    losses = list(epochs(trainer, cell, train))
+    losses = list(epochs(trainer, cell, train)) if variant.learns else []
     accuracy = accuracy_of(trainer, variant, recipe.batch, test)
     kept = {kind: program.memory[kind] for kind in ("trained", "state")}
-    found = {"accuracy": accuracy, "losses": losses, "finished": len(losses) == recipe.epochs}
+    finished = len(losses) == recipe.epochs or not variant.learns
+    found = {"accuracy": accuracy, "losses": losses, "finished": finished}
     seconds = round(time.perf_counter() - began, 1)
-    return {"cell": json.loads(cell.key), **found, "bytes": kept, "seconds": seconds}
+    where = {"seconds": seconds, "processor": processor()}
+    return {"cell": json.loads(cell.key), **found, "bytes": kept, **where}
 
 
 def epochs(trainer: whet.Trainer, cell: Cell, train: Pictures) -> Iterator[float]:
@@ -250,7 +280,7 @@ def epochs(trainer: whet.Trainer, cell: Cell, train: Pictures) -> Iterator[float
         total = 0.0
         for step in range(steps):
             batch = np.sort(order[step * recipe.batch : (step + 1) * recipe.batch])
-            x = as_input(variant, pictures.resized_at_random(train.images[batch], random))
+            x = as_input(variant, WINDOWS[recipe.windows](train.images[batch], random))
             rate = recipe.rate(variant.adam, epoch + (step + 0.5) / steps)
             try:
                 total += trainer.step(x, train.labels[batch], lr=rate)
@@ -296,12 +326,12 @@ def run_cells(cells: Sequence[Cell], path: Path, processes: int) -> None:
     known = read_results(path)
     missing = [cell for cell in cells if cell.key not in known]
     say(f"{len(cells)} cells, {len(cells) - len(missing)} of them in {path.name}")
-    for data in {cell.data for cell in missing}:
-        for part in ("train", "test"):
-            pictures.load(data, part)
+    for data, recipe in {(cell.data, cell.recipe) for cell in missing}:
+        recipe.split(data)  # decoded once, not by every process
     failed = 0
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, one_thread) as pool:
+        list(pool.map(start, {head_path(cell): cell for cell in missing}.values()))
         waiting = {pool.submit(run_cell, cell): cell for cell in missing}
         for done, future in enumerate(as_completed(waiting), 1):
             where = f"{done}/{len(missing)} {waiting[future].title}"

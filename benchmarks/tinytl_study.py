@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import heads
 import numpy as np
 import pictures
 import qas_study
@@ -32,7 +33,6 @@ NETS = ("mcunet-5fps", "proxyless-w0.3", "mobilenet-v2")
 LARGE = "proxyless"  # of which there are no weights: for memory alone
 SIDES = (96, 112, 128)
 JUDGED_AT_ONCE = 64
-HEAD_STEPS, HEAD_RATE, HEAD_DECAY = 300, 0.003, 0.01  # all training pictures in each
 MEANS = {"mobilenet-v2": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}  # of what it was taught on
 
 
@@ -180,19 +180,9 @@ def _start(net: str, data: str, side: int, seed: int, held_out: bool, device: st
     model: Any = network(net, CLASSES[data], seed).to(device)
     cell = Cell(net, data, "last", side, 8, seed, 0, 0.0, held_out)
     train, _ = cell.parts()
-    features, head = [], model.classifier[1]
-    hook = head.register_forward_pre_hook(lambda _, args: features.append(args[0]))
-    with torch.no_grad():
-        for begin in range(0, len(train), JUDGED_AT_ONCE):
-            images = pictures.centre(train.images[begin : begin + JUDGED_AT_ONCE], side)
-            model(torch.from_numpy(normal(net, images)).to(device))
-    hook.remove()
-    x, y = torch.cat(features), torch.from_numpy(train.labels).to(device)
-    adam = torch.optim.Adam(head.parameters(), lr=HEAD_RATE, weight_decay=HEAD_DECAY)
-    for _ in range(HEAD_STEPS):
-        adam.zero_grad()
-        nn.functional.cross_entropy(head(x), y).backward()
-        adam.step()
+    some = (train.images[i : i + JUDGED_AT_ONCE] for i in range(0, len(train), JUDGED_AT_ONCE))
+    inputs = (torch.from_numpy(normal(net, pictures.centre(s, side))).to(device) for s in some)
+    heads.teach(model, inputs, torch.from_numpy(train.labels).to(device))
     return model.cpu().requires_grad_(True)
 
 
