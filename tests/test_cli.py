@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -126,6 +127,21 @@ def test_weights_in_bytes_are_asked_for(command: Any, models: Path) -> None:
     assert result.code == 0 and "weights in 8 bits                            0 B" in result.out
 
 
+def test_integers_are_told_how_to_move(command: Any) -> None:
+    """A byte of carry for each of 56 weights and 11 biases, in a plan for a chip."""
+
+    def state(*words: str) -> int:
+        result = command(
+            "plan", "tiny_models.py:mlp", "-i", "2,4", "--dtype", "int8", "--calibrate", "random",
+            "--target", "cortex-m7", "--json", "--int8", "head=int8", *words,
+        )  # fmt: skip
+        assert result.code == 0, result.err
+        return int(json.loads(result.out)["memory"]["state"])
+
+    carried = state("--int8", "rounding=carry8", "--int8", "gradients=int16")
+    assert state("--int8", "qas=no") == 0 and carried == 4 * 8 + 8 * 3 + 8 + 3
+
+
 @pytest.mark.parametrize("loss", ["cross-entropy", "mse", "l1", "smooth-l1", "bce-with-logits",
                                   "nll", "kl"])  # fmt: skip
 def test_every_loss_compiles(loss: str, command: Any, models: Path) -> None:
@@ -177,7 +193,15 @@ FAILURES = {
     "a shape that does not fit": (["tiny_models.py:mlp", "-i", "2,5"], "of shape (2, 5)"),
     "too many inputs": (["tiny_models.py:mlp", "-i", "2,4", "-i", "2,4"], "the model itself fails"),
     "negative rate": (["tiny_models.py:mlp", "--lr", "-1"], "Invalid learning rate: -1.0"),
-}
+    "int8 of a float program": (["tiny_models.py:mlp", "--int8", "qas=no"], "is for int8 programs"),
+    **{
+        f"int8 {word}": (["tiny_models.py:mlp", "--dtype", "int8", "--int8", word], message)
+        for word, message in {
+            "rounding=up": "there is no rounding 'up'", "qas=1": "neither yes nor no",
+            "seed=-1": "no whole number", "head": "says nothing", "heads=int8": "says nothing",
+        }.items()
+    },
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", FAILURES)

@@ -23,6 +23,7 @@ from .options import (
     FlashOpt,
     FrozenOpt,
     InputOpt,
+    Int8Opt,
     JsonOpt,
     LossName,
     LossOpt,
@@ -35,8 +36,6 @@ from .options import (
     OutOpt,
     RamOpt,
     RematOpt,
-    RoundingName,
-    RoundingOpt,
     StepsOpt,
     TargetName,
     TargetOpt,
@@ -90,7 +89,7 @@ def compile_command(
     without: WithoutOpt = None,
     dtype: DTypeOpt = DTypeName.float32,
     calibrate: CalibrateOpt = None,
-    rounding: RoundingOpt = RoundingName.nearest,
+    int8: Int8Opt = None,
     portable: Annotated[bool, typer.Option("--portable", help="kernels in plain C11 only")] = False,
     accumulate: Annotated[bool, typer.Option(help="add `gradients` and `apply`")] = False,
     library: Annotated[
@@ -102,7 +101,7 @@ def compile_command(
     start = time.perf_counter()
     recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
     program = recipe.compile(
-        **numbers(dtype, calibrate, rounding, input),
+        **numbers(dtype, calibrate, int8, input),
         update=update,
         target=target.value,
         ram=ram,
@@ -145,12 +144,12 @@ def check_command(
     without: WithoutOpt = None,
     dtype: DTypeOpt = DTypeName.float32,
     calibrate: CalibrateOpt = None,
-    rounding: RoundingOpt = RoundingName.nearest,
+    int8: Int8Opt = None,
     steps: StepsOpt = 10,
 ) -> None:
     """Build the program and compare every gradient and some steps with PyTorch."""
     recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
-    kind = numbers(dtype, calibrate, rounding, input)
+    kind = numbers(dtype, calibrate, int8, input)
     program = recipe.compile(
         update=update, ram=ram, without=without or (), **memory(rematerialize, frozen), **kind
     )
@@ -166,13 +165,14 @@ def plan_command(
     momentum: MomentumOpt = 0.0,
     train: TrainOpt = False,
     update: UpdateOpt = None,
+    target: TargetOpt = TargetName.host,
     ram: RamOpt = None,
     rematerialize: RematOpt = None,
     frozen: FrozenOpt = None,
     without: WithoutOpt = None,
     dtype: DTypeOpt = DTypeName.float32,
     calibrate: CalibrateOpt = None,
-    rounding: RoundingOpt = RoundingName.nearest,
+    int8: Int8Opt = None,
     as_json: JsonOpt = False,
     picture: Annotated[Path | None, typer.Option(help="draw the arena over time, as .svg")] = None,
     layers: Annotated[
@@ -183,9 +183,14 @@ def plan_command(
     from ..report import arena_svg, layer_table, layers_svg, to_json
 
     recipe = Recipe(model, input, loss, optimizer, momentum=momentum, train=train)
-    kind = numbers(dtype, calibrate, rounding, input)
+    kind = numbers(dtype, calibrate, int8, input)
     program = recipe.compile(
-        update=update, ram=ram, without=without or (), **memory(rematerialize, frozen), **kind
+        update=update,
+        target=target.value,
+        ram=ram,
+        without=without or (),
+        **memory(rematerialize, frozen),
+        **kind,
     )
     if as_json:
         out.print_json(json.dumps(to_json(program)))
@@ -230,6 +235,7 @@ def compare_command(
     without: WithoutOpt = None,
     dtype: DTypeOpt = DTypeName.float32,
     calibrate: CalibrateOpt = None,
+    int8: Int8Opt = None,
     as_json: JsonOpt = False,
 ) -> None:
     """Print the memory of one model under several update schemes.
@@ -242,7 +248,7 @@ def compare_command(
 
     recipe = Recipe(model, input, loss, optimizer, momentum=momentum, train=train)
     names = [name.strip() for name in schemes.split(",") if name.strip()]
-    kind = numbers(dtype, calibrate, RoundingName.nearest, input)
+    kind = numbers(dtype, calibrate, int8, input)
     rows = whet.compare(**recipe.arguments(), schemes=names, without=without or (), **kind)
     if as_json:
         out.print_json(json.dumps([row.as_dict() for row in rows]))
@@ -262,9 +268,10 @@ def ir_command(
     without: WithoutOpt = None,
     dtype: DTypeOpt = DTypeName.float32,
     calibrate: CalibrateOpt = None,
+    int8: Int8Opt = None,
 ) -> None:
     """Print the graph of an entry point."""
-    kind = numbers(dtype, calibrate, RoundingName.nearest, input)
+    kind = numbers(dtype, calibrate, int8, input)
     recipe = Recipe(model, input, train=train)
     program = recipe.compile(update=update, without=without or (), **kind)
     if entry not in program.entries:

@@ -7,14 +7,15 @@ import importlib
 import importlib.util
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from ..errors import FrontendError
-from .options import DTypeName, FrozenName, LossName, OptimizerName, RematName, RoundingName
+from .options import DTypeName, FrozenName, LossName, OptimizerName, RematName
 
 waiting = Console(stderr=True)
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..emit.program import Program
+    from ..quantize import Int8
 
 
 @dataclass(frozen=True)
@@ -84,21 +86,53 @@ class Recipe:
 
 
 def numbers(
-    dtype: DTypeName, calibrate: str | None, rounding: RoundingName, inputs: list[str]
+    dtype: DTypeName, calibrate: str | None, int8: list[str] | None, inputs: list[str]
 ) -> dict[str, Any]:
     """What `whet.compile` is told about the network's numbers."""
-    import whet
-
     if dtype is DTypeName.float32:
         if calibrate is not None:
             raise FrontendError("a float32 program needs no calibration", try_="--dtype int8")
+        if int8:
+            raise FrontendError(f"--int8 {int8[0]} is for int8 programs", try_="--dtype int8")
         return {}
-    found: dict[str, Any] = {"dtype": whet.Int8(rounding=rounding.value)}
+    found: dict[str, Any] = {"dtype": int8_options(int8 or [])}
     if calibrate == "random":
         found["calibrate"] = [example(inputs[0])]
     elif calibrate is not None:
         found["calibrate"] = [read_array(Path(calibrate))]
     return found
+
+
+def int8_options(given: list[str]) -> Int8:
+    """`rounding=carry8` and so on; later ones count."""
+    import whet
+
+    kinds = {field.name: type(field.default) for field in fields(whet.Int8)}
+    words: dict[str, Any] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if name not in kinds or not value:
+            known = ", ".join(f"{name}=..." for name in kinds)
+            raise FrontendError(f"--int8 {text} says nothing", try_=known)
+        words[name] = VALUES[kinds[name]](text, value)
+    return whet.Int8(**words)
+
+
+def yes_or_no(text: str, value: str) -> bool:
+    if value not in ("yes", "no"):
+        raise FrontendError(f"--int8 {text} says neither yes nor no")
+    return value == "yes"
+
+
+def whole(text: str, value: str) -> int:
+    if not value.isdecimal():
+        raise FrontendError(f"--int8 {text} is no whole number from 0 on")
+    return int(value)
+
+
+VALUES: dict[type, Callable[[str, str], Any]] = {
+    str: lambda _, value: value, bool: yes_or_no, int: whole,
+}  # fmt: skip
 
 
 def read_array(path: Path) -> Any:

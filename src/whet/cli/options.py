@@ -46,15 +46,6 @@ class TargetName(StrEnum):
     cortex_m4 = "cortex-m4"
 
 
-class RoundingName(StrEnum):
-    nearest = "nearest"
-    stochastic = "stochastic"
-    carry8 = "carry8"
-    carry16 = "carry16"
-    master = "master"
-    truncate = "truncate"
-
-
 ModelArg = Annotated[
     str, typer.Argument(help="pkg.module:make_model or file.py:make_model", metavar="MODEL")
 ]
@@ -105,6 +96,12 @@ CalibrateOpt = Annotated[
         "`random`, which is enough to look at memory"
     ),
 ]
-RoundingOpt = Annotated[
-    RoundingName, typer.Option(help="how int8 weights move by less than one; see docs/int8.md")
+Int8Opt = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--int8",
+        help="a choice of docs/int8.md, as rounding=carry8, gradients=int16, head=int8, method=mse "
+        "or qas=no; may be repeated",
+        metavar="NAME=VALUE",
+    ),
 ]

@@ -19,6 +19,7 @@ from .options import (
     FlashOpt,
     FrozenOpt,
     InputOpt,
+    Int8Opt,
     LossName,
     LossOpt,
     LrOpt,
@@ -28,8 +29,6 @@ from .options import (
     OptimizerOpt,
     RamOpt,
     RematOpt,
-    RoundingName,
-    RoundingOpt,
     TargetName,
     TargetOpt,
     UpdateOpt,
@@ -68,13 +67,13 @@ def run_command(
     frozen: FrozenOpt = None,
     dtype: DTypeOpt = DTypeName.float32,
     calibrate: CalibrateOpt = None,
-    rounding: RoundingOpt = RoundingName.nearest,
+    int8: Int8Opt = None,
 ) -> None:
     """Train MODEL on an emulated microcontroller, or on this machine."""
     from ..runtime import Board
 
     recipe = Recipe(model, input, loss, optimizer, lr, momentum)
-    kind = numbers(dtype, calibrate, rounding, input)
+    kind = numbers(dtype, calibrate, int8, input)
     kind |= memory(rematerialize, frozen)
     program = recipe.compile(update=update, target=target.value, ram=ram, flash=flash, **kind)
     batches = Batches.read(data) if data is not None else Batches.made_up(program)

@@ -19,6 +19,7 @@ from .options import (
     DTypeName,
     DTypeOpt,
     InputOpt,
+    Int8Opt,
     LossName,
     LossOpt,
     LrOpt,
@@ -26,8 +27,6 @@ from .options import (
     MomentumOpt,
     OptimizerName,
     OptimizerOpt,
-    RoundingName,
-    RoundingOpt,
     TargetName,
     TargetOpt,
     TrainOpt,
@@ -105,7 +104,7 @@ def search_command(
     target: TargetOpt = TargetName.host,
     dtype: DTypeOpt = DTypeName.float32,
     calibrate: CalibrateOpt = None,
-    rounding: RoundingOpt = RoundingName.nearest,
+    int8: Int8Opt = None,
 ) -> None:
     """Find what to train of MODEL within each budget of RAM: which biases, which weights.
 
@@ -134,7 +133,7 @@ def search_command(
     try:
         found = whet.search(
             **recipe.arguments(),
-            **numbers(dtype, calibrate, rounding, input),
+            **numbers(dtype, calibrate, int8, input),
             data=samples,
             ram=[word.strip() for word in ram.split(",") if word.strip()],
             search=words,
