@@ -19,10 +19,18 @@ from whet.errors import BudgetError, DataError, SchemeError, WhetError
 from whet.models import mcunet_5fps
 from whet.pipeline import Options
 from whet.scheme import parameters_of
-from whet.scheme.contribution import Candidate, Contributions, Outcome, choices, depth
+from whet.scheme.contribution import (
+    DIVERGED,
+    Candidate,
+    Contributions,
+    Outcome,
+    choices,
+    depth,
+)
 from whet.selection.choose import played, ranked
 from whet.selection.evolve import Evolution
 from whet.selection.planner import Costs, Planner
+from whet.selection.samples import Samples, split
 from whet.selection.solve import exact
 from whet.selection.within import Planned, within
 
@@ -191,13 +199,17 @@ class Known:
 
     bench = small.bench(epochs=1)
 
-    def __init__(self) -> None:
+    def __init__(self, better: float = 0.0) -> None:
+        self.better = better
         self.asked: list[tuple[int, int | None]] = []
 
     def outcomes(
         self, candidates: Iterable[Candidate], what: str, epochs: int | None = None
     ) -> dict[Candidate, Outcome]:
-        found = {c: Outcome(10.0 * c.biases + (epochs or 0), 1.0, epochs or 1) for c in candidates}
+        found = {
+            c: Outcome(10.0 * c.biases + self.better + (epochs or 0), 1.0, epochs or 1)
+            for c in candidates
+        }
         self.asked.append((len(found), epochs))
         return found
 
@@ -205,12 +217,35 @@ class Known:
 def test_the_better_half_and_earlier_winners_go_on() -> None:
     trials: Any = Known()
     rivals = [Candidate(k) for k in range(10)]
-    assert list(played(rivals, [Candidate(2)], trials, "64K", 3)) == [
+    assert list(played(rivals, [Candidate(2)], [trials], "64K", 3)) == [
         Candidate(k) for k in (9, 8, 7, 6, 5, 2)
     ]
     assert trials.asked == [(10, None), (6, 3)]
-    few = played(rivals[:4], [], trials, "64K", 2)
+    few = played(rivals[:4], [], [trials], "64K", 2)
     assert len(few) == 4, "of few all do"
+
+
+def test_finals_are_judged_on_every_split() -> None:
+    one: Any = Known()
+    other: Any = Known(better=6.0)
+    rivals = [Candidate(k) for k in range(4)]
+    outcomes = played(rivals, [], [one, other], "64K", 2)
+    assert one.asked == [(4, None), (4, 2)] and other.asked == [(4, 2)]
+    assert {c.biases: o.accuracy for c, o in outcomes.items()} == {0: 5, 1: 15, 2: 25, 3: 35}
+
+
+def test_splits_judge_by_other_samples() -> None:
+    every = Samples((np.arange(80.0).reshape(40, 2),), np.arange(40) % 4)
+    judged = [split(every, 0.25, 4, 0, turn)[1] for turn in range(4)]
+    firsts = np.concatenate([samples.inputs[0][:, 0] for samples in judged])
+    assert sorted(firsts.tolist()) == list(range(0, 80, 2)), "each once"
+    assert all(np.bincount(samples.labels).min() >= 2 for samples in judged), "a fair share"
+
+
+def test_what_diverged_on_one_split_has_diverged() -> None:
+    fine, gone = Outcome(80.0, 1.0, 2, 3.0), Outcome(0.0, DIVERGED, 1, 1.0)
+    assert Outcome.mean([fine, gone]).diverged
+    assert Outcome.mean([fine, Outcome(70.0, 2.0, 2, 3.0)]) == Outcome(75.0, 1.5, 2, 6.0)
 
 
 def searched(tmp_path: Path, **words: Any) -> whet.selection.SearchReport:

@@ -88,6 +88,9 @@ def search_command(
     finals: Annotated[
         int, typer.Option(min=0, help="how much longer the last few train; 0: not at all")
     ] = 2,
+    splits: Annotated[
+        int, typer.Option(min=1, help="of the data, on which the last few train and are judged")
+    ] = 2,
     doubts: Annotated[
         int, typer.Option(min=0, help="rivals by gains as they might have come out as well")
     ] = 6,
@@ -120,6 +123,7 @@ def search_command(
         method=method.value,
         lesson=whet.Lesson(epochs=epochs, seed=seed),
         finals=finals,
+        splits=splits,
         doubts=doubts,
         batch=batch,
         judge=judge,

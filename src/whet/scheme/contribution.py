@@ -80,6 +80,17 @@ class Outcome:
     def diverged(self) -> bool:
         return not self.loss < DIVERGED
 
+    @classmethod
+    def mean(cls, outcomes: Sequence[Outcome]) -> Outcome:
+        """Of one candidate on several splits; what diverged once has diverged."""
+        if any(o.diverged for o in outcomes):
+            return next(o for o in outcomes if o.diverged)
+        accuracy, loss = (
+            statistics.fmean(getattr(o, word) for o in outcomes) for word in ("accuracy", "loss")
+        )
+        seconds = round(sum(o.seconds for o in outcomes), 2)
+        return cls(round(accuracy, 4), round(loss, 6), outcomes[0].epochs, seconds)
+
     def better_than(self, other: Outcome) -> bool:
         """In one of the two, if not in both."""
         return self.accuracy > other.accuracy or self.loss < other.loss

@@ -44,7 +44,7 @@ FINALISTS = 4
 class Setting:
     """A model as candidates train it, and as the program will be compiled."""
 
-    bench: Bench
+    benches: tuple[Bench, ...]  # one for each split of the data
     planner: Planner
     search: Search
 
@@ -57,16 +57,20 @@ class Setting:
         samples = fit_to(model, gather(data, search.limit))
         if search.judge is None:
             lesson = search.lesson
-            train, judge = split(samples, lesson.held_out, leaf.shape[0], lesson.seed)
+            parts = [
+                split(samples, lesson.held_out, leaf.shape[0], lesson.seed, turn)
+                for turn in range(search.splits if search.finals else 1)
+            ]
         else:
-            train, judge = samples, fit_to(model, gather(search.judge, search.limit))
-            check_enough(len(train), len(judge), leaf.shape[0])
-        bench = Bench(model, train, judge, search.lesson)
-        return cls(bench, Planner(imported, replace(options, grow=False)), search)
+            judge = fit_to(model, gather(search.judge, search.limit))
+            check_enough(len(samples), len(judge), leaf.shape[0])
+            parts = [(samples, judge)]
+        benches = tuple(Bench(model, train, judge, search.lesson) for train, judge in parts)
+        return cls(benches, Planner(imported, replace(options, grow=False)), search)
 
-    def trials(self, tell: Progress) -> Trials:
-        search = self.search
-        return Trials.begin(self.bench, Store(search.folder, self.bench), search.engine, tell)
+    def trials(self, tell: Progress, turn: int = 0) -> Trials:
+        bench, search = self.benches[turn], self.search
+        return Trials.begin(bench, Store(search.folder, bench), search.engine, tell)
 
 
 def rebatched(source: Source, batch: int) -> Source:
@@ -103,7 +107,7 @@ def contributions(
     source = Source(
         model, loss, optimizer, inputs, labels, clip_norm, int8_of(dtype), once(calibrate)
     )
-    search = search or Search()
+    search = replace(search or Search(), finals=0)
     setting = Setting.of(source, source.imported(), data, Options(), search)
     try:
         with bar(search.progress) as tell:
@@ -189,7 +193,8 @@ def search_for(
         seconds["search"] = time.perf_counter() - began
         if search.finals:
             began = time.perf_counter()
-            found = finals(found, gains, costs, planned, trials, search)
+            others = [setting.trials(tell, turn) for turn in range(1, len(setting.benches))]
+            found = finals(found, gains, costs, planned, [trials, *others], search)
             seconds["finals"] = time.perf_counter() - began
     shared_features.cache_clear()
     rows = [row_of(f, gains, setting) for f in found]
@@ -216,7 +221,7 @@ def finals(
     gains: Contributions,
     costs: Costs,
     planned: Planned,
-    trials: Trials,
+    splits: Sequence[Trials],
     search: Search,
 ) -> list[Found]:
     """Sums of gains are a guess: the last few candidates are trained, and the best one is taken.
@@ -232,7 +237,7 @@ def finals(
         first = {c: name for name, c in reversed(rivals.items())}  # each once, by its first name
         rivals = {name: c for name, c in rivals.items() if first[c] == name}
         sure = [smaller.candidate for smaller in chosen]  # known to be good already
-        outcomes = played(list(rivals.values()), sure, trials, kib(f.budget), search.finals)
+        outcomes = played(list(rivals.values()), sure, splits, kib(f.budget), search.finals)
         rivals = {name: c for name, c in rivals.items() if c in outcomes}
         best = ranked(outcomes)[0]
         chosen.append(
@@ -251,18 +256,21 @@ def finals(
 def played(
     rivals: Sequence[Candidate],
     sure: Sequence[Candidate],
-    trials: Trials,
+    splits: Sequence[Trials],
     budget: str,
     times: int,
 ) -> dict[Candidate, Outcome]:
     """One lesson each; the better half, but at least FINALISTS of them, go on to `times` of it.
 
-    So do those that are sure of it, whatever they do here.
+    So do those that are sure of it, whatever they do here. The first is on one split of the data,
+    the second on all of them.
     """
-    once = trials.outcomes(rivals, f"rivals for {budget}")
+    once = splits[0].outcomes(rivals, f"rivals for {budget}")
     best = ranked(once)[: max(FINALISTS, -(-len(once) // 2))]
     best += [candidate for candidate in sure if candidate not in best]
-    return trials.outcomes(best, f"finals for {budget}", times * trials.bench.lesson.epochs)
+    longer = times * splits[0].bench.lesson.epochs
+    every = [trials.outcomes(best, f"finals for {budget}", longer) for trials in splits]
+    return {c: Outcome.mean([outcomes[c] for outcomes in every]) for c in best}
 
 
 def rivals_of(
@@ -321,7 +329,7 @@ def step_milliseconds(setting: Setting, candidate: Candidate) -> float:
     program = assemble(model, candidate.scheme(parameters_of(model.training.graph)), Options())
     trainer = program.load(threads=1)
     batch = model.training.graph.leaves_of(Role.INPUT)[0].shape[0]
-    samples = setting.bench.train
+    samples = setting.benches[0].train
     x, y = next(samples.batches(np.arange(batch) % len(samples), batch))
     times = []
     for _ in range(15):

@@ -24,19 +24,21 @@ class Search:
     """How a scheme is looked for.
 
     `by` says what contributions are: "fine-tuning" tries every candidate for real, a proxy
-    ("fisher", "gradient", "gradient/byte", "one-batch") guesses in a fraction of the time.
-    `method` says how they are put together. `finals` is how many times the length of a lesson the
-    last few are trained for before one is taken; 0 takes the best sum unseen. `doubts` is how many
-    of those are best sums of gains as they might have come out as well. `batch` is how many
-    samples candidates train on at once, if not as many as the program. `judge` are data to judge
-    by; without them a share of the data is held out. Outcomes are kept in `store`, a folder, and
-    not computed again. `workers` are processes here; `ray` is the address of a cluster, or "local".
+    ("fisher", "gradient", "gradient/byte", "one-batch") guesses in a fraction of the time. `method`
+    says how they are put together. `finals` is how many times the length of a lesson the last few
+    are trained for before one is taken; 0 takes the best sum unseen. They are trained and judged on
+    so many `splits` of the data, against chance. `doubts` is how many of them are best sums of
+    gains as they might have come out as well. `batch` is how many samples candidates train on at
+    once, if not as many as the program. `judge` are data to judge by (there is one split then);
+    without them a share of the data is held out. Outcomes are kept in `store`, a folder, and not
+    computed again. `workers` are processes here; `ray` is the address of a cluster, or "local".
     """
 
     by: str = FINE_TUNING
     method: str = "exact"
     lesson: Lesson = field(default_factory=Lesson)
     finals: int = 2
+    splits: int = 2
     doubts: int = 6
     batch: int | None = None
     judge: Any = None
@@ -50,7 +52,7 @@ class Search:
     def __post_init__(self) -> None:
         for word, number, least in (
             ("batch", self.batch, 1), ("limit", self.limit, 1), ("finals", self.finals, 0),
-            ("doubts", self.doubts, 0),
+            ("splits", self.splits, 1), ("doubts", self.doubts, 0),
             ("workers", self.workers, 1), ("seed", self.seed, 0),
         ):  # fmt: skip
             if number is not None and (type(number) is not int or number < least):

@@ -92,8 +92,13 @@ def gather(data: Any, limit: int | None = None) -> Samples:
     )  # of every class, if sorted
 
 
-def split(samples: Samples, held_out: float, batch: int, seed: int) -> tuple[Samples, Samples]:
-    """Those to train on and those to judge by, the latter as many of each class as may be."""
+def split(
+    samples: Samples, held_out: float, batch: int, seed: int, turn: int = 0
+) -> tuple[Samples, Samples]:
+    """Those to train on and those to judge by, the latter as many of each class as may be.
+
+    Every turn has others to judge by, until all have had theirs.
+    """
     if not 0 < held_out < 1:
         raise DataError(f"held_out={held_out} leaves nothing on one side", try_="0.25")
     order = np.random.default_rng(seed).permutation(len(samples))
@@ -101,7 +106,7 @@ def split(samples: Samples, held_out: float, batch: int, seed: int) -> tuple[Sam
     if labels.ndim == 1 and labels.dtype.kind in "iu":
         order = order[np.argsort(labels, kind="stable")]  # every n-th is a fair share of each
     taken = np.floor(np.arange(1, len(order) + 1) * held_out)
-    held = np.diff(taken, prepend=0) > 0
+    held = np.roll(np.diff(taken, prepend=0) > 0, turn)
     train, judge = np.sort(order[~held]), np.sort(order[held])
     check_enough(len(train), len(judge), batch)
     return samples.take(train), samples.take(judge)
