@@ -33,13 +33,13 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def every(self, step: int) -> Pictures:
-        """The first of each `step`."""
-        return Pictures(self.images[::step], self.labels[::step])
+    def every(self, step: int, turn: int = 0) -> Pictures:
+        """One of each `step`: the first, or another in its turn."""
+        return Pictures(self.images[turn::step], self.labels[turn::step])
 
-    def without_every(self, step: int) -> Pictures:
+    def without_every(self, step: int, turn: int = 0) -> Pictures:
         """The others."""
-        others = np.arange(len(self)) % step != 0
+        others = np.arange(len(self)) % step != turn
         return Pictures(self.images[others], self.labels[others])
 
 

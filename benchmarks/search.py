@@ -9,8 +9,9 @@ Needs $WHET_DATA, the folder with backbones and pictures (see pictures.py). For 
 picture set: contributions of all biases and weights, by fine-tuning and by every proxy; the best
 scheme for the RAM of each published one, by integer programming and by evolution; and the accuracy
 of those, of the published schemes, of the last blocks, of biases, of random schemes of the same RAM
-and of training everything. What was found is kept in `--results`: a run that was stopped goes on.
-About six core-hours in all; `--random 3 --seeds 1` is a quick look.
+and of training everything. What was found is kept in `--results`, the folder search beside this
+file unless said otherwise: a run that was stopped goes on, and what is there already is not done
+again. About six core-hours in all; `--random 3 --seeds 1 --results FOLDER` is a quick look.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def say(words: str) -> None:
 # --- Analyse and search ---------------------------------------------------------------------------
 
 
-def trials_of(case: Case, asked: argparse.Namespace, rate: float) -> Trials:
+def trials_of(case: Case, asked: argparse.Namespace, rate: float, turn: int = 0) -> Trials:
     """Candidates learn at this rate; the head that they begin with had its own."""
     last = [0.0]
 
@@ -74,8 +75,8 @@ def trials_of(case: Case, asked: argparse.Namespace, rate: float) -> Trials:
             last[0] = time.monotonic()
             say(f"{case}: {what} {done}/{total}")
 
-    bench = case.bench(asked.thin, Lesson(epochs=1, rate=study.HEAD))
-    root = asked.results / "outcomes"
+    bench = case.bench(asked.thin, Lesson(epochs=1, rate=study.HEAD), turn)
+    root = HERE.parent / "out" / "search-outcomes"
     begun = Trials.begin(bench, Store(root, bench), asked.engine, tell)
     bench = replace(bench, lesson=replace(bench.lesson, rate=rate))
     store = Store(root, bench)
@@ -138,7 +139,8 @@ def do_search(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
     if folder.read(case, "schemes") is not None:
         return
     gains = Contributions.from_json(folder.path(case, "gains").read_text())
-    trials, planner = trials_of(case, asked, rate_of(case, folder)), case.planner()
+    planner, search, rate = case.planner(), Search(), rate_of(case, folder)
+    splits = [trials_of(case, asked, rate, turn) for turn in range(search.splits)]
     parameters = parameters_of(planner.model.training.graph)
     planned = Planned(planner)
     costs = Costs.measure(planner, asked.engine)
@@ -151,7 +153,7 @@ def do_search(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
     theirs = {word: study.published_scheme(case, word) for word in BUDGETS}
     budgets = [ram_of(scheme) for scheme in theirs.values()]
     sums = [within(budget, smooth, costs, planned, exact) for budget in budgets]
-    winners = finals(sums, gains, costs, planned, trials, Search(finals=2))
+    winners = finals(sums, gains, costs, planned, splits, search)
     for word, budget, found, chosen in zip(BUDGETS, budgets, sums, winners, strict=True):
         bred = within(budget, smooth, costs, Planned(planner), Evolution())
         random = study.random_candidates(costs, planned, budget, parameters, seed=0)
@@ -195,14 +197,15 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--thin", type=int, default=1, help="every n-th picture only")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--ray", help="address of a Ray cluster, or local")
-    parser.add_argument("--results", type=Path, default=HERE.parent / "out" / "search")
+    parser.add_argument("--results", type=Path, default=HERE / "search")
     parser.add_argument("--out", type=Path, default=HERE / "search.md", help="the page")
     found = parser.parse_args()
     only = set(filter(None, found.only.split(",")))
     if wrong := (only - {*NETS, *CLASSES}) | (set(found.parts) - set(PARTS)):
         parser.error(f"there is no {', '.join(sorted(wrong))}")
     found.parts = found.parts or list(PARTS)
-    found.results /= f"{study.PROTOCOL}-{found.thin}"
+    if found.thin > 1:
+        found.results /= f"thin-{found.thin}"
     found.cases = [
         Case(net, data)
         for data in CLASSES
