@@ -22,6 +22,8 @@ from kernel_samples import Sample
 MAIN = Path(__file__).with_name("batch.c")
 BYTES, POINTERS = 0, 1
 NUMBER, POINTER = 0, 1
+PARTS = {"stream": {"conv2d", "depthwise"}, "stream_i8": {"conv2d_i8", "depthwise_i8"}}
+PARTS |= {f"dw_sgd_i8{kind}": {"settle", "sgd_step"} for kind in ("", "_i8", "_i16")}
 Done = subprocess.CompletedProcess[bytes]
 
 
@@ -40,7 +42,7 @@ def check_samples(
     assert len(wanted) == len(samples), "two samples have the same name"
     calls = {n: [c_kernels.prepare(*run, guard) for run in of] for n, of in wanted.items()}
     kernels = sorted({call.kernel for of in calls.values() for call in of})
-    only = source_files(calls) if cpu else None
+    only = source_files(calls, isa)
     program = build(folder, kernels, compiler, isa, *flags, f"-DGUARD={guard}", only=only)
 
     def run(described: bytes) -> Done:
@@ -59,11 +61,13 @@ def check_samples(
     assert not wrong, "\n".join(f"{name}: {error}" for name, error in wrong.items())
 
 
-def source_files(calls: Mapping[str, Sequence[Prepared]]) -> set[str]:
-    """The files that define the kernels of these calls; a stream is made of other kernels."""
+def source_files(calls: Mapping[str, Sequence[Prepared]], isa: str) -> set[str]:
+    """The files that define the kernels of these calls, and those that they are made of."""
     nodes = [call.node for of in calls.values() for call in of]
     used = {call.source for node in nodes if (call := node.op.call(node))}
-    return used | ({"conv2d_i8", "depthwise_i8"} if "stream_i8" in used else set())
+    for source in tuple(used):
+        used |= PARTS.get(source, set())
+    return used | ({"matmul", "outer", "threads"} if isa == "vec" else set())
 
 
 def build(
@@ -83,7 +87,7 @@ def build(
         "};\n",
     ]))  # fmt: skip
     program = folder / "batch"
-    link = ("-lm", *(() if only else ("-pthread",)), "-o", str(program))
+    link = ("-lm", *(("-pthread",) if isa == "vec" else ()), "-o", str(program))
     c_kernels.compile_kernels(compiler, isa, *flags, f"-I{folder}", str(MAIN), *link, only=only)
     return program
 
