@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,8 +62,8 @@ def program_of(make: Callable[[], Case]) -> tuple[whet.Program, torch.Tensor, to
 
 
 def eager(program: whet.Program, threads: int, *flags: str) -> Trainer:
-    """A trainer that shares the least work."""
-    return Trainer(program, (*fast(program), "-DWHET_GRAIN=1", *flags), threads)
+    """A trainer that shares the least work; with -O1, which compiles faster and shares the same."""
+    return Trainer(program, (*fast(program), "-O1", "-DWHET_GRAIN=1", *flags), threads)
 
 
 @pytest.mark.parametrize(
@@ -168,11 +169,12 @@ def test_a_child_process_goes_on_alone() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, "2", True])
-def test_no_number_of_threads_is_refused(threads: int) -> None:
+def test_no_number_of_threads_is_refused() -> None:
     program, _, _ = program_of(convnet)
-    with pytest.raises(DataError, match="number of threads"):
-        program.load(threads=threads)
+    wrong: list[Any] = [0, -1, 1.5, "2", True]
+    for threads in wrong:
+        with pytest.raises(DataError, match="number of threads"):
+            program.load(threads=threads)
 
 
 def test_portable_programs_have_one_thread() -> None:
