@@ -439,7 +439,9 @@ RECOMPUTE = {"rematerialize": rematerialize, "costly": lambda g: rematerialize(g
 STEPS: Mapping[str, Pass] = {p.__name__: p for p in (*EARLY, *LATE)} | RECOMPUTE
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(
+    "model", [pytest.param(m, marks=pytest.mark.slow) if m == "mcunet" else m for m in MODELS]
+)
 def test_no_pass_changes_a_training_step(model: str) -> None:
     """Each on its own, and each on what those before it have made."""
     graph = training_steps(model)["simplified"]

@@ -414,7 +414,11 @@ def real(name: str, train: bool = False) -> Ready:
     return Ready.of(module, torch.randn(2 if train else 1, 3, size, size))
 
 
-@pytest.mark.parametrize("scheme", ["full", "last", "bias+last", "norm+last", "last-2"])
+@pytest.mark.parametrize(
+    "scheme",
+    # test_zoo.py trains everything, and often
+    [pytest.param("full", marks=pytest.mark.slow), "last", "bias+last", "norm+last", "last-2"],
+)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=pytest.mark.slow) if n in LIKE_OTHERS else n for n in MODELS],
@@ -423,8 +427,14 @@ def test_presets_on_real_models(name: str, scheme: str) -> None:
     real(name).program(scheme).check(1)
 
 
-@pytest.mark.parametrize("seed", range(FEW))
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        pytest.param(name, seed, marks=[pytest.mark.slow] if name in LIKE_OTHERS and seed else [])
+        for name in MODELS
+        for seed in range(FEW)
+    ],
+)
 def test_random_schemes_on_real_models(name: str, seed: int) -> None:
     of = real(name)
     of.program(random_scheme(of.parameters, random.Random(seed))).check(2)

@@ -240,7 +240,7 @@ def test_transformers_train_as_pytorch_does(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["bert", "gpt2", *(pytest.param(n, marks=pytest.mark.slow) for n in ("opt", "swin"))]
+    "name", ["bert", *(pytest.param(n, marks=pytest.mark.slow) for n in ("gpt2", "opt", "swin"))]
 )
 def test_transformers_with_dropout_train_as_pytorch_does(name: str) -> None:
     torch.manual_seed(0)
