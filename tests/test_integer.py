@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from pathlib import Path
@@ -105,9 +106,20 @@ def compiled(
 SMALL = {"residual": (Residual, (2, 3, 16, 16)), "branches": (Branches, (1, 3, 12, 12))}
 
 
-@pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("update", ["full", "bias+last"])
-@pytest.mark.parametrize("portable", [True, False])
+# Every two of these meet in one of the quick ones.
+QUICK = {
+    (True, "full", "residual"), (True, "full", "branches"), (True, "bias+last", "residual"),
+    (False, "full", "residual"), (False, "bias+last", "branches"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("portable", "update", "name"),
+    [
+        pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow])
+        for case in itertools.product((True, False), ("full", "bias+last"), SMALL)
+    ],
+)
 def test_gradients_are_autograds_and_steps_are_the_references(
     name: str, update: str, portable: bool
 ) -> None:
@@ -324,7 +336,7 @@ def norms(shape: tuple[int, ...]) -> Norms:
 def test_hard_norms_shared_layers_and_two_heads() -> None:
     shape = (2, 3, 8, 8)
     model = norms(shape)
-    program = compiled(model, shape, whet.Int8(rounding="carry16"))
+    program = compiled(model, shape, whet.Int8(rounding="carry16"), portable=True)
     program.check(5)
     kinds = {name: info.type.dtype for name, info in program.tensors.items()}
     assert kinds["twice.weight"] is kinds["h1.weight"] is kinds["h2.weight"] is DType.F32
@@ -381,7 +393,7 @@ def test_ranges_are_those_of_results(pads: float) -> None:
     shape = (1, 3, 8, 8)
     torch.manual_seed(0)
     model = Edges(pads).eval()
-    trainer = compiled(model, shape).load()
+    trainer = compiled(model, shape, portable=True).load()
     x = examples(shape)[0][:1]
     with torch.no_grad():
         right = model(x).numpy()
