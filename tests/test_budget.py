@@ -219,7 +219,9 @@ CASES: dict[str, tuple[dict[str, Any], float]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=pytest.mark.slow) if "tight" in c else c for c in CASES]
+)
 def test_what_a_refusal_advises_fits_and_needs_what_it_says(case: str) -> None:
     settings, share = CASES[case]
     budget = int(compiled(**settings).memory["ram"] * share)

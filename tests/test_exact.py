@@ -199,8 +199,14 @@ def twenty_steps(program: Any, batches: Iterator[Batch]) -> None:
     assert changed
 
 
-@pytest.mark.parametrize("batch", [1, 5])
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [
+        pytest.param(name, batch, marks=[pytest.mark.slow] if i and batch == 5 else [])
+        for i, name in enumerate(OPTIMIZERS)
+        for batch in (1, 5)
+    ],
+)
 def test_twenty_steps_of_an_mlp(name: str, batch: int) -> None:
     """A batch of one is summed in lanes, a larger one in blocks."""
     model, batches = mlp(), vectors(batch)

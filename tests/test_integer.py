@@ -141,8 +141,18 @@ OPTIMIZERS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("qas", [True, False])
+@pytest.mark.parametrize(
+    ("qas", "optimizer"),
+    [
+        *((True, name) for name in OPTIMIZERS),
+        (False, "adam"),
+        *(
+            pytest.param(False, name, marks=pytest.mark.slow)
+            for name in OPTIMIZERS
+            if name != "adam"
+        ),
+    ],
+)
 def test_every_optimizer(optimizer: str, qas: bool) -> None:
     shape = (2, 3, 16, 16)
     model = trained(Residual(), shape)

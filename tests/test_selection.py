@@ -205,8 +205,15 @@ def test_places_to_cut_are_where_one_value_passes() -> None:
     assert not any("deep" in name or "point" in name for name in names)
 
 
-@pytest.mark.parametrize("int8", [False, True])
-@pytest.mark.parametrize("candidate", [Candidate(), Candidate(1, ((3, 0.5),))])
+@pytest.mark.parametrize(
+    ("candidate", "int8"),
+    [
+        (Candidate(), False),
+        pytest.param(Candidate(), True, marks=pytest.mark.slow),
+        (Candidate(1, ((3, 0.5),)), False),
+        (Candidate(1, ((3, 0.5),)), True),
+    ],
+)
 def test_behind_a_cut_everything_is_as_in_the_whole(int8: bool, candidate: Candidate) -> None:
     """Losses of ten steps and every trained number; int8 to the bit."""
     model, samples = small.imported(int8), small.bench(int8).train

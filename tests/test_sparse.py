@@ -118,10 +118,15 @@ def assert_near(ours: dict[str, Any], theirs: dict[str, Tensor], tolerance: floa
         assert np.linalg.norm(ours[name] - t) <= tolerance * size, name
 
 
+def some_quick(seeds: range, count: int) -> list[Any]:
+    """As many of them in every run, and all where slow tests run."""
+    return [*seeds[:count], *(pytest.param(s, marks=pytest.mark.slow) for s in seeds[count:])]
+
+
 # Gradients -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", some_quick(range(10), 5))
 @pytest.mark.parametrize("train", [False, True], ids=["eval", "train"])
 @pytest.mark.parametrize("net", NETS)
 def test_gradients_of_slices_are_autograds(net: str, train: bool, seed: int) -> None:

@@ -225,7 +225,7 @@ MORE: dict[str, Case] = {
 
 SLOW = {"mobilenet_v1", "mobilenet_v2"}  # which our own are like
 SLOW |= {"electra", "distilbert", "qwen2", "convnextv2", "roberta", "gpt2 classifier", "opt"}
-SLOW |= {"dinov2", "regnet"}  # and these like others here
+SLOW |= {"dinov2", "regnet", "segformer"}  # and these like others here
 assert SLOW <= MODELS.keys()
 
 

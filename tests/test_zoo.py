@@ -154,7 +154,7 @@ def test_timm_models_train_as_pytorch_does(name: str, batch: int) -> None:
     agreement(prepared(from_timm(name, TIMM[name]), x), x)
 
 
-@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_shuffled_channels_train_as_pytorch_does(batch: int) -> None:
     torch.manual_seed(0)
     x = torch.randn(batch, 3, 48, 48)
