@@ -48,11 +48,11 @@ def clearly_refused(v: Verdict) -> Verdict:
 
 @pytest.mark.parametrize("family", op_samples.FAMILIES)
 def test_our_samples(family: str, record_property: Record) -> None:
-    """Each as it is, and with its operands held in one of the other ways, taken in turn."""
+    """Each as it is, and every second with its operands held in another way, taken in turn."""
     cases = []
     for i, case in enumerate(op_samples.family(family)):
         as_it_is, *ways = placed(case)
-        cases += [as_it_is, ways[i % len(ways)]]
+        cases += [as_it_is] if i % 2 else [as_it_is, ways[i // 2 % len(ways)]]
     our_samples(cases, record_property)
 
 
