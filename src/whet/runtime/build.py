@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..cache import cache_folder
+from ..emit.c import included
 from ..emit.program import Program
 from ..errors import BuildError
 
@@ -82,11 +83,10 @@ def build(program: Program, folder: Path, flags: Sequence[str] | None = None) ->
     program.write(folder)
     compiler = [*find_compiler(), *STRICT, *flags, "-fPIC", "-Ikernels", "-I."]
     kernels = sorted((folder / "kernels").rglob("*.c"))
-    headers = b"".join(p.read_bytes() for p in sorted((folder / "kernels").rglob("*.h")))
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         own = [pool.submit(run, [*compiler, "-c", f"{n}.c", "-o", f"{n}.o"], folder)
                for n in ("model", "weights")]  # fmt: skip
-        objects = list(pool.map(lambda p: _kernel_object(p, headers, compiler, folder), kernels))
+        objects = list(pool.map(lambda p: _kernel_object(p, compiler, folder), kernels))
         for job in own:
             job.result()
     result = folder / f"lib{program.name}.so"
@@ -106,10 +106,23 @@ def build(program: Program, folder: Path, flags: Sequence[str] | None = None) ->
     return result
 
 
-def _kernel_object(source: Path, headers: bytes, compiler: Sequence[str], cwd: Path) -> Path:
+def with_headers(source: Path, folder: Path) -> bytes:
+    """The file, and all headers of ours that it includes: what a program has besides is not its."""
+    found: dict[Path, bytes] = {}
+    waiting = [source]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found[path] = path.read_bytes()
+            near = [path.with_name(name) for name in included(found[path].decode())]
+            waiting += [p if p.exists() else folder / "kernels" / p.name for p in near]
+    return b"".join(found[path] for path in sorted(found))
+
+
+def _kernel_object(source: Path, compiler: Sequence[str], cwd: Path) -> Path:
     # -march=native means something else on every machine and to every version of the compiler.
     words = "\0".join((platform.node(), version(compiler[0]), *compiler)).encode()
-    key = hashlib.sha256(headers + source.read_bytes() + words)
+    key = hashlib.sha256(with_headers(source, cwd) + words)
     target = cache_folder() / f"{source.stem}-{key.hexdigest()[:24]}.o"
     if not target.exists():
         handle, partial = tempfile.mkstemp(dir=target.parent, suffix=".o")
