@@ -261,6 +261,8 @@ def steps(s: Collector) -> None:
         g = s.numbers("sgd_step")
         each = g.positive(size[axis]) / 100 if size else g.positive(1)
         grad, m, v = g.normal(*size), g.normal(*size), g.positive(*size)
+        for scale in (each, np.ones(1, np.float32)):
+            s.add("real_squares", grad, scale, axis=axis, unit=0.03)
         for q in (g.i8(*size), g.i32(*size, size=2**30)):
             for scale in (each, np.ones(1, np.float32)):
                 some = dict(axis=axis, lr_scale=0.5, weight_decay=0.01, unit=0.03)

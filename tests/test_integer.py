@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import warnings
 from pathlib import Path
@@ -187,12 +188,8 @@ def test_qas_moves_integers_as_the_floats_they_stand_for() -> None:
         gradient = trainer.collected()
         before = {n: trainer.stored(f"{n}.master") for n in program.whole.units}
         trainer.step(x, y)
-        for name, unit in program.whole.units.items():
-            info = program.tensors[name]
-            size = program.entries["train_step"].data[unit.scale] * unit.unit
-            along = [1] * info.type.rank
-            along[unit.axis] = -1
-            size = np.broadcast_to(size.reshape(along), info.type.shape).ravel()
+        for name in program.whole.units:
+            info, size = program.tensors[name], sizes_of(program, name)
             order = info.order
             raw = np.transpose(gradient[name], order).ravel() if order else gradient[name].ravel()
             real = raw / size
@@ -275,12 +272,17 @@ def test_a_network_without_ranges_is_refused() -> None:
         whet.compile(model, (torch.zeros(shape),), dtype="int8")
     with pytest.raises(DataError, match=r"shape \(4, 3, 8, 8\), the model takes"):
         whet.compile(model, (torch.zeros(shape),), dtype="int8", calibrate=examples((1, 3, 8, 8)))
+    with pytest.raises(DataError, match="calibrate=5 gives no batches"):
+        whet.compile(model, (torch.zeros(shape),), dtype="int8", calibrate=5)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="nothing to calibrate with"):
         whet.compile(model, (torch.zeros(shape),), dtype="int8", calibrate=[])
     for number, words in ((float("inf"), "not finite"), (3e38, "overflows(.|\\n)*at ")):
         with pytest.raises(DataError, match=words):
             bad = [torch.full((1, 3, 16, 16), number)]
             whet.compile(model, (torch.zeros(shape),), dtype="int8", calibrate=bad)
+    nn.init.constant_(model.get_submodule("last").weight, math.nan)
+    with pytest.raises(DataError, match=r"last\.weight holds numbers that are not finite"):
+        whet.compile(model, (torch.zeros(shape),), dtype="int8", calibrate=examples(shape))
     with pytest.raises(FrontendError, match="dtype='int4'"):
         whet.compile(model, (torch.zeros(shape),), dtype="int4")
     with pytest.raises(FrontendError, match="no rounding 'up'"):
@@ -421,14 +423,94 @@ def test_an_int8_head_learns_beyond_its_first_logits() -> None:
     assert losses[-1] < 0.1 * losses[0]
 
 
-def test_sums_that_do_not_fit_stay_in_float() -> None:
-    model = nn.Sequential(nn.Linear(60_000, 2), nn.ReLU(), nn.Linear(2, 2)).eval()
-    x = torch.randn(1, 60_000)
+@pytest.mark.parametrize(
+    ("products", "bias", "large"),
+    [(9_000, True, False), (60_000, True, False), (70_000, False, False), (40_000, True, True)],
+)
+def test_sums_that_do_not_fit_stay_in_float(products: int, bias: bool, large: bool) -> None:
+    """The largest bias and the largest products together; a bias may learn to be the largest."""
+    first = nn.Linear(products, 2, bias=bias)
+    model = nn.Sequential(first, nn.ReLU(), nn.Linear(2, 2)).eval()
+    x = torch.randn(1, products)
+    if large:
+        x = torch.ones(1, products)
+        nn.init.ones_(first.weight)
+        nn.init.constant_(first.bias, 30_000.0)
     with pytest.warns(UserWarning, match="1 operator of the network stays in float32"):
         program = whet.compile(model, (x,), dtype="int8", calibrate=[x], update="last")
     with torch.no_grad():
         right = model(x).numpy()
     np.testing.assert_allclose(program.load().predict(x), right, rtol=0.05, atol=0.05)
+
+
+def test_sums_that_fit_are_integers() -> None:
+    for products, bias in ((8_000, True), (60_000, False)):
+        model = nn.Sequential(nn.Linear(products, 2, bias=bias), nn.ReLU(), nn.Linear(2, 2)).eval()
+        x = torch.randn(1, products)
+        program = whet.compile(model, (x,), dtype="int8", calibrate=[x], update="last")
+        assert "0.weight" in program.whole.units
+
+
+def test_a_limit_of_the_norm_is_that_of_the_real_gradients() -> None:
+    """Clipped, everything moves as in fp32: what the head does depends on the norm of all."""
+    torch.manual_seed(0)
+    body = [nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU()]
+    model = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)).eval()
+    nn.init.normal_(model[6].weight, 0, 10)  # so that the norm is mostly the body's
+    x, y = torch.randn(4, 3, 8, 8), torch.arange(4)
+    moves: list[dict[str, float]] = []
+    for kind in ({}, {"dtype": whet.Int8(rounding="master"), "calibrate": [x]}):
+        opt = torch.optim.SGD(model.parameters(), lr=0.01)
+        program = whet.compile(model, (x,), optimizer=opt, clip_norm=0.5, **kind)
+        trainer = program.load()
+        before = masters(trainer)
+        trainer.step(x, y)
+        after = masters(trainer)
+        moves.append({n: float(np.linalg.norm(after[n] - before[n])) for n in before})
+    for name, move in moves[0].items():
+        assert moves[1][name] == pytest.approx(move, rel=0.1), name
+    assert sum(m * m for m in moves[1].values()) ** 0.5 == pytest.approx(0.01 * 0.5, rel=0.01)
+
+
+def masters(trainer: whet.Trainer) -> dict[str, Any]:
+    """All parameters as real numbers, as the optimizer has them."""
+    program = trainer.program
+    found = dict(trainer.arrays())
+    for name in program.whole.units:
+        found[name] = trainer.stored(f"{name}.master").ravel() * sizes_of(program, name)
+    return {name: found[name] for name in program.chosen}
+
+
+def sizes_of(program: whet.Program, name: str) -> Any:
+    """What 1 stands for in each number of an integer parameter, as it is stored."""
+    unit, info = program.whole.units[name], program.tensors[name]
+    along = [1] * info.type.rank
+    along[unit.axis] = -1
+    size = program.entries["train_step"].data[unit.scale] * unit.unit
+    return np.broadcast_to(size.reshape(along), info.type.shape).ravel()
+
+
+@pytest.mark.parametrize("norm", [True, False])
+def test_moments_of_other_numbers_are_refused(norm: bool) -> None:
+    layers = [nn.Conv2d(3, 4, 3), *([nn.BatchNorm2d(4)] if norm else []), nn.ReLU(), nn.Flatten()]
+    model = nn.Sequential(*layers, nn.Linear(4 * 36, 3))
+    x, y = torch.randn(2, 3, 8, 8), torch.tensor([0, 1])
+    opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    nn.functional.cross_entropy(model(x), y).backward()
+    opt.step()
+    words = {"optimizer": opt, "calibrate": [x]}
+    if not norm:
+        whet.compile(model.eval(), (x,), dtype="int8", **words)  # real numbers with moments of them
+    with pytest.raises(FrontendError, match=r"has moments of 0\.weight as it was before"):
+        whet.compile(model.eval(), (x,), dtype=whet.Int8(qas=norm), **words)
+
+
+@pytest.mark.parametrize(
+    "words", [{"qas": "no"}, {"qas": 1}, {"seed": 1.5}, {"seed": 2**40}, {"seed": -1}]
+)
+def test_choices_of_another_kind_are_refused(words: dict[str, Any]) -> None:
+    with pytest.raises(FrontendError, match=f"Int8: {next(iter(words))}="):
+        whet.Int8(**words)
 
 
 def test_gradients_and_apply_are_a_step() -> None:

@@ -13,7 +13,7 @@ from .errors import FrontendError
 from .ir import Array, Builder, DType, Graph, Op, Role, Type, Value, f32, prune, verify
 from .ops.binary import Add, Mul
 from .ops.random import RngNext
-from .ops.settle import AdamStep, MomentumStep, Settle, SettleMaster, SgdStep
+from .ops.settle import AdamStep, MomentumStep, RealSquares, Settle, SettleMaster, SgdStep
 from .ops.update import Adam, ClipScale, CountStep, Fill, Sgd, SgdMomentum, SumSquares
 
 STEPS: dict[type[Op], type[Op]] = {Sgd: SgdStep, SgdMomentum: MomentumStep, Adam: AdamStep}
@@ -92,11 +92,20 @@ class _Updater:
         if limit is None or not self.waiting:
             return self.waiting
         b = self.b
-        total = b.emit(SumSquares, self.waiting[0][1], name="grad_norm")
-        for _, grad in self.waiting[1:]:
-            total = b.emit(Add, total, b.emit(SumSquares, grad), name="grad_norm")
+        total, *others = (self.squares(param, grad) for param, grad in self.waiting)
+        for other in others:
+            total = b.emit(Add, total, other, name="grad_norm")
         scale = b.emit(ClipScale, total, name="clip", limit=limit)
         return [(p, b.emit(Mul, grad, scale, name=grad.name)) for p, grad in self.waiting]
+
+    def squares(self, param: Value, grad: Value) -> Value:
+        """The squared norm of a gradient: of the real parameter, where an integer stands for it."""
+        b, whole = self.b, self.training.whole
+        if param.name not in whole.units or not whole.qas:
+            return b.emit(SumSquares, grad, name=f"{grad.name}.squares")
+        unit = whole.units[param.name]
+        name, scale = f"{grad.name}.squares", self.scale_of(unit)
+        return b.emit(RealSquares, grad, scale, name=name, axis=unit.axis, unit=unit.unit)
 
     def update(self, param: Value, grad: Value) -> None:
         b, rule = self.b, self.training.rules[param.name]

@@ -102,6 +102,9 @@ void whet_avg_pool_i8(int8_t *y, const int8_t *x, int32_t zero, const whet_pool2
 
 enum { WHET_MOST = 2147483647 - 268435455 };
 
+/* y[0] = sum of (g / s)^2 */
+void whet_real_squares_f32(float *y, const float *g, const float *scale, int32_t outer, int32_t n,
+                           int32_t inner, float unit);
 /* move = lr * lr_scale * (g / s + weight_decay * q * s) / s */
 void whet_sgd_step_i8(float *move, const int8_t *q, const float *g, const float *scale,
                       const float *lr, int32_t outer, int32_t n, int32_t inner, float unit,

@@ -14,8 +14,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ..ir import Arg, Array, Attributes, Call, DType, Node, Op, Type
+from ..ir import Arg, Array, Attributes, Call, DType, Node, Op, Type, f32
 from ._common import around, require, require_f32, require_same
+from ._exact import line_sum
 from .random import random_words
 
 INTEGERS = (DType.I8, DType.I32)
@@ -31,13 +32,22 @@ class Step(Attributes):
     weight_decay: float = 0.0
 
     def sizes(self, q: Array, scale: Array) -> tuple[Array, Array]:
-        """s for every element of q, and 1 / s."""
-        s = scale * scale.dtype.type(self.unit)
-        shape = [1] * q.ndim
-        if q.ndim:
-            shape[self.axis] = -1
-        s = s.reshape(shape)
-        return s, 1 / s
+        return sizes(q, scale, self.axis, self.unit)
+
+
+def sizes(q: Array, scale: Array, axis: int, unit: float) -> tuple[Array, Array]:
+    """s = scale[c] * unit for every element of q, c along `axis`, and 1 / s."""
+    s = scale * scale.dtype.type(unit)
+    shape = [1] * q.ndim
+    if q.ndim:
+        shape[axis] = -1
+    s = s.reshape(shape)
+    return s, 1 / s
+
+
+def require_scale(scale: Type, q: Type, axis: int) -> None:
+    fits = scale.shape == (1,) or scale.shape == q.shape[axis : axis + 1]
+    require(fits, f"{scale} is no scale of {q} along axis {axis}")
 
 
 class StepOp(Op):
@@ -51,8 +61,7 @@ class StepOp(Op):
         require_f32(g, scale, *rest)
         moments = rest[: cls.moments()]
         require_same(q, g, *moments)
-        fits = scale.shape == (1,) or scale.shape == q.shape[a.axis : a.axis + 1]
-        require(fits, f"{scale} is no scale of {q} along axis {a.axis}")
+        require_scale(scale, q, a.axis)
         return (g, *moments) if moments else g
 
     @classmethod
@@ -74,6 +83,47 @@ class StepOp(Op):
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
         """The move replaces the gradient, and each moment itself."""
         return ((0, 1), *((i, 2 + i) for i in range(1, len(node.outs))))
+
+
+class RealSquares(Op):
+    """y = sum of (g / s)^2: the squared norm of the gradient of the real parameter
+
+    Operands g and scale, with s as in a step.
+    """
+
+    name = "real_squares"
+    differentiable = False
+
+    @dataclass(frozen=True)
+    class Attrs(Attributes):
+        axis: int = 0
+        unit: float = 1.0
+
+    @staticmethod
+    def infer(a: Attrs, g: Type, scale: Type) -> Type:
+        require_f32(g, scale)
+        require_scale(scale, g, a.axis)
+        return f32()
+
+    @staticmethod
+    def ref(a: Attrs, g: Array, scale: Array) -> Array:
+        return np.asarray(RealSquares.squares(a, g, scale).sum())
+
+    @staticmethod
+    def exact(a: Attrs, g: Array, scale: Array) -> Array:
+        return line_sum(RealSquares.squares(a, g, scale).reshape(-1))
+
+    @staticmethod
+    def squares(a: Attrs, g: Array, scale: Array) -> Array:
+        _, r = sizes(g, scale, a.axis, a.unit)
+        return (g * r) * (g * r)
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        g, scale = (v.type for v in node.ins)
+        counts = around(g.shape, node.attrs.axis) if scale.shape != (1,) else (1, 1, g.elements)
+        args: tuple[Arg, ...] = (node.out, *node.ins, *counts, node.attrs.unit)
+        return Call("whet_real_squares_f32", args, "real_squares")
 
 
 class SgdStep(StepOp):
@@ -308,6 +358,6 @@ class SettleMaster(Op):
 
 
 # The range of i8, and that of a bias: a float, and so far from the ends of i32 that 8,000 products
-# added to it do not leave them.
+# added to it do not leave them; layers of more that have a bias stay in float.
 MOST = 2**31 - 2**28
 LIMITS = {1: (-128, 127), 4: (-MOST, MOST)}

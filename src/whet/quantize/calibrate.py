@@ -60,6 +60,9 @@ def calibrate(graph: Graph, batches: Iterable[Any], order: tuple[int, ...], meth
     `order` is that of the axes as the graph stores them.
     """
     (leaf,) = graph.leaves_of(Role.INPUT)
+    for name, data in graph.data.items():
+        if data.dtype.kind == "f" and not np.isfinite(data).all():
+            raise DataError(f"{name} holds numbers that are not finite")
     seen: dict[str, Seen] = {}
     rng, keep = np.random.default_rng(0), method != "minmax"
 
@@ -91,6 +94,8 @@ def images(
 ) -> Iterator[Array]:
     """Batches of the size that the graph is for; a last one that is too small is filled up."""
     waiting: Array | None = None
+    if not isinstance(batches, Iterable):
+        raise DataError(f"calibrate={batches!r} gives no batches", try_="calibrate=[batch, ...]")
     for batch in batches:
         x = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
         x = x.detach().cpu().float().numpy() if hasattr(x, "detach") else x

@@ -238,7 +238,7 @@ class Quantizer:
         own = [leaf, *map(self.stored, bias)]
         if leaf is None or any(v is None or self.shared(v) for v in own):
             return False  # a weight that is computed, or that two layers share
-        if products(node) * LARGEST_PRODUCT >= MOST:
+        if products(node) * LARGEST_PRODUCT + (MOST if bias else 0) >= 2**31:
             return False  # its sums might not fit
         coded = self.integer(x)
         data = np.asarray(self.graph.data[leaf.name], np.float64).reshape(weight.shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..frontend.torch import Model, without_loss
 from ..ir import Graph, Role
 from ..passes.fold_constants import fold_constants
 from ..quant import Fold, Recipe
-from ..training import Whole
+from ..training import Training, Whole
 from .calibrate import calibrate
 from .fold import fold_norms
 from .integer import to_integer_graph
@@ -34,6 +34,7 @@ def integer_model(
         found = calibrate(alone.graph, batches, input_order(alone), options.method)
         recipe = replace(found, values={**found.values, **recipe.values}, weights=recipe.weights)
     made = to_integer_graph(imported.graph, recipe, options)
+    check_moments(model.rules, folds, () if options.qas else made.units)
     training = with_graph(imported, made.graph)
     whole = Whole(made.units, options.rounding, options.qas, options.seed, options.gradients)
     return replace(
@@ -44,6 +45,19 @@ def integer_model(
         quants=made.inputs,
         folds=folds,
     )
+
+
+def check_moments(training: Training, folds: Mapping[str, Fold], integers: Collection[str]) -> None:
+    """What an optimizer that was used before knows must be about the numbers that will train."""
+    for name, rule in training.rules.items():
+        folded = name in folds and not (folds[name].scale == 1).all()
+        if rule.state and (folded or name in integers):
+            other = "its batch norm is folded into it" if folded else "without QAS, integers train"
+            raise FrontendError(
+                f"the optimizer has moments of {name} as it was before",
+                why=other,
+                try_="an optimizer that has not taken a step",
+            )
 
 
 def with_graph(imported: Imported, graph: Graph) -> Imported:

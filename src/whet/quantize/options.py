@@ -37,6 +37,10 @@ class Int8:
         for name, allowed in CHOICES.items():
             if (given := getattr(self, name)) not in allowed:
                 raise FrontendError(f"Int8: there is no {name} {given!r}", try_=", ".join(allowed))
+        if type(self.qas) is not bool:
+            raise FrontendError(f"Int8: qas={self.qas!r} is neither True nor False")
+        if type(self.seed) is not int or not 0 <= self.seed < 2**31:
+            raise FrontendError(f"Int8: seed={self.seed!r} is no whole number from 0 to 2^31 - 1")
 
 
 def int8_of(dtype: str | Int8 | None) -> Int8 | None:
