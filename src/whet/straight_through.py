@@ -25,6 +25,7 @@ from .ops.quantized import AddI8, Dequantize, Requantize
 from .ops.shape import Reshape
 
 Tensor = torch.Tensor
+REAL = (DType.F32, DType.I8)  # numbers, where no rule of its own says what an operand is
 
 
 def gradients(
@@ -49,15 +50,28 @@ def gradients(
             env[leaf] = torch.from_numpy(stored).requires_grad_(leaf.name in trained)
     for node in graph.nodes:
         ins = [env[v] for v in node.ins]
-        rule = RULES.get(node.op)
-        result = rule(node, ins, known) if rule else [Reference.apply(node, *ins)]  # type: ignore[no-untyped-call]
-        for value, tensor in zip(node.outs, result, strict=False):
+        for value, tensor in zip(node.outs, results(node, ins, known), strict=False):
             env[value] = tensor
     loss = env[graph.outputs[0]]
     loss.backward()
     leaves = {leaf.name: env[leaf] for leaf in graph.leaves if leaf.name in trained}
     found = {n: t.grad.numpy() for n, t in leaves.items() if t.grad is not None}
     return loss.item(), found
+
+
+def results(node: Node, ins: list[Tensor], known: Mapping[Value, Array]) -> list[Tensor]:
+    """What passes no gradient is a constant here: what the program decided."""
+    if not node.op.differentiable:
+        return [numbers(known[value], value.type) for value in node.outs]
+    if rule := RULES.get(node.op):
+        return rule(node, ins, known)
+    return [Reference.apply(node, *ins)]  # type: ignore[no-untyped-call]
+
+
+def numbers(array: Array, t: Type) -> Tensor:
+    """Real numbers, and integers that stand for them, in float64; indices and masks as they are."""
+    dtype = np.float64 if t.dtype in REAL else np.int64
+    return torch.from_numpy(np.asarray(array, dtype, order="C"))
 
 
 def through(real: Tensor, exact: Array, inside: Array | None = None) -> Tensor:
@@ -104,8 +118,15 @@ def average(node: Node, ins: list[Tensor], known: Mapping[Value, Array]) -> list
         y = F.adaptive_avg_pool2d(x, a.out)
     else:
         divisor = a.divisor or None
-        y = F.avg_pool2d(x, a.kernel, a.stride, a.pad, False, a.count_pad, divisor)
+        y = F.avg_pool2d(x, a.kernel, a.stride, a.pad, rounds_up(node), a.count_pad, divisor)
     return [through(y.permute(0, 2, 3, 1), known[node.out])]
+
+
+def rounds_up(node: Node) -> bool:
+    """Whether the last windows of a pool begin inside and end beyond what it reads."""
+    a, size = node.attrs, node.ins[0].shape[1:3]
+    steps = zip(a.out, a.stride, a.kernel, size, a.pad, strict=True)
+    return any((out - 1) * stride + k > n + 2 * pad for out, stride, k, n, pad in steps)
 
 
 def dequantize(node: Node, ins: list[Tensor], known: Mapping[Value, Array]) -> list[Tensor]:
@@ -145,11 +166,11 @@ class Reference(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, node: Node, *ins: Tensor) -> Any:
-        arrays = [t.numpy() for t in ins]
+        arrays = [stored(t.numpy(), v.type) for t, v in zip(ins, node.ins, strict=True)]
         ctx.node, ctx.arrays = node, arrays
         ctx.outs = node.op.ref(node.attrs, *arrays)
         first = ctx.outs[0] if isinstance(ctx.outs, tuple) else ctx.outs
-        return torch.from_numpy(np.ascontiguousarray(first, np.float64))
+        return numbers(first, node.out.type)
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> Any:
@@ -161,13 +182,17 @@ class Reference(torch.autograd.Function):
         again = Node(node.op, tuple(leaves[: len(node.ins)]), tuple(leaves[len(node.ins) :]),
                      node.attrs)  # fmt: skip
         seed = b.leaf("dy", real(node.out.type), Role.INPUT, dy.numpy())
-        wants = tuple(isinstance(v, Value) and v.type.dtype is not DType.I32 for v in node.ins)
         douts = (seed, *(None for _ in node.outs[1:]))
-        found = node.op.vjp(b, again, douts, wants)
+        found = node.op.vjp(b, again, douts, ctx.needs_input_grad[1:])
         graph = b.finish([v for v in found if v is not None])
         values = iter(interpret(graph, {}, real=np.float64)[0])
-        results = [None if v is None else torch.from_numpy(next(values)) for v in found]
-        return (None, *results)
+        grads = [None if v is None else torch.from_numpy(next(values)) for v in found]
+        return (None, *grads)
+
+
+def stored(array: Array, t: Type) -> Array:
+    """What is an index or a mask, as the graph has it."""
+    return array if t.dtype in REAL else array.astype(t.dtype.numpy)
 
 
 def real(t: Type) -> Type:
