@@ -28,6 +28,7 @@ from ..passes.fuse_layers import LIMITS
 from ..passes.rewriting import Uses
 from ..quant import LOW, Quant, Recipe
 from ..training import Unit
+from .floats import computes, from_input, message
 from .options import Int8
 from .weights import to_integers, weight_scales
 
@@ -82,6 +83,7 @@ class Quantizer:
         self.graph, self.recipe, self.options = graph, recipe, options
         self.uses = Uses(graph)
         self.heads = heads_of(graph)
+        self.fed = from_input(graph)
         self.b = Builder(graph.name)
         self.coded: dict[Value, Coded] = {}
         self.floats: dict[Value, Value] = {}
@@ -89,7 +91,7 @@ class Quantizer:
         self.inputs: dict[str, Quant] = {}
         self.leaves: dict[str, Value] = {}  # of the new graph
         self.done: set[Node] = set()
-        self.stayed: list[Node] = []  # in f32 although integers follow
+        self.stayed: list[Node] = []  # in f32 although no head comes before
         self.rules: dict[type[Op], Callable[[Node], bool]] = {
             Conv2d: self.layer, Depthwise: self.layer, Linear: self.layer, Add: self.add,
             Mean: self.mean, AvgPool2d: self.average, MaxPool2d: self.largest,
@@ -422,24 +424,14 @@ class Quantizer:
 
     def stay(self, node: Node, inside: bool) -> None:
         """Emit the float operator itself."""
-        if inside and any(v in self.coded for v in node.ins):
+        if inside and self.fed.intersection(node.ins) and computes(node):
             self.stayed.append(node)
         ins = [self.real(v) for v in node.ins]
         outs = self.b.emit_all(node.op, *ins, name=node.out.name, **asdict(node.attrs))
         self.floats.update(zip(node.outs, outs, strict=True))
 
     def warn(self) -> None:
-        if not self.stayed:
-            return
-        lines = []
-        for node in self.stayed:
-            kib = sum(v.type.bytes for v in node.outs) / 1024
-            work = f", {macs:,} multiply-accumulates" if (macs := node.op.macs(node)) else ""
-            lines.append(f"  {node.op.name} at {node.loc or node.out}: {kib:.1f} KiB{work}")
-        count = len(self.stayed)
-        warnings.warn(
-            f"{count} operator{'s' * (count > 1)} of the network stay{'s' * (count == 1)} in "
-            "float32, between dequantizing and quantizing; int8 would take a quarter of the "
-            "bytes:\n" + "\n".join(dict.fromkeys(lines)),
-            stacklevel=7,
-        )
+        if self.stayed:
+            leaves = self.graph.leaves_of(Role.INPUT)
+            inputs = [v for v in leaves if v.type.dtype is DType.F32 and v not in self.coded]
+            warnings.warn(message(self.stayed, inputs), stacklevel=7)
