@@ -17,8 +17,11 @@ from kernel_checks import check, runs
 from kernel_samples import QUANTIZED, Numbers, Sample, reference
 from kernel_samples_i8 import i8_samples
 from whet.ir import Array, Op
+from whet.ops.conv import Window
+from whet.ops.settle import MOST
 
 EXAMPLES = 60
+FEW, MANY = 40, 500
 
 
 def agrees(op: str, *ins: Array, **attrs: Any) -> None:
@@ -104,6 +107,124 @@ def test_narrowing_of_any_size(
     agrees("add_i8", g.i8(rows, c), g.i8(rows, c), mask=mask, **both, **to)
     halves = (g.i32(rows, c) / 2).astype(np.float32)
     agrees("requantize", halves, np.ones(1, np.float32), mask=mask, **to)
+
+
+def few_or_many(function: Callable[..., None]) -> Callable[..., None]:
+    """Few examples in every run, and many in those that may take long."""
+
+    @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+    def test(count: int) -> None:
+        settings(max_examples=count)(function)()
+
+    test.__name__ = function.__name__
+    return test
+
+
+@st.composite
+def pools(draw: Any) -> tuple[tuple[int, int], dict[str, Any]]:
+    """The size of an image, and windows on it: some reach past the end, none is all padding."""
+    size = draw(st.tuples(st.integers(1, 11), st.integers(1, 11)))
+    if draw(st.booleans()):
+        return size, dict(out=draw(st.tuples(*[st.integers(1, 5)] * 2)), adaptive=True)
+    kernel, stride = (draw(st.tuples(*[st.integers(1, 4)] * 2)) for _ in range(2))
+    pad, out = [], []
+    for n, k, s in zip(size, kernel, stride, strict=True):
+        pad.append(draw(st.integers(0, k // 2)))
+        most = (n + pad[-1] - 1) // s + 1  # the last window that begins inside
+        out.append(draw(st.integers(1, most)))
+    return size, dict(kernel=kernel, stride=stride, pad=tuple(pad), out=tuple(out))
+
+
+@few_or_many
+@given(pools(), zeros, st.integers(1, 40), st.data())
+def test_pools_of_any_size(pool: Any, zero: int, c: int, data: Any) -> None:
+    size, attrs = pool
+    x = data.draw(seeds).i8(data.draw(st.integers(1, 2)), *size, c)
+    agrees("max_pool2d", x, **attrs)
+    count, divisor = data.draw(st.booleans()), data.draw(st.sampled_from([0, 0, 1, 7]))
+    agrees("avg_pool_i8", x, zero=zero, count_pad=count, divisor=divisor, **attrs)
+
+
+@few_or_many
+@given(st.tuples(*[st.integers(1, 9)] * 4), st.booleans(), st.integers(1, 40), st.data())
+def test_resampling_of_any_size(sizes: tuple[int, ...], corners: bool, c: int, data: Any) -> None:
+    """By the step that PyTorch has for these sizes, or by one that was asked for."""
+    (h, w), out = sizes[:2], sizes[2:]
+    x = data.draw(seeds).i8(data.draw(st.integers(1, 2)), h, w, c)
+    step = tuple(a / b for a, b in zip((h, w), out, strict=True))
+    if corners:
+        step = tuple((a - 1) / max(b - 1, 1) for a, b in zip((h, w), out, strict=True))
+    elif data.draw(st.booleans()):
+        step = data.draw(st.tuples(*[st.floats(0.1, 4)] * 2))
+    agrees("upsample_bilinear_i8", x, out=out, step=step, align_corners=corners)
+    agrees("upsample_nearest", x, out=out, step=step)
+
+
+@st.composite
+def moves(draw: Any, q: Array) -> Array:
+    """Halves, small ones, such as saturate, and now and then one that is no number."""
+    g = draw(seeds)
+    move = draw(st.sampled_from([g.halves(*q.shape), g.normal(*q.shape, scale=draw(sizes))]))
+    if q.size and draw(st.booleans()):
+        odd = draw(st.sampled_from([np.nan, np.inf, -np.inf, -0.0, 127.5, 2.0**31, 1e-40]))
+        move.flat[draw(st.integers(0, q.size - 1))] = odd
+    return move
+
+
+sizes = st.floats(-14, 33).map(lambda e: 2.0**e)
+
+
+@few_or_many
+@given(st.sampled_from([(), (1,), (7,), (3, 5), (130,), (2, 3, 3, 9)]), st.booleans(), st.data())
+def test_settling_of_any_size(shape: tuple[int, ...], bias: bool, data: Any) -> None:
+    """Weights and biases, by every rounding."""
+    g = data.draw(seeds)
+    q = g.i32(*shape, size=data.draw(st.sampled_from([1000, MOST]))) if bias else g.i8(*shape)
+    move = data.draw(moves(q))
+    agrees("settle", q, move)
+    agrees("settle", q, move, rounding="truncate")
+    counter = g.i32(2, size=2**31 - 1)
+    agrees("settle", q, move, counter, rounding="stochastic", site=data.draw(st.integers(0, 99)))
+    for carry in g.gradients(*shape):
+        agrees("settle", q, move, carry)
+    agrees("settle_master", q, move, (q + g.normal(*shape)).astype(np.float32))
+
+
+@few_or_many
+@given(windows(), zeros, scales, st.data())
+def test_steps_of_any_size(window: Any, zero: int, unit: float, data: Any) -> None:
+    """A gradient of floats or of integers, settled at once, in blocks of any number of rows."""
+    (n, *size), kernel, attrs = window
+    g = data.draw(seeds)
+    c, o = data.draw(st.integers(1, 20)), data.draw(st.integers(1, 40))
+    out = Window(**attrs).output((size[0], size[1]), kernel)
+    x, q = g.i8(n, *size, c), g.i8(o, *kernel, c)
+    scale = g.positive(data.draw(st.sampled_from([1, o]))) / 100
+    lr = np.float32(data.draw(st.floats(1e-6, 0.1))).reshape(())
+    carry = [g.i8(*q.shape)] * data.draw(st.integers(0, 1))
+    attrs |= dict(kernel=kernel, zero=zero, rows=data.draw(st.integers(0, o)), unit=unit)
+    attrs |= dict(lr_scale=data.draw(scales), weight_decay=data.draw(st.sampled_from([0.0, 0.01])))
+    agrees("dw_sgd_settle", q, g.normal(n, *out, o), x, scale, lr, *carry, **attrs)
+    for dy in g.gradients(n, *out, o):
+        agrees("dw_sgd_settle", q, dy, x, np.float32([unit]), scale, lr, *carry, **attrs)
+
+
+@few_or_many
+@given(ranges(), st.lists(st.integers(1, 20), min_size=2, max_size=4), st.data())
+def test_operands_of_a_concatenation_take_its_scale(
+    to: dict[str, int], widths: list[int], data: Any
+) -> None:
+    """Each has a scale and a zero point of its own; what comes out is put side by side."""
+    g, rows = data.draw(seeds), data.draw(st.integers(1, 6))
+    parts = []
+    for width in widths:
+        x, by = g.i8(rows, width), np.float32([data.draw(scales)])
+        attrs = dict(x_zero=data.draw(zeros), mask=data.draw(st.booleans()), **to)
+        agrees("requantize", x, by, **attrs)
+        ((node, arrays), *_) = Sample(Op.registry["requantize"], (x, by), attrs, "fuzz").nodes()
+        parts.append(reference(node, arrays)[0])
+    agrees("concat", *parts, axis=1)
+    agrees("concat", *(part.T.copy() for part in parts), axis=0)
 
 
 # ---- Gradients: what PyTorch's autograd gives if rounding counts as the identity.
