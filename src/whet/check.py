@@ -265,8 +265,10 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def compare(ours: Mapping[str, Array], truth: Mapping[str, Array]) -> dict[str, float]:
-    """Relative error of every tensor; a tensor that is nearly zero is measured by the whole.
+def compare(
+    ours: Mapping[str, Array], truth: Mapping[str, Array], least: float = FLOOR
+) -> dict[str, float]:
+    """Relative error of every tensor; one below `least` of the whole is measured by the whole.
 
     A tensor that is missing counts as zeros.
     """
@@ -275,8 +277,8 @@ def compare(ours: Mapping[str, Array], truth: Mapping[str, Array]) -> dict[str, 
     errors = {}
     for name, tensor in truth.items():
         difference = ours.get(name, np.zeros(())).astype(np.float64) - tensor
-        size = max(sizes[name], FLOOR * whole, 1e-30)
-        errors[name] = float(np.linalg.norm(difference.ravel())) / size
+        size = sizes[name] if sizes[name] >= least * whole else FLOOR * whole
+        errors[name] = float(np.linalg.norm(difference.ravel())) / max(size, 1e-30)
     return errors
 
 
