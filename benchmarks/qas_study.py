@@ -14,8 +14,8 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -220,6 +220,11 @@ def start(cell: Cell) -> nn.Module:
     return taught
 
 
+def keep_head(cell: Cell) -> None:
+    """Teach its classifier, if that is not kept yet."""
+    start(cell)
+
+
 def head_path(cell: Cell) -> Path:
     """By everything that it comes from."""
     files = (backbone_path(cell.backbone), pictures.source(cell.data))
@@ -331,23 +336,32 @@ def run_cells(cells: Sequence[Cell], path: Path, processes: int) -> None:
     say(f"{len(cells)} cells, {len(cells) - len(missing)} of them in {path.name}")
     for data, recipe in {(cell.data, cell.recipe) for cell in missing}:
         recipe.split(data)  # decoded once, not by every process
-    failed = 0
+    trained = 0
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, context, one_thread) as pool:
-        list(pool.map(start, {head_path(cell): cell for cell in missing}.values()))
-        waiting = {pool.submit(run_cell, cell): cell for cell in missing}
-        for done, future in enumerate(as_completed(waiting), 1):
-            where = f"{done}/{len(missing)} {waiting[future].title}"
-            if error := future.exception():
-                failed += 1
-                say(f"{where}: {type(error).__name__}: {error}")
-                continue
-            result = future.result()
+        taught = {head_path(cell): cell for cell in missing}
+        for _ in outcomes(pool, keep_head, list(taught.values()), "the classifier of "):
+            pass
+        for where, result in outcomes(pool, run_cell, missing):
             append(path, result)
+            trained += 1
             note = "" if result["finished"] else f", stopped in epoch {len(result['losses']) + 1}"
             say(f"{where}: {result['accuracy']:.1f} % ({result['seconds']:.0f} s{note})")
-    if failed:
+    if failed := len(missing) - trained:
         say(f"{failed} cells failed; the same command tries them again")
+
+
+def outcomes(
+    pool: Executor, work: Callable[[Cell], Any], cells: Sequence[Cell], what: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """What came of each cell that did not fail, with its title, as they end."""
+    waiting = {pool.submit(work, cell): cell for cell in cells}
+    for done, future in enumerate(as_completed(waiting), 1):
+        where = f"{done}/{len(cells)} {what}{waiting[future].title}"
+        if error := future.exception():
+            say(f"{where}: {type(error).__name__}: {error}")
+        else:
+            yield where, future.result()
 
 
 def one_thread() -> None:
