@@ -7,10 +7,12 @@
     python benchmarks/qas.py page                    what was found so far, again
 
 Needs $WHET_DATA, the folder with backbones and pictures (see pictures.py). A cell is one network,
-picture set, way to train and seed; it takes about a minute of a core, all of them two hours. Cells
-run in `--processes` at once, and each result is appended to `--results`, qas.jsonl beside this file
-unless said otherwise, when it is there: a run that was stopped goes on where it was, and what is
-there already is not trained again. Every cell has the same recipe; only Adam has a rate of its own.
+picture set, way to train and seed; it takes about a minute of a core, all of them some three hours.
+Cells run in `--processes` at once, and each result is appended to `--results`, qas.jsonl beside
+this file unless said otherwise, when it is there: a run that was stopped goes on where it was, and
+what is there already is not trained again. Every cell has the same recipe; only Adam has a rate of
+its own.
+A part of the plan, or another one, has to say where its page goes, and another recipe its results.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import math
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +64,18 @@ def scores_of(cells: Iterable[Cell], results: Mapping[str, Mapping[str, Any]]) -
     return found
 
 
-def picture(scores: Scores, about: str) -> str:
-    """A dot for each mean, a line from the lowest seed to the highest; what failed is left out."""
-    learned = [
+def drawn(scores: Scores) -> list[str]:
+    """The ways to train that are in the picture: what failed somewhere is left out."""
+    return [
         v for v in VARIANTS
         if any(v in column for column in scores.values())
         and all(min(column[v]) > LEAST for column in scores.values() if v in column)
     ]  # fmt: skip
+
+
+def picture(scores: Scores, about: str) -> str:
+    """A dot for each mean, a line from the lowest seed to the highest."""
+    learned = drawn(scores)
     scores = {
         place: {v: column[v] for v in learned if v in column} for place, column in scores.items()
     }
@@ -114,13 +121,84 @@ def summary(found: Sequence[float]) -> str:
     return f"{mean} ± {statistics.stdev(found):.1f}" if len(found) > 1 else mean
 
 
-def score_table(scores: Scores, variants: Sequence[str]) -> str:
-    rows = [
-        [VARIANTS[v].title, *(summary(c[v]) if v in c else "-" for c in scores.values())]
-        for v in variants
-        if any(v in column for column in scores.values())
-    ]
+def score_table(scores: Scores, stopped: set[tuple[str, str, str]]) -> str:
+    """A mean of runs of which some did not end has a mark."""
+    rows = []
+    for v in VARIANTS:
+        marks = {place: "†" if (*place, v) in stopped else "" for place in scores}
+        cells = [summary(c[v]) + marks[p] if v in c else "-" for p, c in scores.items()]
+        if set(cells) != {"-"}:
+            rows.append([VARIANTS[v].title, *cells])
     return table(["way to train", *(f"{data}, {net}" for data, net in scores)], rows)
+
+
+def stopped_of(
+    cells: Iterable[Cell], results: Mapping[str, Mapping[str, Any]]
+) -> set[tuple[str, str, str]]:
+    """(data, backbone, variant) where the loss of some seed was no number any more."""
+    return {
+        (cell.data, cell.backbone, cell.variant)
+        for cell in cells
+        if cell.key in results and not results[cell.key]["finished"]
+    }
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far a way to train is below fp32, in points, and how far seeds of both are apart."""
+
+    points: float
+    own: float
+    other: float
+
+    @property
+    def recovered(self) -> bool:
+        """No further below than the standard deviation of a difference between two runs."""
+        return self.points <= math.hypot(self.own, self.other)
+
+    def __str__(self) -> str:
+        points = f"{round(self.points, 1) + 0.0:.1f}"  # no -0.0
+        return f"{f'**{points}**' if self.recovered else points} ({self.own:.1f}, {self.other:.1f})"
+
+
+def gap_table(scores: Scores) -> str:
+    """Of every int8 way with SGD, where it and fp32 have several seeds; else nothing."""
+    rows = []
+    for variant, way in VARIANTS.items():
+        if way.int8 is None or way.adam or not way.learns:
+            continue
+        gaps = [gap_of(column, variant) for column in scores.values()]
+        known = [gap for gap in gaps if gap]
+        if known:
+            count = f"{sum(gap.recovered for gap in known)} of {len(known)}"
+            rows.append([way.title, *(str(gap) if gap else "-" for gap in gaps), count])
+    places = [f"{data}, {net}" for data, net in scores]
+    return table(["points below fp32, SGD", *places, "within"], rows) if rows else ""
+
+
+def gap_of(column: Mapping[str, Sequence[float]], variant: str) -> Gap | None:
+    own, other = column.get(variant, ()), column.get("fp32", ())
+    if min(len(own), len(other)) < 2:
+        return None
+    below = statistics.mean(other) - statistics.mean(own)
+    return Gap(below, statistics.stdev(own), statistics.stdev(other))
+
+
+def known_elsewhere(scores: Scores) -> str:
+    """What others had, and how far fp32 by this recipe is from it."""
+    words = (
+        f"To compare with: a linear probe on {FIRST}, made apart from this study, without "
+        f"augmentation and on a part of the pictures,\nrecognised {PROBES}; the start above is "
+        f"such a probe too. Published for {FIRST}\nby the sparse scheme of 100 KB in int8, "
+        f"Flowers-102, is {PAPER:.1f} % (arXiv:2206.15472 and its repository): from larger "
+        "pictures, with more\naugmentation, in larger batches and for 50 epochs; without "
+        "momentum there, too."
+    )
+    ours = scores.get((FIRST_DATA, FIRST), {}).get("fp32")
+    if ours:
+        short = PAPER - statistics.mean(ours)
+        words += f" By the recipe here, fp32 is {short:.1f} points short of that."
+    return words + "\n"
 
 
 def bytes_table(cells: Iterable[Cell], results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -129,8 +207,10 @@ def bytes_table(cells: Iterable[Cell], results: Mapping[str, Mapping[str, Any]])
     Of one picture set: the classifier of another has another size.
     """
     kept: dict[str, dict[str, float]] = {}
-    for cell in cells:
-        if cell.key in results and cell.data == FIRST_DATA:
+    there = [cell for cell in cells if cell.key in results]
+    data = min((cell.data for cell in there), key=lambda name: name != FIRST_DATA)
+    for cell in there:
+        if cell.data == data:
             kib = sum(results[cell.key]["bytes"].values()) / 1024
             kept.setdefault(cell.variant, {})[cell.backbone] = kib
     nets = sorted({net for row in kept.values() for net in row})
@@ -138,7 +218,7 @@ def bytes_table(cells: Iterable[Cell], results: Mapping[str, Mapping[str, Any]])
         [VARIANTS[v].title, *(f"{row[net]:,.1f}" if net in row else "-" for net in nets)]
         for v, row in kept.items()
     ]
-    return table([f"KiB of trained parameters and state, {FIRST_DATA}", *nets], rows)
+    return table([f"KiB of trained parameters and state, {data}", *nets], rows)
 
 
 def recipe_table(recipe: Recipe, results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -158,8 +238,6 @@ def recipe_table(recipe: Recipe, results: Mapping[str, Mapping[str, Any]]) -> st
 
 
 def page(asked: argparse.Namespace, scores: Scores, found: Ratios) -> str:
-    r = asked.recipe
-    scheme = "the published scheme of about 100 KB" if asked.scheme == PUBLISHED else asked.scheme
     cells, results = cells_of(asked), read_results(asked.results)
     places = sorted({results[cell.key]["processor"] for cell in cells if cell.key in results})
     parts = [
@@ -167,46 +245,81 @@ def page(asked: argparse.Namespace, scores: Scores, found: Ratios) -> str:
         f"whet wrote, trained on {' and '.join(places) or processor()}.\n"
     ]
     if scores:
-        seeds = max(len(found) for column in scores.values() for found in column.values())
-        parts.append(
-            f"## Accuracy\n\nPercent of the test pictures, mean of up to {seeds} seeds ± standard "
-            "deviation; without ± there was one, and a dash\nis a cell that was not run. "
-            f"What trains is {scheme}. One recipe for every cell:\n"
-            f"{r.epochs} epochs in batches of {r.batch}, {r.warm_up} of them to warm up, "
-            "then a cosine to 0;\n"
-            f"SGD without momentum at a rate of {r.sgd:g}, Adam at {r.adam:g}; windows of "
-            f"{pictures.TAKEN} x {pictures.TAKEN} pixels, {WINDOW_WORDS[r.windows]}, half of them "
-            "mirrored.\nAll ways begin with the same classifier, which was taught alone, on the "
-            "middles of the training pictures.\nInt8 programs have an fp32 classifier unless the "
-            "table says otherwise; ways without a word about rounding round to the nearest.\n"
-            "Without QAS hardly an integer moves, and the classifier alone learns. To truncate is "
-            "what the published\nprogram does; to the nearest, carry and copy are ours.\n"
-        )
-        parts.append(f"![accuracies]({asked.out.stem}.svg)\n")
-        parts += [score_table(scores, list(VARIANTS)), bytes_table(cells, results)]
-        if chosen := recipe_table(r, results):
-            parts.append(
-                f"## How the recipe was chosen\n\nfp32 on {FIRST}, trained on three quarters of "
-                "the training pictures and judged on the fourth (percent): the rates and\nthe "
-                "windows of all cells are those with the best mean of both sets. No test picture "
-                "was looked at for it. Windows are\n"
-                + "; or ".join(f"*{name}*: {WINDOW_WORDS[name]}" for name in WINDOWS)
-                + ".\nA network that is taught on windows whose pixels were made anew is judged "
-                "on sharper and smaller things than those it was\ntaught on.\n"
-            )
-            parts.append(chosen)
+        parts += accuracy_parts(asked, scores, stopped_of(cells, results))
+        parts.append(bytes_table(cells, results))
+        parts += recipe_parts(asked.recipe, results)
     if found:
-        parts.append(
-            "## Parameters against their gradients\n\nA step changes a parameter by its gradient "
-            "times the rate, so one rate fits all layers only if this ratio\nis about the same "
-            "for all. Integers have others: a weight is larger by 1 / scale, its gradient smaller "
-            "by scale.\nQAS multiplies the gradient by scale^-2, which gives about the ratio of "
-            f"fp32 (arXiv:2206.15472). {asked.ratio_backbone} before\ntraining, "
-            f"{asked.batches} batches of {FIRST_DATA}, everything trained; channels with a "
-            f"scale below {qas_ratio.DEAD:g} are left out.\n"
-        )
-        parts += [f"![ratios]({asked.out.stem}_ratio.svg)\n", qas_ratio.ratio_table(found)]
+        parts += ratio_parts(asked, found)
     return "\n".join(parts)
+
+
+def accuracy_parts(
+    asked: argparse.Namespace, scores: Scores, stopped: set[tuple[str, str, str]]
+) -> list[str]:
+    """What was done alike in every cell, then what came out."""
+    r = asked.recipe
+    scheme = "the published scheme of about 100 KB" if asked.scheme == PUBLISHED else asked.scheme
+    seeds = max(len(found) for column in scores.values() for found in column.values())
+    words = (
+        f"## Accuracy\n\nPercent of the test pictures, mean of up to {seeds} seeds ± standard "
+        "deviation; without ± there was one, and a dash\nis a cell that was not run. "
+        f"What trains is {scheme}. One recipe for every cell:\n"
+        f"{r.epochs} epochs in batches of {r.batch}, {r.warm_up} of them to warm up, "
+        "then a cosine to 0;\n"
+        f"SGD without momentum at a rate of {r.sgd:g}, Adam at {r.adam:g}; windows of "
+        f"{pictures.TAKEN} x {pictures.TAKEN} pixels, {WINDOW_WORDS[r.windows]}, half of them "
+        "mirrored.\nAll ways begin with the same classifier, which was taught alone, on the "
+        "middles of the training pictures.\nInt8 programs have an fp32 classifier unless the "
+        "table says otherwise; ways without a word about rounding round to the nearest.\n"
+        "Without QAS steps are too small by the square of a scale: little but the classifier "
+        "learns, whether fractions of a step are\nrounded away or kept in an fp32 copy. To "
+        "truncate is what the published program does; to the nearest, carry and copy are\n"
+        f"ours. A way that is below {LEAST:.0f} % anywhere is not drawn.\n"
+    )
+    link = [f"![accuracies]({asked.out.stem}.svg)\n"] if drawn(scores) else []
+    note = ["† A run stopped early, because its loss was no number any more.\n"] if stopped else []
+    parts = [words, *link, score_table(scores, stopped), *note, known_elsewhere(scores)]
+    return parts + gap_parts(scores)
+
+
+def gap_parts(scores: Scores) -> list[str]:
+    gaps = gap_table(scores)
+    words = (
+        "How far int8 is below fp32, both by SGD: the difference of the means and, in "
+        "brackets, the standard deviations between seeds, of int8\nand of fp32. It is "
+        "bold where it is no more than the deviation of a difference between two runs, "
+        "the root of the sum of both squares;\nthe last column counts these. Less than 0 "
+        "is above fp32, and few seeds give but a rough idea of a deviation.\n"
+    )
+    return [words, gaps] if gaps else []
+
+
+def recipe_parts(recipe: Recipe, results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    chosen = recipe_table(recipe, results)
+    words = (
+        f"## How the recipe was chosen\n\nfp32 on {FIRST}, trained on three quarters of "
+        "the training pictures and judged on the fourth (percent): the rates and\nthe "
+        "windows of all cells are those with the best mean of both sets. No test picture "
+        "was looked at for it. Windows are\n"
+        + "; or ".join(f"*{name}*: {WINDOW_WORDS[name]}" for name in WINDOWS)
+        + ".\nA network that is taught on windows whose pixels were made anew is judged "
+        "on sharper and smaller things than those it was\ntaught on.\n"
+    )
+    return [words, chosen] if chosen else []
+
+
+def ratio_parts(asked: argparse.Namespace, found: Ratios) -> list[str]:
+    words = (
+        "## Parameters against their gradients\n\nA step changes a parameter by its gradient "
+        "times the rate, so one rate fits all layers only if this ratio\nis about the same "
+        "for all. Integers have others: a weight is larger by 1 / scale, its gradient smaller "
+        "by scale.\nQAS multiplies the gradient by scale^-2, which gives about the ratio of "
+        f"fp32 (arXiv:2206.15472). {asked.ratio_backbone} before\ntraining, "
+        f"{asked.batches} batches of {FIRST_DATA}, everything trained; the classifier is new "
+        "(random), not the one that was taught alone.\nChannels with a scale below "
+        f"{qas_ratio.DEAD:g} are left out.\n"
+    )
+    return [words, f"![ratios]({asked.out.stem}_ratio.svg)\n", qas_ratio.ratio_table(found)]
 
 
 # --- Arguments ------------------------------------------------------------------------------------
@@ -217,6 +330,9 @@ WINDOW_WORDS = {
     "resized": f"of {pictures.LEAST:.0%} of a picture's area or more, made that large",
 }
 FIRST_DATA = "flowers102"
+PROBES = "76.4 % (Flowers-102) and 69.4 % (Pets-37)"
+PAPER = 88.8  # percent
+SEEDS = 3
 
 
 def arguments() -> argparse.Namespace:
@@ -225,7 +341,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", help=f"some of: {', '.join(PARTS)}")
     parser.add_argument("--only", default="", help="sets, backbones, ways to train, with commas")
     parser.add_argument("--scheme", default=PUBLISHED, help="also last-2, last, full, ...")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--windows", default=recipe.windows, choices=WINDOWS)
     for name in ("epochs", "warm_up", "batch", "sgd", "adam", "thin"):
         value = getattr(recipe, name)
@@ -233,8 +349,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--batches", type=int, default=8, help="for the ratios")
     parser.add_argument("--ratio-backbone", default=FIRST, choices=BACKBONES)
-    parser.add_argument("--results", type=Path, default=HERE / "qas.jsonl")
-    parser.add_argument("--out", type=Path, default=HERE / "qas.md", help="the page")
+    parser.add_argument("--results", type=Path, help="qas.jsonl beside this file if left out")
+    parser.add_argument("--out", type=Path, help="the page; qas.md beside this file if left out")
     found = parser.parse_args()
     found.only = set(filter(None, found.only.split(",")))
     if wrong := found.only - set().union(*ASPECTS):
@@ -245,7 +361,21 @@ def arguments() -> argparse.Namespace:
     found.parts = found.parts or list(PARTS)
     words = {word: value for word, value in vars(found).items() if word in asdict(recipe)}
     found.recipe = Recipe(**words)
+    keep_apart(parser, found)
+    found.results = found.results or HERE / "qas.jsonl"
+    found.out = found.out or HERE / "qas.md"
     return found
+
+
+def keep_apart(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> None:
+    """The files beside this one are those of the whole plan: nothing else is written there."""
+    usual = all(getattr(asked, n) == parser.get_default(n) for n in ("batches", "ratio_backbone"))
+    usual &= asked.recipe == Recipe() and asked.scheme == PUBLISHED
+    whole = usual and not asked.only and asked.seeds == SEEDS
+    if "page" in asked.parts and not whole and not asked.out:
+        parser.error("this is not the whole plan, which qas.md is about: say --out")
+    if set(asked.parts) != {"page"} and not usual and not asked.results:
+        parser.error("this is not the plan whose results are in qas.jsonl: say --results")
 
 
 ASPECTS = (CLASSES, BACKBONES, VARIANTS)
@@ -291,12 +421,12 @@ def main() -> None:
     if "page" not in asked.parts:
         return
     asked.out.write_text(text)
-    if scores:
+    if drawn(scores):
         about = f"percent of the test pictures; {asked.epochs} epochs, one recipe for all"
         asked.out.with_suffix(".svg").write_text(picture(scores, about))
     if measured:
-        drawn = qas_ratio.ratio_picture(measured, asked.ratio_backbone, FIRST_DATA)
-        asked.out.with_name(f"{asked.out.stem}_ratio.svg").write_text(drawn)
+        ratios = qas_ratio.ratio_picture(measured, asked.ratio_backbone, FIRST_DATA)
+        asked.out.with_name(f"{asked.out.stem}_ratio.svg").write_text(ratios)
 
 
 if __name__ == "__main__":
