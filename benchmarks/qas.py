@@ -23,7 +23,7 @@ import math
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +245,7 @@ def page(asked: argparse.Namespace, scores: Scores, found: Ratios) -> str:
         f"whet wrote, trained on {' and '.join(places) or processor()}.\n"
     ]
     if scores:
-        parts += accuracy_parts(asked, scores, stopped_of(cells, results))
+        parts += accuracy_parts(asked, scores, cells, results)
         parts.append(bytes_table(cells, results))
         parts += recipe_parts(asked.recipe, results)
     if found:
@@ -254,7 +254,10 @@ def page(asked: argparse.Namespace, scores: Scores, found: Ratios) -> str:
 
 
 def accuracy_parts(
-    asked: argparse.Namespace, scores: Scores, stopped: set[tuple[str, str, str]]
+    asked: argparse.Namespace,
+    scores: Scores,
+    cells: Sequence[Cell],
+    results: Mapping[str, Mapping[str, Any]],
 ) -> list[str]:
     """What was done alike in every cell, then what came out."""
     r = asked.recipe
@@ -272,14 +275,25 @@ def accuracy_parts(
         "middles of the training pictures.\nInt8 programs have an fp32 classifier unless the "
         "table says otherwise; ways without a word about rounding round to the nearest.\n"
         "Without QAS steps are too small by the square of a scale: little but the classifier "
-        "learns, whether fractions of a step are\nrounded away or kept in an fp32 copy. To "
-        "truncate is what the published program does; to the nearest, carry and copy are\n"
-        f"ours. A way that is below {LEAST:.0f} % anywhere is not drawn.\n"
+        "learns, whether fractions of a step are\nrounded away or kept in an fp32 copy"
+        f"{same_losses(cells, results)}. To truncate is what the published\nprogram does; to the "
+        f"nearest, carry and copy are ours. A way that is below {LEAST:.0f} % anywhere is not "
+        "drawn.\n"
     )
+    stopped = stopped_of(cells, results)
     link = [f"![accuracies]({asked.out.stem}.svg)\n"] if drawn(scores) else []
     note = ["† A run stopped early, because its loss was no number any more.\n"] if stopped else []
     parts = [words, *link, score_table(scores, stopped), *note, known_elsewhere(scores)]
     return parts + gap_parts(scores)
+
+
+def same_losses(cells: Iterable[Cell], results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Of how many runs without QAS the losses are those of the run with an fp32 copy."""
+    plain = [cell for cell in cells if cell.variant == "plain"]
+    keys = [(cell.key, replace(cell, variant="plain-master").key) for cell in plain]
+    pairs = [(a, b) for a, b in keys if a in results and b in results]
+    same = sum(results[a]["losses"] == results[b]["losses"] for a, b in pairs)
+    return f" (the same loss in every epoch in {same} of {len(pairs)} cells)" if pairs else ""
 
 
 def gap_parts(scores: Scores) -> list[str]:
