@@ -7,7 +7,7 @@
     python benchmarks/qas.py page                    what was found so far, again
 
 Needs $WHET_DATA, the folder with backbones and pictures (see pictures.py). A cell is one network,
-picture set, way to train and seed; it takes about a minute of a core, all of them some three hours.
+picture set, way to train and seed; it takes about a minute of a core, all of them some four hours.
 Cells run in `--processes` at once, and each result is appended to `--results`, qas.jsonl beside
 this file unless said otherwise, when it is there: a run that was stopped goes on where it was, and
 what is there already is not trained again. Every cell has the same recipe; only Adam has a rate of

@@ -150,8 +150,8 @@ class Cell:
         return f"{words}, {r.windows} windows, rate {rate:g}" if r.held_out else words
 
 
-# The first network has every way to train, the others have those that the study is about.
-MAIN = ("start", "fp32", "plain", "plain-master", "nearest", "stochastic", "carry8", "master")
+# The first network has every way to train, the others have all but integers for gradients and head.
+MAIN = tuple(v for v in VARIANTS if not v.endswith(("-gradients", "-head")))
 
 
 def planned(scheme: str, recipe: Recipe, seeds: int) -> list[Cell]:
