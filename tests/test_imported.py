@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ from PIL import Image
 from torch import nn
 
 import whet
+from test_integer import DATA, needs_data
 from whet import models
 from whet.ir import Array
 
-DATA = Path(os.environ.get("WHET_DATA", ""))
 PICTURES = 3
 NAMES = [
     "mcunet-5fps",
@@ -35,7 +34,8 @@ NAMES = [
 
 def flowers(count: int) -> Array:
     """The middles of some test pictures as the network takes them: pixel - 128, [n, h, w, c]."""
-    with np.load(DATA / "flowers102" / "flowers102_146.npz") as archive:
+    assert DATA is not None
+    with np.load(Path(DATA) / "flowers102" / "flowers102_146.npz") as archive:
         data, offsets = archive["test_data"], archive["test_offsets"]
     ends = [(offsets[i], offsets[i + 1]) for i in range(count)]
     pictures = [np.asarray(Image.open(io.BytesIO(data[a:b].tobytes()))) for a, b in ends]
@@ -101,12 +101,11 @@ def seen_by_the_head(path: Path) -> whet.Program:
     return whet.compile(model, (torch.zeros(1, 3, 128, 128),), dtype="int8", update="last")
 
 
-@pytest.mark.skipif(
-    "WHET_DATA" not in os.environ, reason="networks and pictures are found through WHET_DATA"
-)
+@needs_data
 @pytest.mark.parametrize("name", NAMES)
 def test_features_are_those_of_the_file(name: str) -> None:
-    path = DATA / "imagenet-backbones" / f"{name}_int8.npz"
+    assert DATA is not None
+    path = Path(DATA) / "imagenet-backbones" / f"{name}_int8.npz"
     trainer = seen_by_the_head(path).load()
     with np.load(path, allow_pickle=False) as archive:
         arrays = dict(archive)

@@ -26,7 +26,7 @@ from whet.quantize.weights import weight_scales
 
 DATA = os.environ.get("WHET_DATA")
 needs_data = pytest.mark.skipif(
-    DATA is None, reason="the pretrained int8 networks are found through WHET_DATA"
+    DATA is None, reason="pretrained int8 networks and pictures are found through WHET_DATA"
 )
 
 
