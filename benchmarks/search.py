@@ -44,9 +44,9 @@ from search_study import (
 from whet.scheme import Scheme, parameters_of, preset
 from whet.scheme.contribution import Contributions
 from whet.selection.analysis import Trials, analyse
-from whet.selection.choose import finals
 from whet.selection.engine import Engine
 from whet.selection.evolve import Evolution
+from whet.selection.finals import finals
 from whet.selection.lesson import Lesson
 from whet.selection.options import Search
 from whet.selection.planner import Costs

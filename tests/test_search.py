@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,11 @@ from whet.scheme.contribution import (
     choices,
     depth,
 )
-from whet.selection.choose import played, ranked
+from whet.selection import finals
+from whet.selection.analysis import analyse
+from whet.selection.engine import Engine
 from whet.selection.evolve import Evolution
+from whet.selection.finals import played, ranked, rivals_of
 from whet.selection.planner import Costs, Planner
 from whet.selection.samples import Samples, split
 from whet.selection.solve import exact
@@ -212,6 +216,33 @@ class Known:
         }
         self.asked.append((len(found), epochs))
         return found
+
+
+def test_rivals_are_the_same_whoever_finds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finals, "SECONDS", 0.0)  # however few it takes here
+    gains = analyse(small.trials(tmp_path))
+    costs, planned = small.costs(), Planned(small.planner())
+    found = within(48_000, gains.smoothed(), costs, planned, exact)
+    told: list[tuple[int, int]] = []
+
+    def rivals(workers: int) -> dict[str, Candidate]:
+        trials = replace(
+            small.trials(tmp_path, Engine(workers)), progress=lambda _, i, n: told.append((i, n))
+        )
+        return rivals_of(found, gains, costs, planned, trials, whet.Search(doubts=2))
+
+    alone = rivals(1)
+    assert list(alone) == [
+        "sum of gains", "head alone", "biases alone", "sum of gains in loss",
+        "sum of gains in both", "doubt 1", "doubt 2",
+    ]  # fmt: skip
+    assert list(rivals(2).items()) == list(alone.items())
+    assert alone["biases alone"].weights == ()
+    assert len(set(alone.values())) >= 3, "and they differ"
+    assert all(planned.ram(c) <= 48_000 for c in alone.values())
+    assert told == [(i, 5) for i in range(1, 6)] * 2
 
 
 def test_the_better_half_and_earlier_winners_go_on() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +13,15 @@ from ..api import Source, check_flash, target_of
 from ..budget import parse_bytes
 from ..errors import BudgetError, WhetError
 from ..frontend.torch import Loss, Model
-from ..ir import Array, Role
+from ..ir import Role
 from ..machine import this_machine
 from ..passes import check_switches
 from ..pipeline import Options, assemble
 from ..quantize import Int8, int8_of
-from ..report import kib
 from ..scheme import parameters_of
-from ..scheme.contribution import Candidate, Contributions, Outcome
+from ..scheme.contribution import Candidate, Contributions
 from .analysis import Progress, Trials, analyse
+from .finals import finals
 from .lesson import Bench, shared_features
 from .options import FINE_TUNING, Search
 from .planner import Costs, Planner
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     import torch
 
 Budget = int | str
-FINALISTS = 4
 
 
 @dataclass(frozen=True)
@@ -214,107 +212,6 @@ def best_within(
     found = within(budget, smooth, costs, planned, search.solver)
     best = max((*smaller, found), key=lambda f: smooth.score(f.candidate))
     return replace(found, candidate=best.candidate, ram=best.ram, score=gains.score(best.candidate))
-
-
-def finals(
-    found: Sequence[Found],
-    gains: Contributions,
-    costs: Costs,
-    planned: Planned,
-    splits: Sequence[Trials],
-    search: Search,
-) -> list[Found]:
-    """Sums of gains are a guess: the last few candidates are trained, and the best one is taken.
-
-    Of a larger budget, what won the smaller ones is among them.
-    """
-    chosen: list[Found] = []
-    for f in found:
-        rivals = {
-            **rivals_of(f, gains, costs, planned, search),
-            **{f"best of {kib(smaller.budget)}": smaller.candidate for smaller in chosen},
-        }
-        first = {c: name for name, c in reversed(rivals.items())}  # each once, by its first name
-        rivals = {name: c for name, c in rivals.items() if first[c] == name}
-        sure = [smaller.candidate for smaller in chosen]  # known to be good already
-        outcomes = played(list(rivals.values()), sure, splits, kib(f.budget), search.finals)
-        rivals = {name: c for name, c in rivals.items() if c in outcomes}
-        best = ranked(outcomes)[0]
-        chosen.append(
-            replace(
-                f,
-                candidate=best,
-                score=gains.score(best),
-                ram=planned.ram(best),
-                outcome=outcomes[best],
-                rivals={name: (c, outcomes[c]) for name, c in rivals.items()},
-            )
-        )
-    return chosen
-
-
-def played(
-    rivals: Sequence[Candidate],
-    sure: Sequence[Candidate],
-    splits: Sequence[Trials],
-    budget: str,
-    times: int,
-) -> dict[Candidate, Outcome]:
-    """One lesson each; the better half, but at least FINALISTS of them, go on to `times` of it.
-
-    So do those that are sure of it, whatever they do here. The first is on one split of the data,
-    the second on all of them.
-    """
-    once = splits[0].outcomes(rivals, f"rivals for {budget}")
-    best = ranked(once)[: max(FINALISTS, -(-len(once) // 2))]
-    best += [candidate for candidate in sure if candidate not in best]
-    longer = times * splits[0].bench.lesson.epochs
-    every = [trials.outcomes(best, f"finals for {budget}", longer) for trials in splits]
-    return {c: Outcome.mean([outcomes[c] for outcomes in every]) for c in best}
-
-
-def rivals_of(
-    found: Found, gains: Contributions, costs: Costs, planned: Planned, search: Search
-) -> dict[str, Candidate]:
-    """What a scheme is chosen from, by what speaks for it."""
-    rivals = {"sum of gains": found.candidate, "head alone": Candidate()}
-    biases = replace(gains.smoothed(), weights={})
-    rivals["biases alone"] = within(found.budget, biases, costs, planned, search.solver).candidate
-    others: dict[str, Contributions] = {}
-    doubtful = gains
-    if gains.outcomes and gains.measure == "accuracy":
-        doubtful = Contributions.of_both(gains.outcomes, gains.layers)
-        others = {
-            "sum of gains in loss": Contributions.of(gains.outcomes, "loss", gains.layers),
-            "sum of gains in both": doubtful,
-        }
-    random = np.random.default_rng(search.seed)
-    if gains.outcomes and doubtful.noise > 0:
-        others |= {f"doubt {i + 1}": doubtful.doubted(random) for i in range(search.doubts)}
-    for name, other in others.items():
-        best = within(found.budget, other.smoothed(), costs, planned, search.solver)
-        rivals[name] = best.candidate
-    return rivals
-
-
-def ranked(outcomes: Mapping[Candidate, Outcome]) -> list[Candidate]:
-    """The best first, in accuracy and loss together, each measured by how far the rivals are apart.
-
-    Accuracy is what counts, but on few samples a point of it is chance, and of the loss less is.
-    """
-    fine = {c: o for c, o in outcomes.items() if not o.diverged}
-    accuracies = [o.accuracy for o in fine.values()]
-    sums = standardized([-o.loss for o in fine.values()])
-    if not any(map(math.isnan, accuracies)):
-        sums = sums + standardized(accuracies)
-    by_sum = sorted(zip(sums, fine, strict=True), key=lambda pair: (-pair[0], pair[1]))
-    return [c for _, c in by_sum] + sorted(c for c in outcomes if c not in fine)
-
-
-def standardized(numbers: Sequence[float]) -> Array:
-    """Less their mean, over their standard deviation."""
-    array = np.array(numbers)
-    return (array - array.mean()) / (array.std() or 1.0) if array.size else array
 
 
 def row_of(found: Found, gains: Contributions, setting: Setting) -> Row:
