@@ -48,7 +48,6 @@ from whet.selection.engine import Engine
 from whet.selection.evolve import Evolution
 from whet.selection.finals import finals
 from whet.selection.lesson import Lesson
-from whet.selection.options import Search
 from whet.selection.planner import Costs
 from whet.selection.proxies import agreement, by_gradients, one_batch
 from whet.selection.solve import exact
@@ -57,7 +56,6 @@ from whet.selection.within import Planned, scheme_for, within
 
 HERE = Path(__file__).resolve().parent
 PARTS = ("rates", "analyse", "search", "train", "proxies", "page")
-FINALS = Search(doubts=12, splits=4)  # every training picture is held out once
 
 
 def say(words: str) -> None:
@@ -140,7 +138,7 @@ def do_search(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
     if folder.read(case, "schemes") is not None:
         return
     gains = Contributions.from_json(folder.path(case, "gains").read_text())
-    planner, search, rate = case.planner(), FINALS, rate_of(case, folder)
+    planner, search, rate = case.planner(), study.FINALS, rate_of(case, folder)
     splits = [trials_of(case, asked, rate, turn) for turn in range(search.splits)]
     parameters = parameters_of(planner.model.training.graph)
     planned = Planned(planner)

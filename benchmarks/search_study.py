@@ -29,6 +29,7 @@ from whet.scheme import Parameter, Scheme, blocks, parameters_of, preset, publis
 from whet.scheme.contribution import Candidate, choices, depth
 from whet.selection.engine import Engine
 from whet.selection.lesson import Bench, Lesson
+from whet.selection.options import Search
 from whet.selection.planner import Costs, Planner
 from whet.selection.samples import Samples
 from whet.selection.within import Planned
@@ -47,6 +48,7 @@ TRAINED_ON = 6000  # samples of a lesson: as many windows of each picture as tha
 RANDOM = 20  # schemes at each budget
 EPOCHS = {"flowers102": 5, "pets37": 3}  # 10,200 and 11,040 pictures
 RATES = (0.002, 0.004, 0.008, 0.016)  # of which each case takes the best for random schemes
+FINALS = Search(doubts=12, splits=4)  # every training picture is held out once
 JUDGES = 2  # of those at each budget
 SHARES = (0.3, 0.1)  # of the rate, for training everything: the best one counts; at 1 it diverges
 FULL = "full"
