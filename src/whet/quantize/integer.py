@@ -180,7 +180,10 @@ class Quantizer:
             raise FrontendError(
                 f"nothing is known about the range of {value}",
                 at=str(self.b.loc),
-                try_='dtype="int8", calibrate=loader: batches like those it will train on',
+                try_=(
+                    'dtype="int8", calibrate=loader: batches like those it will train on',
+                    "--calibrate FILE.npy on the command line",
+                ),
             )
         return self.recipe.values[value.name]
 
