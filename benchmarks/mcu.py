@@ -168,8 +168,8 @@ def page(found: list[Result], target: str) -> str:
     return "\n".join(
         [
             f"# Training in 256 KB\n\nMade by `python benchmarks/mcu.py`: int8 networks at 128 x "
-            f"128, batch 1, {CLASSES} classes, {weights} weights,\nbuilt for {target} with arm-none-eabi-gcc -O2 and "
-            "run in QEMU.\n",
+            f"128, batch 1, {CLASSES} classes, {weights} weights,\nbuilt for {target} with "
+            "arm-none-eabi-gcc -O2 and run in QEMU.\n",
             "## Memory\n\nBytes of the linked program: `.data`, `.bss` and the stack's section, "
             "which is all the RAM there is. The stack used\nis the plugin's figure. The paper's "
             "total is for its scheme of about 50 KB (arXiv:2206.15472).\n",
