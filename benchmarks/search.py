@@ -119,7 +119,7 @@ def do_proxies(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
         return
     trials = trials_of(case, asked, rate_of(case, folder))
     gains = Contributions.from_json(folder.path(case, "gains").read_text())
-    guesses = {**by_gradients(trials.bench), "one-batch": one_batch(trials.bench, trials.engine)}
+    guesses = {**by_gradients(trials.bench), "one-batch": one_batch(trials)}
     by_loss = Contributions.of(gains.outcomes, "loss", gains.layers)
     proxies = {
         name: {

@@ -147,10 +147,10 @@ def page(asked: Asked) -> str:
              "random", "best random"], rows,
         ),
         "How far the searched schemes are ahead, in points, over these rows: the least, the mean "
-        "and the most, and in how many rows they are.\nOf single random schemes, and of the best "
+        "and the most, and how often they are.\nOf single random schemes, and of the best "
         "in each row, one run is compared with the mean of the searched scheme's.\n",
         table(
-            ["against", "least", "mean", "most", "ahead in"],
+            ["against", "least", "mean", "most", "ahead"],
             [lead_row(*lead) for lead in leads(scores).items()],
         ),
         "## Against training everything\n\nOf two rates for the full update, "
@@ -177,10 +177,10 @@ def page(asked: Asked) -> str:
         ),
         "## Proxies against fine-tuning\n\nSpearman's rank correlation with the gains in accuracy "
         "and in loss that fine-tuning finds, of biases and of weights;\nseconds of the proxy "
-        "(one-batch: on two cores), and of all fine-tuning on one core.\n",
+        "(one-batch: with so many processes), and of all fine-tuning on one core.\n",
         table(
             ["network, pictures, proxy", "biases, accuracy", "weights, accuracy", "biases, loss",
-             "weights, loss", "s", "fine-tuning, s"],
+             "weights, loss", "s", "processes", "fine-tuning, s"],
             [row for case in asked.cases for row in proxy_rows(case, folder)],
         ),
         "## Contributions\n",
@@ -233,7 +233,8 @@ def proxy_rows(case: Case, folder: Folder) -> list[list[str]]:
         return []
     return [
         [f"{case}, {name}", *(f"{c:.2f}" for c in (*found["accuracy"], *found["loss"])),
-         f"{found['seconds']:.0f}", f"{body['fine-tuning']:.0f}"]
+         f"{found['seconds']:.0f}", str(body["workers"] if name == "one-batch" else 1),
+         f"{body['fine-tuning']:.0f}"]
         for name, found in body["proxies"].items()
     ]  # fmt: skip
 

@@ -16,10 +16,11 @@ import torch
 import small_search as small
 import whet
 from whet.cli import main
+from whet.cli.search import SearchCommand
 from whet.errors import BudgetError, DataError, SchemeError, WhetError
 from whet.models import mcunet_5fps
 from whet.pipeline import Options
-from whet.scheme import parameters_of
+from whet.scheme import Parameter, parameters_of
 from whet.scheme.contribution import (
     DIVERGED,
     Candidate,
@@ -32,7 +33,7 @@ from whet.selection import finals
 from whet.selection.analysis import analyse
 from whet.selection.engine import Engine
 from whet.selection.evolve import Evolution
-from whet.selection.finals import played, ranked, rivals_of
+from whet.selection.finals import once_each, played, ranked, rivals_of
 from whet.selection.planner import Costs, Planner
 from whet.selection.samples import Samples, split
 from whet.selection.solve import exact
@@ -188,7 +189,7 @@ def test_the_winner_is_good_in_both() -> None:
     assert ranked(no_classes)[0] == Candidate(1)
     strange = {Candidate(1): Outcome(50.0, float("nan"), 1), Candidate(2): Outcome(50.0, 2.0, 1)}
     assert ranked(strange)[0] == Candidate(2)
-    worst = {**outcomes, Candidate(4): Outcome(0.0, 1e6, 1), Candidate(0): Outcome(0.0, 1e6, 1)}
+    worst = {**outcomes, **{Candidate(k): Outcome(0.0, DIVERGED, 1) for k in (4, 0)}}
     assert ranked(worst) == [*ranked(outcomes), Candidate(0), Candidate(4)], "and nothing changes"
     diverged = {Candidate(1): Outcome(1.0, float("inf"), 1), Candidate(2): Outcome(50.0, 2.0, 1)}
     assert ranked(diverged)[0] == Candidate(2)
@@ -256,6 +257,12 @@ def test_the_better_half_and_earlier_winners_go_on() -> None:
     assert len(few) == 4, "of few all do"
 
 
+def test_rivals_that_train_the_same_are_one() -> None:
+    parts = [Parameter("a.weight", "weight", 0, 8), Parameter("h.weight", "weight", 1, 8)]
+    rivals = {"one": Candidate(0), "same": Candidate(1), "other": Candidate(1, ((0, 0.5),))}
+    assert list(once_each(rivals, parts)) == ["one", "other"], "as a has no bias"
+
+
 def test_finals_are_judged_on_every_split() -> None:
     one: Any = Known()
     other: Any = Known(better=6.0)
@@ -285,7 +292,7 @@ def searched(tmp_path: Path, **words: Any) -> whet.selection.SearchReport:
         model,
         (small.example(),),
         (small.data().inputs[0], small.data().labels),
-        ram=["41K", "48K"],
+        ram=["1K", "41K", "48K"],
         optimizer=torch.optim.SGD(model.parameters(), lr=0.05),
         search=whet.Search(store=tmp_path, lesson=whet.Lesson(epochs=2, head_epochs=4), **words),
     )
@@ -313,9 +320,10 @@ def test_budgets_in_schemes_out(tmp_path: Path) -> None:
     assert again == found.scheme
     read = Contributions.from_json((folder / "contributions.json").read_text())
     assert read == found.contributions
-    assert str(found).count("KiB") == 4
+    assert str(found).count("KiB") == 5
+    assert found.missed == (1024,) and f"takes {found.least / 1024:.1f} KiB" in str(found)
     # once more from what was kept: the same schemes, to the byte
-    repeated = searched(tmp_path)
+    repeated = searched(tmp_path, doubts=1)
     assert [r.scheme.to_toml() for r in repeated.rows] == [r.scheme.to_toml() for r in found.rows]
 
 
@@ -381,8 +389,12 @@ def test_what_auto_needs() -> None:
         whet.search(model, x, pair, ram=[])
 
 
+@pytest.mark.parametrize("plot", [["out"], pytest.param([], marks=SLOW)])
 def test_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    plot: list[str],
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     samples = small.data()
@@ -390,16 +402,29 @@ def test_the_command(
     words = [
         "whet", "search", "small_search:network", "--input", "4,1,12,12", "--data",
         str(tmp_path / "data.npz"), "--ram", "41K,48K", "--lr", "0.05", "--by", "fisher",
-        "--workers", "1", "--epochs", "1", "--store", str(tmp_path / "store"), "--plot",
-        str(tmp_path / "out"),
+        "--workers", "1", "--epochs", "1", "--store", str(tmp_path / "store"), "--plot", *plot,
     ]  # fmt: skip
     monkeypatch.setattr("sys.argv", words)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as done:
         main()
     assert done.value.code == 0
     told = capsys.readouterr().out
     assert "auto-41K" in told and "auto-48K.toml" in told and "head alone" in told
-    assert (tmp_path / "out" / "budgets.svg").exists()
+    assert (tmp_path / (plot or ["search"])[0] / "budgets.svg").exists()
+
+
+def test_a_bare_plot_has_a_folder() -> None:
+    command: Any = SearchCommand("search", params=[])
+    command.allow_extra_args = command.ignore_unknown_options = True
+    for given, wanted in (
+        (["--plot"], ["--plot", "search"]),
+        (["--plot", "--ram", "1M"], ["--plot", "search", "--ram", "1M"]),
+        (["--plot", "there", "--ram", "1M"], ["--plot", "there", "--ram", "1M"]),
+        (["m", "--ram", "1M"], ["m", "--ram", "1M"]),
+    ):
+        context = command.make_context("search", given)
+        assert context.args == wanted
 
 
 def test_the_command_says_what_is_wrong_with_data(

@@ -20,6 +20,7 @@ from torch import nn
 
 import small_search as small
 import whet
+from whet.api import Source
 from whet.errors import DataError, NotFinite, SchemeError, WhetError
 from whet.pipeline import Options, assemble
 from whet.scheme import parameters_of
@@ -37,7 +38,8 @@ from whet.scheme.contribution import (
 from whet.selection.analysis import Trials, analyse, one_weight
 from whet.selection.cut import behind, cut_before, cuts
 from whet.selection.engine import Engine, next_of, stretches
-from whet.selection.lesson import Bench, Lesson, Pupil
+from whet.selection.lesson import Bench, Lesson, Pupil, classes_second
+from whet.selection.planner import Planner
 from whet.selection.proxies import agreement, by_gradients, every_candidate, one_batch
 from whet.selection.samples import Classes, Samples, classes_of, fit_to, gather, split
 
@@ -61,6 +63,28 @@ def test_a_candidate_is_a_scheme() -> None:
         "point.bias": None, "last.weight": (0, 1, 2, 3), "last.bias": None,
         "head.weight": None, "head.bias": None,
     }  # fmt: skip
+
+
+def test_a_weight_that_is_used_otherwise_trains_whole() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.head = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.relu(self.b(torch.relu(self.a(x))))
+            return self.head(nn.functional.linear(x, self.a.weight.t()))
+
+    model = Tied().eval()
+    source = Source(
+        model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1),
+        (torch.zeros(4, 8),), None, None, None,
+    )  # fmt: skip
+    imported = source.imported()
+    offered = choices(parameters_of(imported.training.graph))
+    assert offered == {2: (1.0,), 1: (0.125, 0.25, 0.5, 1.0)}, "the last use counts"
+    planner = Planner(imported, Options(grow=False))
+    assert planner.run(Candidate(1, ((2, 1.0),))).ram > planner.run(Candidate(1)).ram
 
 
 def test_what_there_is_to_choose_from() -> None:
@@ -114,6 +138,24 @@ def test_gains_in_both_are_halves_of_each() -> None:
     assert (2, 1.0) not in with_two.weights, "over what diverged everything gains"
 
 
+def test_what_diverged_is_below_all_others_whatever_the_scale() -> None:
+    outcomes = {
+        Candidate(0): Outcome(math.nan, 5e10, 1),
+        Candidate(1): Outcome(math.nan, 3e10, 1),
+        Candidate(1, ((0, 1.0),)): Outcome(math.nan, DIVERGED, 1),
+        Candidate(2): Outcome(math.nan, DIVERGED, 1),
+        Candidate(1, ((0, 0.5),)): Outcome(math.nan, 2e10, 1),
+    }
+    assert not outcomes[Candidate(0)].diverged and outcomes[Candidate(2)].diverged
+    gains = Contributions.of(outcomes, "loss", ())
+    assert gains.biases == (0.0, 2e10, -2e10)
+    assert gains.weights == {(0, 0.5): 1e10, (0, 1.0): 1e10 - 1.0}
+    assert Contributions.from_json(gains.to_json()).to_json() == gains.to_json()
+    assert Outcome.from_dict(outcomes[Candidate(2)].as_dict()).diverged
+    tiny = [Outcome(50.0, loss, 1) for loss in (3e-7, 4e-7)]
+    assert Outcome.mean(tiny).loss == pytest.approx(3.5e-7, rel=1e-6)
+
+
 def test_doubted_gains_are_other_gains_of_the_same_size() -> None:
     gains = Contributions("accuracy", (0.0, 1.0, 1.0, 1.5), {(0, 1.0): 5.0, (1, 0.5): 2.0})
     assert gains.noise == 0.75, "the median of the steps that are any"
@@ -152,10 +194,13 @@ def test_what_are_no_contributions(text: str) -> None:
 def test_data_come_as_arrays_or_in_batches() -> None:
     x, y = np.arange(12.0, dtype=np.float32).reshape(6, 2), np.arange(6)
     loader = [(torch.from_numpy(x[i : i + 2]), torch.from_numpy(y[i : i + 2])) for i in (0, 2, 4)]
-    for given in ((x, y), loader, iter(loader)):
+    for given in ((x, y), loader, iter(loader), loader[::-1]):
         found = gather(given)
-        np.testing.assert_array_equal(found.inputs[0], x)
-        np.testing.assert_array_equal(found.labels, y)
+        order = np.argsort(found.labels)
+        np.testing.assert_array_equal(found.inputs[0][order], x)
+        np.testing.assert_array_equal(found.labels[order], y)
+    np.testing.assert_array_equal(gather((x, y)).labels, y)
+    assert gather(loader).checksum() == gather(loader[::-1]).checksum(), "in whatever order"
     assert len(gather(loader, limit=3)) == 3
     assert gather((x, y), limit=2).labels.tolist() == [0, 5], "from all over"
 
@@ -164,6 +209,7 @@ def test_data_come_as_arrays_or_in_batches() -> None:
     ("given", "words"),
     [
         ([], "no data"),
+        ((np.ones((0, 2)), np.ones(0)), "no data"),
         (3, "no pairs"),
         ([(np.ones(2), np.ones(2), np.ones(2))], "no pairs"),
         ((np.ones((3, 2)), np.ones(2)), "differ in number"),
@@ -326,6 +372,15 @@ def test_accuracy_and_loss_are_those_of_pytorch() -> None:
     labels = torch.from_numpy(bench.judge.labels)
     assert found.loss == pytest.approx(float(nn.CrossEntropyLoss()(logits, labels)), rel=1e-4)
     assert found.accuracy == pytest.approx(100 * float((logits.argmax(1) == labels).float().mean()))
+
+
+def test_where_classes_lie_must_be_clear() -> None:
+    def clear(scores: tuple[int, ...], labels: tuple[int, ...]) -> bool:
+        return classes_second(np.zeros(scores), np.zeros(labels))
+
+    assert clear((4, 10), (4,)) and clear((4, 10, 6), (4, 6)) and clear((4, 10, 6, 7), (4, 6, 7))
+    assert not clear((4, 6, 10), (4, 6)), "they are last"
+    assert not clear((4, 6, 6), (4, 6)), "they could be either"
 
 
 def test_without_classes_the_loss_is_what_counts() -> None:
@@ -571,11 +626,16 @@ def test_integers_have_the_gradients_of_what_they_stand_for() -> None:
         assert whole.weights[part] == pytest.approx(real.weights[part], rel=0.5)
 
 
-def test_one_batch_is_learned_better_the_more_trains() -> None:
-    gains = one_batch(ready(), Engine())
+def test_one_batch_is_learned_better_the_more_trains(tmp_path: Path) -> None:
+    trials = small.trials(tmp_path)
+    gains = one_batch(trials)
     assert gains.biases[0] == 0.0 and gains.biases[-1] > 0
     assert len(gains.weights) == len(list(every_candidate(parameters()))) - small.LAYERS - 1
     assert gains.weights[0, 1.0] > 0
+    lines = trials.store.lines.read_text()
+    again = one_batch(trials)
+    assert (again.biases, again.weights) == (gains.biases, gains.weights)
+    assert trials.store.lines.read_text() == lines, "nothing was tried again"
 
 
 def test_ranks_are_compared() -> None:

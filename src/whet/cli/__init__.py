@@ -44,7 +44,7 @@ from .options import (
     WithoutOpt,
 )  # fmt: skip
 from .run import run_command
-from .search import search_command
+from .search import SearchCommand, search_command
 
 if TYPE_CHECKING:
     from ..emit.program import Program
@@ -61,7 +61,7 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 app.command("run")(run_command)
-app.command("search")(search_command)
+app.command("search", cls=SearchCommand)(search_command)
 
 
 def say(text: str = "") -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from ..errors import DataError
 from .models import Recipe, import_file, import_name, numbers, reason
@@ -37,6 +38,19 @@ if TYPE_CHECKING:
     from ..selection import SearchReport
 
 console = Console(highlight=False, soft_wrap=True)
+
+
+FOLDER = "search"
+
+
+class SearchCommand(TyperCommand):
+    """Takes a --plot without a folder, too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        following = [*args[1:], "--"]
+        pairs = zip(args, following, strict=True)
+        named = [[a, FOLDER] if a == "--plot" and b.startswith("-") else [a] for a, b in pairs]
+        return super().parse_args(ctx, [word for words in named for word in words])
 
 
 class ByName(StrEnum):
@@ -68,7 +82,8 @@ def search_command(
         MethodName.exact
     ),
     plot: Annotated[
-        Path | None, typer.Option(help="folder for schemes, contributions and pictures")
+        Path | None,
+        typer.Option(help=f"folder for schemes, contributions and pictures; or {FOLDER}, if bare"),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="processes; as many as there are cores by default")
@@ -128,7 +143,7 @@ def search_command(
         batch=batch,
         judge=judge,
         limit=limit,
-        workers=workers or os.cpu_count() or 1,
+        workers=workers or cores(),
         ray=ray,
         store=store,
         seed=seed,
@@ -147,6 +162,11 @@ def search_command(
         console.print(f"stopped; the same command goes on, from {words.folder}", markup=False)
         raise typer.Exit(130) from None
     tell(found, plot)
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def tell(found: SearchReport, plot: Path | None) -> None:

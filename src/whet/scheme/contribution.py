@@ -22,7 +22,7 @@ from .parameters import Parameter
 from .presets import head, sparse
 from .scheme import Scheme
 
-DIVERGED = 1e6  # the loss of what has none
+DIVERGED = math.inf  # the loss of what has none
 RATIOS = (0.125, 0.25, 0.5, 1.0)  # of a weight's input channels
 
 
@@ -64,13 +64,15 @@ class Outcome:
     seconds: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, which has no NaN."""
-        return {**asdict(self), "accuracy": None if math.isnan(self.accuracy) else self.accuracy}
+        """For JSON, which has neither NaN nor infinity."""
+        words = asdict(self)
+        return {k: v if math.isfinite(v) else None for k, v in words.items()}
 
     @classmethod
     def from_dict(cls, words: Mapping[str, Any]) -> Outcome:
-        accuracy = words["accuracy"]
-        return cls(**{**words, "accuracy": math.nan if accuracy is None else float(accuracy)})
+        none = {"accuracy": math.nan, "loss": DIVERGED}
+        known = {k: v for k, v in words.items() if v is not None}
+        return cls(**{**none, **known})
 
     def __str__(self) -> str:
         percent = "" if math.isnan(self.accuracy) else f"{self.accuracy:.2f} %, "
@@ -78,7 +80,7 @@ class Outcome:
 
     @property
     def diverged(self) -> bool:
-        return not self.loss < DIVERGED
+        return not math.isfinite(self.loss)
 
     @classmethod
     def mean(cls, outcomes: Sequence[Outcome]) -> Outcome:
@@ -89,7 +91,7 @@ class Outcome:
             statistics.fmean(getattr(o, word) for o in outcomes) for word in ("accuracy", "loss")
         )
         seconds = round(sum(o.seconds for o in outcomes), 2)
-        return cls(round(accuracy, 4), round(loss, 6), outcomes[0].epochs, seconds)
+        return cls(round(accuracy, 4), rounded(loss), outcomes[0].epochs, seconds)
 
     def better_than(self, other: Outcome) -> bool:
         """In one of the two, if not in both."""
@@ -104,7 +106,7 @@ class Outcome:
 
 def depth(parameters: Sequence[Parameter]) -> int:
     """How many layers lie before the head."""
-    return max((p.layer for p in head(parameters)), default=0)
+    return max(0, *(p.layer for p in head(parameters)), 0)
 
 
 def reach(parameters: Sequence[Parameter], layer: int) -> int:
@@ -119,7 +121,8 @@ def choices(parameters: Sequence[Parameter]) -> dict[int, tuple[float, ...]]:
         if p.kind == "weight" and 0 <= p.layer < depth(parameters):
             counts = {max(1, round(r * p.channels)): r for r in reversed(RATIOS)}
             # of those that mean as many channels the smallest, but the whole is 1
-            parts = sorted({**counts, p.channels: 1.0}.values()) if p.channels > 1 else [1.0]
+            some = p.channels > 1 and not p.otherwise
+            parts = sorted({**counts, p.channels: 1.0}.values()) if some else [1.0]
             found[p.layer] = tuple(parts)
     return found
 
@@ -153,12 +156,13 @@ class Contributions:
         """From what candidates achieved that train biases, or those and one weight."""
         base = outcomes[Candidate()]
         last = max(c.biases for c in outcomes)
-        biases = [outcomes[Candidate(k)].gain(measure, base) for k in range(last + 1)]
-        weights = {
+        biases = sunk([outcomes[Candidate(k)].gain(measure, base) for k in range(last + 1)])
+        known = {
             c.weights[0]: outcome.gain(measure, outcomes[Candidate(c.biases)])
             for c, outcome in sorted(outcomes.items())
             if c.weights and not outcomes[Candidate(c.biases)].diverged  # over what had no loss
         }
+        weights = dict(zip(known, sunk(list(known.values())), strict=True))
         seconds = sum(outcome.seconds for outcome in outcomes.values())
         table = dict(sorted(outcomes.items()))
         return cls(measure, tuple(biases), weights, tuple(layers), seconds, base, table)
@@ -251,10 +255,23 @@ class Contributions:
 
 def spread(numbers: Sequence[float]) -> float:
     """Between the quartiles."""
-    if len(numbers) < 2:
+    finite = [n for n in numbers if math.isfinite(n)]
+    if len(finite) < 2:
         return 0.0
-    low, _, high = statistics.quantiles(numbers, n=4)
+    low, _, high = statistics.quantiles(finite, n=4)
     return high - low
+
+
+def sunk(gains: Sequence[float]) -> list[float]:
+    """What has no gain, as it diverged, is as far below all others as those are apart."""
+    finite = [gain for gain in gains if math.isfinite(gain)] or [0.0]
+    floor = min(finite) - ((max(finite) - min(finite)) or 1.0)
+    return [gain if math.isfinite(gain) else floor for gain in gains]
+
+
+def rounded(number: float) -> float:
+    """To some digits, whatever its size."""
+    return float(f"{number:.7g}")
 
 
 def rising(numbers: Sequence[float]) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ir import Graph, Node, Op, Role, Value
 from ..ops.conv import Conv2d, Conv2dDx, Depthwise
@@ -25,13 +25,15 @@ class Parameter:
     """A parameter and its last use: `layer` counts convolutions and linear layers from 0.
 
     `channels` is how many input channels a layer's weight has, per group (for depthwise: in
-    all), and 0 for anything that cannot train by channels.
+    all), and 0 for anything that cannot train by channels. A weight that is used `otherwise` as
+    well, transposed or in a sum, say, has them but trains whole.
     """
 
     name: str
     kind: str  # "weight", "bias", "norm weight", "norm bias" or "other"
     layer: int
     channels: int
+    otherwise: bool = False
 
     @property
     def block(self) -> str:
@@ -49,8 +51,9 @@ def parameters_of(forward: Graph) -> list[Parameter]:
     # Values made of parameters alone, with what they are made of: a view of one, or a weight that
     # is computed, as weight normalisation does.
     made_of: dict[Value, tuple[Value, ...]] = {v: (v,) for v in forward.leaves_of(Role.PARAM)}
-    views = set(made_of)
+    views, reshaped = set(made_of), set(made_of)
     found: dict[str, Parameter] = {}
+    otherwise: set[str] = set()
     layer = -1
     for node in forward.nodes:
         layer += node.op in INPUT_AXIS
@@ -59,12 +62,17 @@ def parameters_of(forward: Graph) -> list[Parameter]:
                 described = _describe(leaf.name, node, place, layer, value in views)
                 if leaf.name not in found or described.kind != "other":
                     found[leaf.name] = described
+                as_weight = node.op in INPUT_AXIS and place == 1
+                if value not in reshaped or not (as_weight or node.op is Reshape):
+                    otherwise.add(leaf.name)
         if node.ins and all(v in made_of or v.role is Role.CONST for v in node.ins):
             leaves = tuple(dict.fromkeys(leaf for v in node.ins for leaf in made_of.get(v, ())))
             made_of.update((out, leaves) for out in node.outs)
             if node.op in (Reshape, Transpose) and node.ins[0] in views:
                 views.update(node.outs)
-    return list(found.values())
+            if node.op is Reshape and node.ins[0] in reshaped:
+                reshaped.update(node.outs)
+    return [replace(p, otherwise=p.name in otherwise and p.channels > 0) for p in found.values()]
 
 
 def _describe(name: str, node: Node, place: int, layer: int, direct: bool) -> Parameter:

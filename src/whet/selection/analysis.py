@@ -17,7 +17,7 @@ from ..scheme.contribution import (
     reach,
 )
 from .cut import cut_before
-from .engine import Engine
+from .engine import Engine, Task
 from .lesson import Bench
 from .store import Store
 
@@ -57,15 +57,21 @@ class Trials:
     def outcomes(
         self, candidates: Iterable[Candidate], what: str, epochs: int | None = None
     ) -> dict[Candidate, Outcome]:
-        """What each achieves; only what the store does not know is run."""
+        """What each achieves after so many epochs, or those of a lesson."""
         length = self.bench.lesson.epochs if epochs is None else epochs
+        bench = replace(self.bench, lesson=replace(self.bench.lesson, epochs=length))
+        return self.tried(bench, candidates, what, length)
+
+    def tried(
+        self, task: Task, candidates: Iterable[Candidate], what: str, length: int
+    ) -> dict[Candidate, Outcome]:
+        """What a task gives for each; only what the store does not know is run."""
         wanted = list(dict.fromkeys(candidates))
         known = self.store.outcomes()
         found = {c: known[c, length] for c in wanted if (c, length) in known}
         twins = self.twins([c for c in wanted if c not in found])
         self.progress(what, len(found), len(wanted))
-        bench = replace(self.bench, lesson=replace(self.bench.lesson, epochs=length))
-        for candidate, outcome in self.engine.results(bench, self.in_order(list(twins))):
+        for candidate, outcome in self.engine.results(task, self.in_order(list(twins))):
             for twin in twins[candidate]:
                 self.store.add(twin, length, outcome)
                 found[twin] = outcome

@@ -29,6 +29,7 @@ from .progress import bar
 from .proxies import guess
 from .report import Row, SearchReport
 from .samples import check_enough, fit_to, gather, split
+from .solve import check_solver
 from .store import Store
 from .within import Found, Planned, check_least, scheme_for, within
 
@@ -167,36 +168,42 @@ def search_for(
         raise BudgetError("there is no budget to search within", try_='ram="256K"')
     if not isinstance(search, Search):
         raise WhetError(f"search={search!r} is no whet.Search", try_="whet.Search(workers=2)")
+    if search.method == "exact":
+        check_solver()
     setting = Setting.of(source, imported, data, options, search)
     planned = Planned(setting.planner)
-    check_least(planned, min(budgets))  # before hours of analysis
+    check_least(planned, max(budgets))  # before hours of analysis
+    least = planned.ram(Candidate())
     if (chip := options.target.chip) is not None:
         head = Candidate().scheme(parameters_of(imported.training.graph))
         check_flash(assemble(imported, head, options), chip)
     seconds: dict[str, float] = {}
-    with bar(search.progress) as tell:
-        began = time.perf_counter()
-        trials = setting.trials(tell)
-        gains = measured(trials, search)
-        seconds["analysis"] = time.perf_counter() - began
-        began = time.perf_counter()
-        costs = Costs.measure(
-            setting.planner, search.engine, lambda i, n: tell("planning parts", i, n)
-        )
-        seconds["planning"] = time.perf_counter() - began
-        began = time.perf_counter()
-        found: list[Found] = []
-        for budget in sorted(set(budgets)):
-            found.append(best_within(budget, gains, costs, planned, search, found[-1:]))
-        seconds["search"] = time.perf_counter() - began
-        if search.finals:
+    try:
+        with bar(search.progress) as tell:
             began = time.perf_counter()
-            others = [setting.trials(tell, turn) for turn in range(1, len(setting.benches))]
-            found = finals(found, gains, costs, planned, [trials, *others], search)
-            seconds["finals"] = time.perf_counter() - began
-    shared_features.cache_clear()
+            trials = setting.trials(tell)
+            gains = measured(trials, search)
+            seconds["analysis"] = time.perf_counter() - began
+            began = time.perf_counter()
+            costs = Costs.measure(
+                setting.planner, search.engine, lambda i, n: tell("planning parts", i, n)
+            )
+            seconds["planning"] = time.perf_counter() - began
+            began = time.perf_counter()
+            found: list[Found] = []
+            for budget in sorted({b for b in budgets if b >= least}):
+                found.append(best_within(budget, gains, costs, planned, search, found[-1:]))
+            seconds["search"] = time.perf_counter() - began
+            if search.finals:
+                began = time.perf_counter()
+                others = [setting.trials(tell, turn) for turn in range(1, len(setting.benches))]
+                found = finals(found, gains, costs, planned, [trials, *others], search)
+                seconds["finals"] = time.perf_counter() - began
+    finally:
+        shared_features.cache_clear()
     rows = [row_of(f, gains, setting) for f in found]
-    return SearchReport(tuple(rows), gains, seconds)
+    missed = tuple(sorted({b for b in budgets if b < least}))
+    return SearchReport(tuple(rows), gains, seconds, missed, least)
 
 
 def best_within(
@@ -215,7 +222,8 @@ def best_within(
 
 
 def row_of(found: Found, gains: Contributions, setting: Setting) -> Row:
-    name = f"auto-{found.budget / 1024:.5g}K"
+    kibs, rest = divmod(found.budget, 1024)
+    name = f"auto-{found.budget}" if rest else f"auto-{kibs}K"
     scheme = scheme_for(found, gains, setting.planner, name)
     return Row(found, scheme, step_milliseconds(setting, found.candidate))
 

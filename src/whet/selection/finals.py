@@ -10,6 +10,7 @@ import numpy as np
 
 from ..ir import Array
 from ..report import kib
+from ..scheme import Parameter
 from ..scheme.contribution import Candidate, Contributions, Outcome
 from .analysis import Trials
 from .engine import Engine
@@ -40,8 +41,7 @@ def finals(
             **rivals_of(f, gains, costs, planned, splits[0], search),
             **{f"best of {kib(smaller.budget)}": smaller.candidate for smaller in chosen},
         }
-        first = {c: name for name, c in reversed(rivals.items())}  # each once, by its first name
-        rivals = {name: c for name, c in rivals.items() if first[c] == name}
+        rivals = once_each(rivals, splits[0].parameters)
         sure = [smaller.candidate for smaller in chosen]  # known to be good already
         outcomes = played(list(rivals.values()), sure, splits, kib(f.budget), search.finals)
         rivals = {name: c for name, c in rivals.items() if c in outcomes}
@@ -57,6 +57,16 @@ def finals(
             )
         )
     return chosen
+
+
+def once_each(
+    rivals: Mapping[str, Candidate], parameters: Sequence[Parameter]
+) -> dict[str, Candidate]:
+    """By its first name, of all that train the same; layers may have no bias."""
+    first: dict[str, str] = {}
+    for name, candidate in rivals.items():
+        first.setdefault(str(candidate.scheme(parameters).resolve(parameters)), name)
+    return {name: rivals[name] for name in first.values()}
 
 
 def played(
@@ -75,7 +85,10 @@ def played(
     best = ranked(once)[: max(FINALISTS, -(-len(once) // 2))]
     best += [candidate for candidate in sure if candidate not in best]
     longer = times * splits[0].bench.lesson.epochs
-    every = [trials.outcomes(best, f"finals for {budget}", longer) for trials in splits]
+    every = [
+        trials.outcomes(best, f"finals for {budget}, {turn} of {len(splits)}", longer)
+        for turn, trials in enumerate(splits, 1)
+    ]
     return {c: Outcome.mean([outcomes[c] for outcomes in every]) for c in best}
 
 

@@ -16,7 +16,7 @@ from ..ir import Array, Role
 from ..pipeline import Options, assemble
 from ..runtime import Trainer
 from ..scheme import parameters_of
-from ..scheme.contribution import DIVERGED, Candidate, Outcome
+from ..scheme.contribution import DIVERGED, Candidate, Outcome, rounded
 from .cut import Cut, behind, cut_before, cuts, up_to
 from .samples import Classes, Samples, classes_of
 
@@ -165,7 +165,7 @@ def judged(
     for x, y, count in samples.padded(batch):
         scores = trainer.predict(x)
         scores, labels = scores[:count], y[:count]
-        if known is None or (len(scores), *scores.shape[2:]) != labels.shape:
+        if known is None or not classes_second(scores, labels):
             return Outcome(math.nan, mean_loss(trainer, samples, batch), epochs)
         seen = labels != known.ignored
         right += int((scores.argmax(1) == labels)[seen].sum())
@@ -176,8 +176,14 @@ def judged(
         loss -= float(np.take_along_axis(logs, index, 1).squeeze(1)[seen].sum())
         counted += int(seen.sum())
     mean = loss / max(counted, 1)
-    mean = round(mean, 6) if math.isfinite(mean) else DIVERGED
+    mean = rounded(mean) if math.isfinite(mean) else DIVERGED
     return Outcome(round(100 * right / max(counted, 1), 4), mean, epochs)
+
+
+def classes_second(scores: Array, labels: Array) -> bool:
+    """Whether axis 1 of the scores is that of the classes, and no other one could be."""
+    fits = (len(scores), *scores.shape[2:]) == labels.shape
+    return fits and scores.shape[1] not in labels.shape[1:]
 
 
 def mean_loss(trainer: Trainer, samples: Samples, batch: int) -> float:

@@ -19,6 +19,8 @@ from rich.progress import (
 from .analysis import Progress as Tell
 from .analysis import silent
 
+DAY = 24 * 3600.0  # of which the time left is estimated: a candidate may take minutes
+
 
 @contextmanager
 def bar(wanted: bool | None) -> Iterator[Tell]:
@@ -34,7 +36,8 @@ def bar(wanted: bool | None) -> Iterator[Tell]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as lines:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, speed_estimate_period=DAY) as lines:
         tasks: dict[str, int] = {}
 
         def tell(what: str, done: int, total: int) -> None:

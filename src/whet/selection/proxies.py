@@ -11,6 +11,7 @@ that integers stand for. The last needs a program for each candidate, but next t
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,13 +28,14 @@ from ..scheme.contribution import (
     DIVERGED,
     Candidate,
     Contributions,
+    Outcome,
     choices,
     depth,
     names_of,
     reach,
+    sunk,
 )
 from .analysis import Trials, one_weight
-from .engine import Engine
 from .lesson import Bench, Pupil
 from .planner import Part
 
@@ -45,7 +47,7 @@ STEPS = 5  # on one batch
 def guess(trials: Trials, proxy: str) -> Contributions:
     """Contributions by one of the PROXIES."""
     if proxy == "one-batch":
-        return one_batch(trials.bench, trials.engine)
+        return one_batch(trials)
     return by_gradients(trials.bench)[proxy]
 
 
@@ -149,28 +151,30 @@ def part_sums(
 
 @dataclass(frozen=True)
 class OneBatch:
-    """A few steps of a candidate on one batch: by how much does its loss fall?"""
+    """A few steps of a candidate on one batch, less than an epoch: how far does its loss rise?"""
 
     bench: Bench
 
-    def run(self, candidate: Candidate) -> float:
+    def run(self, candidate: Candidate) -> Outcome:
         pupil = Pupil(self.bench, candidate)
         ((x, y),) = pupil.train.batches(np.arange(self.bench.batch), self.bench.batch)
         try:
             losses = [pupil.trainer.step(x, y, lr=self.bench.rate) for _ in range(STEPS + 1)]
         except NotFinite:
-            return -DIVERGED
-        return losses[0] - losses[-1]
+            return Outcome(math.nan, DIVERGED, 0)
+        return Outcome(math.nan, losses[-1] - losses[0], 0)
 
 
-def one_batch(bench: Bench, engine: Engine) -> Contributions:
-    began = time.perf_counter()
+def one_batch(trials: Trials) -> Contributions:
+    """What was tried before is in the store, as no epochs long."""
+    began, bench = time.perf_counter(), trials.bench
     parameters = parameters_of(bench.model.training.graph)
     order = np.random.default_rng(bench.lesson.seed).permutation(len(bench.train))
     few = bench.train.take(np.sort(order[: bench.batch]))
     small = OneBatch(replace(bench, train=few, judge=few, name=""))
     wanted = list(every_candidate(parameters))
-    falls = dict(engine.results(small, wanted))
+    rises = trials.tried(small, wanted, "one batch", 0)
+    falls = dict(zip(rises, sunk([-o.loss for o in rises.values()]), strict=True))
     base = falls[Candidate()]
     return Contributions(
         "one-batch",

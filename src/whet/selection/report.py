@@ -34,6 +34,8 @@ class SearchReport:
     rows: tuple[Row, ...]
     contributions: Contributions  # as they were measured
     seconds: Mapping[str, float]  # of each part of the work
+    missed: tuple[int, ...] = ()  # budgets that are too small
+    least: int = 0  # bytes that the head alone takes
 
     @property
     def scheme(self) -> Scheme:
@@ -64,6 +66,10 @@ class SearchReport:
         widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
         text = ["  ".join(w.rjust(n) for w, n in zip(line, widths, strict=True)) for line in lines]
         took = ", ".join(f"{what} {seconds:.0f} s" for what, seconds in self.seconds.items())
+        text += [
+            f"{kib(budget)} are too few: the head alone takes {kib(self.least)}"
+            for budget in self.missed
+        ]
         return "\n".join([*text, "", f"contributions by {self.contributions.measure}; {took}"])
 
     def write(self, folder: str | Path) -> Path:

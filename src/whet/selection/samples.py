@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import zlib
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..frontend.torch import Model
-from ..ir import Array, Graph, Role
+from ..ir import Array, Graph, Role, Value
 from ..runtime.trainer import to_numpy
 
 LEAST = 8  # samples of each part
@@ -58,38 +59,60 @@ def gather(data: Any, limit: int | None = None) -> Samples:
     if isinstance(data, Samples):
         return data
     pair = isinstance(data, (tuple, list)) and len(data) == 2 and hasattr(data[1], "shape")
-    batches: Iterable[Any] = [data] if pair else data
-    inputs: list[tuple[Array, ...]] = []
-    labels: list[Array] = []
-    count = 0
     try:
-        for x, y in batches:
-            inputs.append(tuple(map(to_numpy, x if isinstance(x, (tuple, list)) else (x,))))
-            labels.append(to_numpy(y))
-            count += len(labels[-1])
-            if limit is not None and count >= limit:
-                break
-        if not labels:
-            raise DataError("there are no data", why="the loader gave no batch")
-        joined = tuple(map(np.concatenate, zip(*inputs, strict=True)))
-        whole = Samples(joined, np.concatenate(labels))
+        whole = joined([data] if pair else data, limit)
     except (TypeError, ValueError) as error:
         raise DataError(
             "the data are no pairs of inputs and labels",
             why=f"{type(error).__name__}: {error}",
             try_="data=(images, labels), or a DataLoader of such batches",
         ) from error
-    sizes = {len(array) for array in (*whole.inputs, whole.labels)}
+    check(whole)
+    if limit is None or limit >= len(whole):
+        return whole if pair else in_one_order(whole)
+    some = np.linspace(0, len(whole) - 1, limit).astype(int)  # of every class, if sorted
+    return whole.take(some)
+
+
+def joined(batches: Iterable[Any], limit: int | None) -> Samples:
+    """All of them, or as many as it takes to come to a limit."""
+    inputs: list[tuple[Array, ...]] = []
+    labels: list[Array] = []
+    count = 0
+    for x, y in batches:
+        inputs.append(tuple(map(to_numpy, x if isinstance(x, (tuple, list)) else (x,))))
+        labels.append(to_numpy(y))
+        count += len(labels[-1])
+        if limit is not None and count >= limit:
+            break
+    if not count:
+        raise DataError("there are no data", why="the loader gave no sample")
+    return Samples(
+        tuple(map(np.concatenate, zip(*inputs, strict=True))),
+        np.concatenate(labels),
+    )
+
+
+def check(samples: Samples) -> None:
+    every = (*samples.inputs, samples.labels)
+    sizes = {len(array) for array in every}
     if len(sizes) > 1:
         raise DataError(f"inputs and labels differ in number: {sorted(sizes)}")
-    for array in (*whole.inputs, whole.labels):
+    for array in every:
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise DataError("the data hold numbers that are not finite")
-    if limit is None or limit >= len(whole):
-        return whole
-    return whole.take(
-        np.linspace(0, len(whole) - 1, limit).astype(int)
-    )  # of every class, if sorted
+
+
+def in_one_order(samples: Samples) -> Samples:
+    """The same whatever order a loader that shuffles gave them in, so that work can go on."""
+
+    def content(i: int) -> bytes:
+        found = hashlib.blake2b(digest_size=16)
+        for array in (*samples.inputs, samples.labels):
+            found.update(np.ascontiguousarray(array[i]).tobytes())
+        return found.digest()
+
+    return samples.take(np.array(sorted(range(len(samples)), key=content)))
 
 
 def split(
@@ -141,13 +164,14 @@ def classes_of(graph: Graph) -> Classes | None:
     return None
 
 
-def check_labels(graph: Graph, labels: Array) -> None:
+def check_labels(model: Model, labels: Array) -> None:
     """Before anything is built: the last one wrong would be found late."""
+    graph = model.training.graph
     (leaf,) = graph.leaves_of(Role.LABEL)
-    known = classes_of(graph)
-    if labels.ndim != leaf.type.rank:
+    known, shape = classes_of(graph), shape_of(model, leaf)
+    if labels.shape[1:] != shape[1:]:
         raise DataError(
-            f"labels have shape {labels.shape[1:]} for each sample, the loss takes {leaf.shape[1:]}"
+            f"labels have shape {labels.shape[1:]} for each sample, the loss takes {shape[1:]}"
         )
     if known is None:
         return
@@ -162,6 +186,12 @@ def check_labels(graph: Graph, labels: Array) -> None:
         )
 
 
+def shape_of(model: Model, leaf: Value) -> tuple[int, ...]:
+    """As PyTorch has it."""
+    order = model.training.orders.get(leaf.name, tuple(range(leaf.type.rank)))
+    return tuple(leaf.shape[order.index(axis)] for axis in range(leaf.type.rank))
+
+
 def fit_to(model: Model, samples: Samples) -> Samples:
     """As the program takes them: checked, and as int8 where the input is."""
     leaves = model.training.graph.leaves_of(Role.INPUT)
@@ -169,17 +199,13 @@ def fit_to(model: Model, samples: Samples) -> Samples:
         raise DataError(
             f"the model takes {len(leaves)} inputs, the data have {len(samples.inputs)}"
         )
-    check_labels(model.training.graph, samples.labels)
+    check_labels(model, samples.labels)
     inputs = []
     for leaf, array in zip(leaves, samples.inputs, strict=True):
-        order = model.training.orders[leaf.name]
-        shape = [0] * leaf.type.rank
-        for axis, n in zip(order, leaf.shape, strict=True):
-            shape[axis] = n
-        if tuple(array.shape[1:]) != tuple(shape[1:]):
+        shape = shape_of(model, leaf)
+        if array.shape[1:] != shape[1:]:
             raise DataError(
-                f"{leaf.name} has shape {tuple(array.shape[1:])} in the data, "
-                f"{tuple(shape[1:])} in the model"
+                f"{leaf.name} has shape {array.shape[1:]} in the data, {shape[1:]} in the model"
             )
         quant = model.quants.get(leaf.name)
         given = array.dtype.kind == "f" and quant is not None

@@ -6,6 +6,7 @@ kind, which HiGHS solves in a fraction of a second.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -21,15 +22,22 @@ Solver = Callable[[Contributions, Costs, int], Candidate | None]
 KIB = 1024.0
 
 
-def exact(gains: Contributions, costs: Costs, budget: int) -> Candidate | None:
-    """The best there is by the costs that add up; None if nothing fits."""
-    try:
-        from scipy.optimize import Bounds, LinearConstraint, milp
-    except ModuleNotFoundError as error:
+NODES = 200_000  # that are looked at; not seconds, so that a busy machine finds the same
+
+
+def check_solver() -> None:
+    if importlib.util.find_spec("scipy") is None:
         raise WhetError(
             "searching needs SciPy, which is not installed",
             try_=('pip install "whet[search]"', 'method="evolution"'),
-        ) from error
+        )
+
+
+def exact(gains: Contributions, costs: Costs, budget: int) -> Candidate | None:
+    """The best there is by the costs that add up; None if nothing fits."""
+    check_solver()
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
     prefixes, parts = sorted(costs.prefixes), worthwhile(gains, costs)
     count, n = len(prefixes), len(prefixes) + len(parts) + 1  # the last variable is the arena
     arena = n - 1
@@ -62,7 +70,7 @@ def exact(gains: Contributions, costs: Costs, budget: int) -> Candidate | None:
             constraints=LinearConstraint(np.array(rows), lows, highs),
             integrality=np.array([1] * (n - 1) + [0]),
             bounds=Bounds(np.zeros(n), np.array([1.0] * (n - 1) + [np.inf])),
-            options={"time_limit": 60.0},
+            options={"mip_rel_gap": 0.0, "node_limit": NODES},
         )
     if found.x is None:
         return None

@@ -16,7 +16,7 @@ from ..ir import Array
 from ..scheme.contribution import Candidate, Outcome
 from .lesson import Bench
 
-VERSION = 1  # of how candidates are tried
+VERSION = 2  # of how candidates are tried
 
 
 def fingerprint(bench: Bench) -> str:
