@@ -162,8 +162,9 @@ def page(asked: Asked) -> str:
             [full_row(case, body, scores[case]) for case, body in bodies.items()],
         ),
         "## Rates\n\nRandom schemes (others than those above) at each rate: percent of a quarter "
-        "of the training pictures that was held out,\nand loss. The best one is that of the "
-        "case, for the search and for every cell.\n",
+        "of the training pictures that was held out,\nand loss. The smallest one "
+        f"that is within {study.CHANCE:g} points of the best is that of the case, for the search "
+        "and for every cell:\nat the highest, schemes of many parts diverge.\n",
         table(
             ["network, pictures", *(f"{rate:g}" for rate in study.RATES)],
             [rate_row(case, body) for case, body in rates.items() if body],
@@ -212,7 +213,7 @@ def rate_row(case: Case, body: Mapping[str, Any]) -> list[str]:
             return "-"
         accuracy, loss = body["tried"][str(rate)]
         text = f"{accuracy:.1f}, {loss:.3f}"
-        return f"**{text}**" if rate == body["rate"] else text
+        return f"**{text}**" if rate == study.best_rate(body["tried"]) else text
 
     return [str(case), *map(words, study.RATES)]
 

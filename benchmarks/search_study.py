@@ -47,7 +47,8 @@ HEAD = 0.004  # the rate of a head that is trained alone
 TRAINED_ON = 6000  # samples of a lesson: as many windows of each picture as that takes
 RANDOM = 20  # schemes at each budget
 EPOCHS = {"flowers102": 5, "pets37": 3}  # 10,200 and 11,040 pictures
-RATES = (0.002, 0.004, 0.008, 0.016)  # of which each case takes the best for random schemes
+RATES = (0.002, 0.004, 0.008, 0.016)  # of which each case takes one that suits random schemes
+CHANCE = 0.3  # points: of rates that differ by no more the smallest is taken
 FINALS = Search(doubts=12, splits=4)  # every training picture is held out once
 JUDGES = 2  # of those at each budget
 SHARES = (0.3, 0.1)  # of the rate, for training everything: the best one counts; at 1 it diverges
@@ -175,7 +176,13 @@ def rate_of(case: Case, folder: Folder) -> float:
     body = folder.read(case, "rates")
     if body is None:
         raise SystemExit(f"{case} has no rate yet: python benchmarks/search.py rates")
-    return float(body["rate"])
+    return best_rate(body["tried"])
+
+
+def best_rate(tried: Mapping[str, Sequence[float]]) -> float:
+    """Of those about as good as the best the smallest, at which the fewest schemes diverge."""
+    best = max(accuracy for accuracy, _ in tried.values())
+    return min(float(rate) for rate, (accuracy, _) in tried.items() if accuracy > best - CHANCE)
 
 
 # --- Training what was found ----------------------------------------------------------------------
