@@ -75,7 +75,7 @@ def trials_of(case: Case, asked: argparse.Namespace, rate: float, turn: int = 0)
             say(f"{case}: {what} {done}/{total}")
 
     bench = case.bench(asked.thin, Lesson(epochs=1, rate=study.HEAD), turn)
-    root = HERE.parent / "out" / "search-outcomes"
+    root = asked.results / "outcomes"
     begun = Trials.begin(bench, Store(root, bench), asked.engine, tell)
     bench = replace(bench, lesson=replace(bench.lesson, rate=rate))
     store = Store(root, bench)

@@ -237,13 +237,13 @@ def test_rivals_are_the_same_whoever_finds_them(
     alone = rivals(1)
     assert list(alone) == [
         "sum of gains", "head alone", "biases alone", "sum of gains in loss",
-        "sum of gains in both", "doubt 1", "doubt 2",
+        "sum of gains in both", "sure of 1 x noise", "sure of 2 x noise", "doubt 1", "doubt 2",
     ]  # fmt: skip
     assert list(rivals(2).items()) == list(alone.items())
     assert alone["biases alone"].weights == ()
     assert len(set(alone.values())) >= 3, "and they differ"
     assert all(planned.ram(c) <= 48_000 for c in alone.values())
-    assert told == [(i, 5) for i in range(1, 6)] * 2
+    assert told == [(i, 7) for i in range(1, 8)] * 2
 
 
 def test_the_better_half_and_earlier_winners_go_on() -> None:

@@ -165,6 +165,8 @@ def test_doubted_gains_are_other_gains_of_the_same_size() -> None:
     assert np.mean(many) == pytest.approx(5.0, abs=0.15)
     assert np.std(many) == pytest.approx(0.75, rel=0.15)
     assert Contributions("loss", (0.0, 0.0), {}).noise == 0.0
+    sure = gains.cautious(2)
+    assert sure.weights == {(0, 1.0): 3.5, (1, 0.5): 0.5} and sure.biases == gains.biases
 
 
 def test_smoothing_keeps_sums_and_never_falls() -> None:

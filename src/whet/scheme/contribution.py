@@ -220,6 +220,11 @@ class Contributions:
         weights = {part: other(gain) for part, gain in self.weights.items()}
         return replace(self, biases=tuple(map(other, self.biases)), weights=weights)
 
+    def cautious(self, times: float) -> Contributions:
+        """Less what chance may have added to each part, so that fewer are worth their memory."""
+        less = times * self.noise
+        return replace(self, weights={part: gain - less for part, gain in self.weights.items()})
+
     def to_json(self) -> str:
         body: dict[str, Any] = {
             "measure": self.measure,

@@ -20,6 +20,7 @@ from .solve import Solver
 from .within import Found, Planned, within
 
 FINALISTS = 4
+CAUTION = (1, 2)  # how often the noise of a gain is taken off
 SECONDS = 10.0  # of looking for rivals that other processes, which take time to start, are worth
 
 
@@ -139,6 +140,7 @@ def other_gains(gains: Contributions, search: Search) -> dict[str, Contributions
         }
     random = np.random.default_rng(search.seed)
     if gains.outcomes and doubtful.noise > 0:
+        others |= {f"sure of {times} x noise": doubtful.cautious(times) for times in CAUTION}
         others |= {f"doubt {i + 1}": doubtful.doubted(random) for i in range(search.doubts)}
     return others
 

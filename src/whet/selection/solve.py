@@ -39,8 +39,8 @@ def exact(gains: Contributions, costs: Costs, budget: int) -> Candidate | None:
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     prefixes, parts = sorted(costs.prefixes), worthwhile(gains, costs)
-    count, n = len(prefixes), len(prefixes) + len(parts) + 1  # the last variable is the arena
-    arena = n - 1
+    count, n = len(prefixes), len(prefixes) + len(parts) + 2
+    arena, kept = n - 2, n - 1  # the last variables are KiB: of the arena, and of inputs in it
     rows, lows, highs = [], [], []
 
     def hold(row: dict[int, float], low: float, high: float) -> None:
@@ -55,21 +55,22 @@ def exact(gains: Contributions, costs: Costs, budget: int) -> Candidate | None:
          -np.inf, 0)  # fmt: skip
     total = {i: costs.prefixes[k].rest / KIB for i, k in enumerate(prefixes)} | {arena: 1.0}
     total |= {j: costs.added(part) / KIB for j, part in enumerate(parts, count)}
-    kept = {j: costs.kept(part) / KIB for j, part in enumerate(parts, count)}
-    for j, part in enumerate(parts, count):  # the arena of each, with what the others keep
-        hold({**kept, j: costs.parts[part].arena / KIB, arena: -1.0}, -np.inf, 0)
+    keeps = {j: costs.kept(part) / KIB for j, part in enumerate(parts, count)}
+    hold(keeps | {kept: -1.0}, 0, 0)
     hold(total, -np.inf, budget / KIB)
     for layer in {layer for layer, _ in parts}:
         own = {j: 1.0 for j, part in enumerate(parts, count) if part[0] == layer}
+        alone = {j: costs.parts[parts[j - count]].arena / KIB - keeps[j] for j in own}
+        hold(alone | {kept: 1.0, arena: -1.0}, -np.inf, 0)  # its arena, with what others keep
         far = {i: -1.0 for i, k in enumerate(prefixes) if k >= costs.reaches[layer]}
         hold(own | far, -np.inf, 0)  # one fraction, and only with the biases that reach it
     value = [gains.biases[k] for k in prefixes] + [gains.weights[part] for part in parts]
     with quiet():
         found = milp(
-            -np.array([*value, 0.0]),
+            -np.array([*value, 0.0, 0.0]),
             constraints=LinearConstraint(np.array(rows), lows, highs),
-            integrality=np.array([1] * (n - 1) + [0]),
-            bounds=Bounds(np.zeros(n), np.array([1.0] * (n - 1) + [np.inf])),
+            integrality=np.array([1] * (n - 2) + [0, 0]),
+            bounds=Bounds(np.zeros(n), np.array([1.0] * (n - 2) + [np.inf, np.inf])),
             options={"mip_rel_gap": 0.0, "node_limit": NODES},
         )
     if found.x is None:
