@@ -185,6 +185,8 @@ def test_the_winner_is_good_in_both() -> None:
     }
     assert ranked(outcomes)[0] == Candidate(2)
     assert ranked({**outcomes, Candidate(2): Outcome(62.0, 0.89, 1)})[0] == Candidate(1)
+    failed = {Candidate(4): Outcome(20.0, 40.0, 1), Candidate(5): Outcome(21.0, 41.0, 1)}
+    assert ranked({**outcomes, **failed})[0] == Candidate(2), "what failed is no measure"
     no_classes = {Candidate(k): Outcome(float("nan"), float(k), 1) for k in (2, 1, 3)}
     assert ranked(no_classes)[0] == Candidate(1)
     strange = {Candidate(1): Outcome(50.0, float("nan"), 1), Candidate(2): Outcome(50.0, 2.0, 1)}

@@ -146,20 +146,21 @@ def other_gains(gains: Contributions, search: Search) -> dict[str, Contributions
 
 
 def ranked(outcomes: Mapping[Candidate, Outcome]) -> list[Candidate]:
-    """The best first, in accuracy and loss together, each measured by how far the rivals are apart.
+    """The best first, in accuracy and loss together, each measured by how far rivals are apart.
 
     Accuracy is what counts, but on few samples a point of it is chance, and of the loss less is.
     """
     fine = {c: o for c, o in outcomes.items() if not o.diverged}
     accuracies = [o.accuracy for o in fine.values()]
-    sums = standardized([-o.loss for o in fine.values()])
+    sums = in_spreads([-o.loss for o in fine.values()])
     if not any(map(math.isnan, accuracies)):
-        sums = sums + standardized(accuracies)
+        sums = sums + in_spreads(accuracies)
     by_sum = sorted(zip(sums, fine, strict=True), key=lambda pair: (-pair[0], pair[1]))
     return [c for _, c in by_sum] + sorted(c for c in outcomes if c not in fine)
 
 
-def standardized(numbers: Sequence[float]) -> Array:
-    """Less their mean, over their standard deviation."""
+def in_spreads(numbers: Sequence[float]) -> Array:
+    """Over the standard deviation of the better half: one that failed says nothing about others."""
     array = np.array(numbers)
-    return (array - array.mean()) / (array.std() or 1.0) if array.size else array
+    better = np.sort(array)[len(array) // 2 :]
+    return array / (better.std() or 1.0) if array.size else array
