@@ -122,13 +122,20 @@ def test_gains_are_over_the_head_and_over_the_biases() -> None:
     assert by_loss.weights == {(1, 0.5): 0.25, (1, 1.0): 0.25, (0, 1.0): 0.25}
 
 
-def test_gains_in_both_are_halves_of_each() -> None:
+def test_gains_in_both_count_as_far_as_they_are_sure() -> None:
     both = Contributions.of_both(OUTCOMES, ())
     accuracies = np.quantile([50, 52, 51, 55, 54, 50.5], (0.25, 0.75), method="weibull")
     losses = np.quantile([2, 1.5, 1, 1.25, 1.25, 0.75], (0.25, 0.75), method="weibull")
     worth = float(np.diff(accuracies)[0] / np.diff(losses)[0])
-    assert both.biases == pytest.approx((0.0, 1.0 + 0.25 * worth, 0.5 + 0.5 * worth))
-    assert both.weights[1, 0.5] == pytest.approx(1.5 + 0.125 * worth)
+    points, losses = (Contributions.of(OUTCOMES, m, ()) for m in ("accuracy", "loss"))
+    assert (points.noise, losses.noise) == (1.5, 0.5), "medians of the steps"
+    own = (0.5 * worth) ** 2 / ((0.5 * worth) ** 2 + 1.5**2)
+    for k in range(3):
+        mean = own * points.biases[k] + (1 - own) * worth * losses.biases[k]
+        assert both.biases[k] == pytest.approx(mean)
+    mean = own * points.weights[1, 0.5] + (1 - own) * worth * losses.weights[1, 0.5]
+    assert both.weights[1, 0.5] == pytest.approx(mean)
+    assert 0 < own < 1 and both.noise < min(points.noise, worth * losses.noise), "than either"
     two = {
         Candidate(3): Outcome(0.0, DIVERGED, 1, 1.0),
         Candidate(3, ((2, 1.0),)): OUTCOMES[Candidate(2)],

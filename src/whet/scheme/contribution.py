@@ -169,19 +169,23 @@ class Contributions:
 
     @classmethod
     def of_both(cls, outcomes: Mapping[Candidate, Outcome], layers: Sequence[str]) -> Contributions:
-        """In accuracy and loss together: half of each, a loss in as many points as it is worth.
+        """In accuracy and loss together, each as far as it is sure, a loss in points it is worth.
 
-        Those are known from how far the middle half of the outcomes is apart in either.
+        Those are known from how far the middle half of the outcomes is apart in either; how sure
+        gains are, from their noise, as in every mean of measurements.
         """
         points, losses = (cls.of(outcomes, measure, layers) for measure in ("accuracy", "loss"))
         apart = [spread([getattr(o, m) for o in outcomes.values()]) for m in ("accuracy", "loss")]
         worth = apart[0] / apart[1] if apart[1] else 0.0
+        noises = points.noise**2, (worth * losses.noise) ** 2
+        own = noises[1] / sum(noises) if sum(noises) else 0.5  # the share of accuracy
+        rest = (1 - own) * worth
         return replace(
             points,
             measure="accuracy and loss",
-            biases=tuple(0.5 * (a + worth * b)
+            biases=tuple(own * a + rest * b
                          for a, b in zip(points.biases, losses.biases, strict=True)),
-            weights={part: 0.5 * (gain + worth * losses.weights[part])
+            weights={part: own * gain + rest * losses.weights[part]
                      for part, gain in points.weights.items()},
         )  # fmt: skip
 

@@ -20,6 +20,7 @@ from .solve import Solver
 from .within import Found, Planned, within
 
 FINALISTS = 4
+BIASES = "biases alone"
 CAUTION = (1, 2)  # how often the noise of a gain is taken off
 SECONDS = 10.0  # of looking for rivals that other processes, which take time to start, are worth
 
@@ -44,6 +45,7 @@ def finals(
         }
         rivals = once_each(rivals, splits[0].parameters)
         sure = [smaller.candidate for smaller in chosen]  # known to be good already
+        sure += [rivals[BIASES]] if BIASES in rivals else []
         outcomes = played(list(rivals.values()), sure, splits, kib(f.budget), search.finals)
         rivals = {name: c for name, c in rivals.items() if c in outcomes}
         best = ranked(outcomes)[0]
@@ -102,8 +104,7 @@ def rivals_of(
     search: Search,
 ) -> dict[str, Candidate]:
     """What a scheme is chosen from, by what speaks for it."""
-    smooth = {"biases alone": replace(gains.smoothed(), weights={})}
-    smooth |= {name: other.smoothed() for name, other in other_gains(gains, search).items()}
+    smooth = {name: other.smoothed() for name, other in other_gains(gains, search).items()}
     rivals = {"sum of gains": found.candidate, "head alone": Candidate()}
     quick = found.seconds * len(smooth) < SECONDS
     finder = Finder(found.budget, costs, planned, search.solver)
@@ -129,20 +130,22 @@ class Finder:
 
 
 def other_gains(gains: Contributions, search: Search) -> dict[str, Contributions]:
-    """By another measure, and as they might have come out as well."""
+    """Of biases alone, by another measure, and as they might have come out as well."""
+    if not gains.outcomes:
+        return {BIASES: replace(gains, weights={})}
     others: dict[str, Contributions] = {}
-    doubtful = gains
-    if gains.outcomes and gains.measure == "accuracy":
-        doubtful = Contributions.of_both(gains.outcomes, gains.layers)
+    best = gains
+    if gains.measure == "accuracy":
+        best = Contributions.of_both(gains.outcomes, gains.layers)
         others = {
             "sum of gains in loss": Contributions.of(gains.outcomes, "loss", gains.layers),
-            "sum of gains in both": doubtful,
+            "sum of gains in both": best,
         }
-    random = np.random.default_rng(search.seed)
-    if gains.outcomes and doubtful.noise > 0:
-        others |= {f"sure of {times} x noise": doubtful.cautious(times) for times in CAUTION}
-        others |= {f"doubt {i + 1}": doubtful.doubted(random) for i in range(search.doubts)}
-    return others
+    if best.noise > 0:
+        random = np.random.default_rng(search.seed)
+        others |= {f"sure of {times} x noise": best.cautious(times) for times in CAUTION}
+        others |= {f"doubt {i + 1}": best.doubted(random) for i in range(search.doubts)}
+    return {BIASES: replace(best, weights={}), **others}
 
 
 def ranked(outcomes: Mapping[Candidate, Outcome]) -> list[Candidate]:
