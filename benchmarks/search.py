@@ -27,7 +27,7 @@ from typing import Any
 
 import search_study as study
 from pictures import CLASSES
-from search_page import BIASES, LAST, PUBLISHED, SEARCHED, Asked, write_page
+from search_page import BIASES, LAST, PUBLISHED, Asked, write_page
 from search_study import (
     BUDGETS,
     JUDGES,
@@ -44,10 +44,12 @@ from search_study import (
 from whet.scheme import Scheme, parameters_of, preset
 from whet.scheme.contribution import Contributions
 from whet.selection.analysis import Trials, analyse
+from whet.selection.belief import Belief
 from whet.selection.engine import Engine
 from whet.selection.evolve import Evolution
 from whet.selection.finals import finals
 from whet.selection.lesson import Lesson
+from whet.selection.options import Search
 from whet.selection.planner import Costs
 from whet.selection.proxies import agreement, by_gradients, one_batch
 from whet.selection.solve import exact
@@ -55,7 +57,7 @@ from whet.selection.store import Store
 from whet.selection.within import Planned, scheme_for, within
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("rates", "analyse", "search", "train", "proxies", "page")
+PARTS = ("rates", "others", "analyse", "search", "train", "proxies", "page")
 
 
 def say(words: str) -> None:
@@ -132,32 +134,24 @@ def do_proxies(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
     folder.keep(case, "proxies", body)
 
 
-def do_search(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
-    """Schemes for the RAM of each published one; the others at the same RAM."""
-    if folder.read(case, "schemes") is not None:
+def do_others(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
+    """What a searched scheme is compared with: schemes of the RAM of each published one."""
+    if folder.read(case, "others") is not None:
         return
-    gains = Contributions.from_json(folder.path(case, "gains").read_text())
-    planner, search, rate = case.planner(), study.FINALS, rate_of(case, folder)
-    splits = [trials_of(case, asked, rate, turn) for turn in range(search.splits)]
+    planner = case.planner()
     parameters = parameters_of(planner.model.training.graph)
-    planned = Planned(planner)
-    costs = Costs.measure(planner, asked.engine)
-    smooth = gains.smoothed()
+    planned, costs = Planned(planner), Costs.measure(planner, asked.engine)
     rows: dict[str, Any] = {}
 
     def ram_of(scheme: Scheme) -> int:
         return study.ram_of(planner, scheme)
 
-    theirs = {word: study.published_scheme(case, word) for word in BUDGETS}
-    budgets = [ram_of(scheme) for scheme in theirs.values()]
-    sums = [within(budget, smooth, costs, planned, exact) for budget in budgets]
-    winners = finals(sums, gains, costs, planned, splits, search)
-    for word, budget, found, chosen in zip(BUDGETS, budgets, sums, winners, strict=True):
-        bred = within(budget, smooth, costs, Planned(planner), Evolution())
+    for word in BUDGETS:
+        theirs = study.published_scheme(case, word)
+        budget = ram_of(theirs)
         random = study.random_candidates(costs, planned, budget, parameters, seed=0)
         schemes = {
-            SEARCHED: scheme_for(chosen, gains, planner, f"searched-{word.split()[0]}"),
-            PUBLISHED: theirs[word],
+            PUBLISHED: theirs,
             LAST: study.largest_last(planner, budget),
             BIASES: study.largest_biases(planned, budget, parameters).scheme(parameters),
         }
@@ -169,6 +163,34 @@ def do_search(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
             "budget": budget,
             "schemes": {name: scheme.to_toml() for name, scheme in schemes.items()},
             "ram": {name: ram_of(scheme) for name, scheme in schemes.items()},
+        }
+        say(f"{case}, {word}: {len(schemes)} schemes within {budget:,} bytes")
+    full = preset("full", parameters)
+    rest = {"head": ram_of(preset("last", parameters)), "full": ram_of(full)}
+    folder.keep(case, "others", {"budgets": rows, "ram": rest, "full": full.to_toml()})
+
+
+def do_search(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
+    """The best schemes for the RAM of each published one."""
+    if folder.read(case, "searched") is not None:
+        return
+    gains = Contributions.from_json(folder.path(case, "gains").read_text())
+    planner, search, rate = case.planner(), Search(), rate_of(case, folder)
+    splits = [trials_of(case, asked, rate, turn) for turn in range(search.splits)]
+    planned = Planned(planner)
+    costs = Costs.measure(planner, asked.engine)
+    belief = Belief.of(gains)
+    believed = belief.expected
+    rows: dict[str, Any] = {}
+    budgets = [study.ram_of(planner, study.published_scheme(case, word)) for word in BUDGETS]
+    sums = [within(budget, believed, costs, planned, exact) for budget in budgets]
+    winners = finals(sums, belief, costs, planned, splits, search)
+    for word, budget, found, chosen in zip(BUDGETS, budgets, sums, winners, strict=True):
+        bred = within(budget, believed, costs, Planned(planner), Evolution())
+        scheme = scheme_for(chosen, gains, planner, f"searched-{word.split()[0]}")
+        rows[word] = {
+            "scheme": scheme.to_toml(),
+            "ram": study.ram_of(planner, scheme),
             "exact": {"score": found.score, "ram": found.ram, "seconds": found.seconds},
             "evolution": {"score": bred.score, "ram": bred.ram, "seconds": bred.seconds},
             "rivals": {
@@ -178,9 +200,7 @@ def do_search(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
             "candidate": str(chosen.candidate),
         }
         say(f"{case}, {word}: {chosen.candidate}, {chosen.ram:,} of {budget:,} bytes")
-    full = preset("full", parameters)
-    rest = {"head": ram_of(preset("last", parameters)), "full": ram_of(full)}
-    folder.keep(case, "schemes", {"budgets": rows, "ram": rest, "full": full.to_toml()})
+    folder.keep(case, "searched", {"budgets": rows})
 
 
 # --- Arguments ------------------------------------------------------------------------------------
@@ -221,6 +241,8 @@ def main() -> None:
     for case in asked.cases:
         if "rates" in asked.parts:
             do_rates(case, asked, folder)
+        if "others" in asked.parts:
+            do_others(case, asked, folder)
         if "analyse" in asked.parts:
             do_analyse(case, asked, folder)
         if "search" in asked.parts:

@@ -11,13 +11,25 @@ from typing import Any
 import search_study as study
 from page import processor, table
 from search_picture import accuracy_svg
-from search_study import BUDGETS, EPOCHS, FULL, SHARES, Case, Cell, Extent, Folder, cells_of
+from search_study import (
+    BUDGETS,
+    EPOCHS,
+    FULL,
+    SEARCHED,
+    SHARES,
+    Case,
+    Cell,
+    Extent,
+    Folder,
+    cells_of,
+    schemes_of,
+)
 
 from whet.scheme import Scheme
 from whet.scheme.contribution import Contributions
 from whet.selection.charts import biases_svg, weights_svg
 
-SEARCHED, PUBLISHED, LAST, BIASES = "searched", "published", "last blocks", "biases"
+PUBLISHED, LAST, BIASES = "published", "last blocks", "biases"
 
 
 @dataclass(frozen=True)
@@ -114,7 +126,7 @@ def page(asked: Asked) -> str:
     folder, extent = asked.folder, asked.extent
     results = study.read(folder.cells)
     rates = {case: folder.read(case, "rates") for case in asked.cases}
-    bodies = {case: body for case in asked.cases if (body := folder.read(case, "schemes"))}
+    bodies = {case: body for case in asked.cases if (body := schemes_of(case, folder))}
     scores = {case: accuracies(cells_of(case, folder, extent), results) for case in bodies}
     rows = [row for case, body in bodies.items() for row in accuracy_rows(case, body, scores[case])]
     parts = [
@@ -248,7 +260,7 @@ def write_page(asked: Asked) -> None:
     results = study.read(folder.cells)
     groups: dict[str, dict[str, list[float]]] = {}
     for case in asked.cases:
-        body = folder.read(case, "schemes")
+        body = schemes_of(case, folder)
         if body is None:
             continue
         scores = accuracies(cells_of(case, asked.folder, asked.extent), results)

@@ -29,7 +29,6 @@ from whet.scheme import Parameter, Scheme, blocks, parameters_of, preset, publis
 from whet.scheme.contribution import Candidate, choices, depth
 from whet.selection.engine import Engine
 from whet.selection.lesson import Bench, Lesson
-from whet.selection.options import Search
 from whet.selection.planner import Costs, Planner
 from whet.selection.samples import Samples
 from whet.selection.within import Planned
@@ -49,10 +48,10 @@ RANDOM = 20  # schemes at each budget
 EPOCHS = {"flowers102": 5, "pets37": 3}  # 10,200 and 11,040 pictures
 RATES = (0.002, 0.004, 0.008, 0.016)  # of which each case takes one that suits random schemes
 CHANCE = 0.3  # points: of rates that differ by no more the smallest is taken
-FINALS = Search(doubts=12, splits=4)  # every training picture is held out once
 JUDGES = 2  # of those at each budget
 SHARES = (0.3, 0.1)  # of the rate, for training everything: the best one counts; at 1 it diverges
 FULL = "full"
+SEARCHED = "searched"
 
 
 @dataclass(frozen=True)
@@ -172,6 +171,16 @@ class Folder:
         return json.loads(path.read_text()) if path.exists() else None
 
 
+def schemes_of(case: Case, folder: Folder) -> Any:
+    """All schemes of a case, by budget; the searched ones among them, if there are any yet."""
+    body, searched = (folder.read(case, part) for part in ("others", "searched"))
+    for word, row in body["budgets"].items() if body and searched else ():
+        own = searched["budgets"][word]
+        row["schemes"][SEARCHED], row["ram"][SEARCHED] = own["scheme"], own["ram"]
+        row["exact"], row["evolution"] = own["exact"], own["evolution"]
+    return body
+
+
 def rate_of(case: Case, folder: Folder) -> float:
     body = folder.read(case, "rates")
     if body is None:
@@ -222,7 +231,7 @@ class Extent:
 
 def cells_of(case: Case, folder: Folder, extent: Extent) -> dict[tuple[str, str], list[Cell]]:
     """By budget and way to choose; a random scheme has one seed, the others have all."""
-    body = folder.read(case, "schemes")
+    body = schemes_of(case, folder)
     if body is None:
         return {}
     rate, epochs = rate_of(case, folder), EPOCHS[case.data]

@@ -11,11 +11,8 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
+from dataclasses import asdict, dataclass, field
 from typing import Any
-
-import numpy as np
 
 from ..errors import SchemeError
 from .parameters import Parameter
@@ -167,67 +164,10 @@ class Contributions:
         table = dict(sorted(outcomes.items()))
         return cls(measure, tuple(biases), weights, tuple(layers), seconds, base, table)
 
-    @classmethod
-    def of_both(cls, outcomes: Mapping[Candidate, Outcome], layers: Sequence[str]) -> Contributions:
-        """In accuracy and loss together, each as far as it is sure, a loss in points it is worth.
-
-        Those are known from how far the middle half of the outcomes is apart in either; how sure
-        gains are, from their noise, as in every mean of measurements.
-        """
-        points, losses = (cls.of(outcomes, measure, layers) for measure in ("accuracy", "loss"))
-        apart = [spread([getattr(o, m) for o in outcomes.values()]) for m in ("accuracy", "loss")]
-        worth = apart[0] / apart[1] if apart[1] else 0.0
-        noises = points.noise**2, (worth * losses.noise) ** 2
-        own = noises[1] / sum(noises) if sum(noises) else 0.5  # the share of accuracy
-        rest = (1 - own) * worth
-        return replace(
-            points,
-            measure="accuracy and loss",
-            biases=tuple(own * a + rest * b
-                         for a, b in zip(points.biases, losses.biases, strict=True)),
-            weights={part: own * gain + rest * losses.weights[part]
-                     for part, gain in points.weights.items()},
-        )  # fmt: skip
-
     def score(self, candidate: Candidate) -> float:
         """The sum over its parts, as if each helped as much in company as alone."""
         found = self.biases[candidate.biases]
         return found + sum(self.weights.get(part, 0.0) for part in candidate.weights)
-
-    def smoothed(self) -> Contributions:
-        """With less noise: more channels gain no less, a bias about as much as its neighbours."""
-        weights: dict[tuple[int, float], float] = {}
-        for layer in sorted({layer for layer, _ in self.weights}):
-            ratios = sorted(r for i, r in self.weights if i == layer)
-            gains = rising([self.weights[layer, r] for r in ratios])
-            weights |= {(layer, r): g for r, g in zip(ratios, gains, strict=True)}
-        biases = [self.biases[0]]
-        for k in range(1, len(self.biases)):
-            biases.append(statistics.median(self.biases[max(1, k - 1) : k + 2]))
-        return Contributions(
-            self.measure, tuple(biases), weights, self.layers, self.seconds, self.base,
-            self.outcomes,
-        )  # fmt: skip
-
-    @property
-    def noise(self) -> float:
-        """How far a gain is off by chance: one bias more or less hardly changes anything else."""
-        steps = [abs(b - a) for a, b in pairwise(self.biases) if a != b]
-        return statistics.median(steps) if steps else 0.0
-
-    def doubted(self, random: np.random.Generator) -> Contributions:
-        """As they might have come out as well."""
-
-        def other(gain: float) -> float:
-            return gain + float(random.normal(0.0, self.noise))
-
-        weights = {part: other(gain) for part, gain in self.weights.items()}
-        return replace(self, biases=tuple(map(other, self.biases)), weights=weights)
-
-    def cautious(self, times: float) -> Contributions:
-        """Less what chance may have added to each part, so that fewer are worth their memory."""
-        less = times * self.noise
-        return replace(self, weights={part: gain - less for part, gain in self.weights.items()})
 
     def to_json(self) -> str:
         body: dict[str, Any] = {
@@ -262,15 +202,6 @@ class Contributions:
             ) from error
 
 
-def spread(numbers: Sequence[float]) -> float:
-    """Between the quartiles."""
-    finite = [n for n in numbers if math.isfinite(n)]
-    if len(finite) < 2:
-        return 0.0
-    low, _, high = statistics.quantiles(finite, n=4)
-    return high - low
-
-
 def sunk(gains: Sequence[float]) -> list[float]:
     """What has no gain, as it diverged, is as far below all others as those are apart."""
     finite = [gain for gain in gains if math.isfinite(gain)] or [0.0]
@@ -281,17 +212,6 @@ def sunk(gains: Sequence[float]) -> list[float]:
 def rounded(number: float) -> float:
     """To some digits, whatever its size."""
     return float(f"{number:.7g}")
-
-
-def rising(numbers: Sequence[float]) -> list[float]:
-    """The nearest sequence that never falls: neighbours in the wrong order become their mean."""
-    pools: list[tuple[float, int]] = []
-    for number in numbers:
-        pools.append((number, 1))
-        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
-            (a, n), (b, m) = pools[-2:]
-            pools[-2:] = [((a * n + b * m) / (n + m), n + m)]
-    return [mean for mean, count in pools for _ in range(count)]
 
 
 def analyse(*args: Any, **options: Any) -> Contributions:

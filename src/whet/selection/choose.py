@@ -21,6 +21,7 @@ from ..quantize import Int8, int8_of
 from ..scheme import parameters_of
 from ..scheme.contribution import Candidate, Contributions
 from .analysis import Progress, Trials, analyse
+from .belief import Belief
 from .finals import finals
 from .lesson import Bench, shared_features
 from .options import FINE_TUNING, Search
@@ -183,6 +184,8 @@ def search_for(
             began = time.perf_counter()
             trials = setting.trials(tell)
             gains = measured(trials, search)
+            belief = Belief.of(gains) if gains.outcomes else None
+            believed = gains if belief is None else belief.expected
             seconds["analysis"] = time.perf_counter() - began
             began = time.perf_counter()
             costs = Costs.measure(
@@ -192,12 +195,12 @@ def search_for(
             began = time.perf_counter()
             found: list[Found] = []
             for budget in sorted({b for b in budgets if b >= least}):
-                found.append(best_within(budget, gains, costs, planned, search, found[-1:]))
+                found.append(best_within(budget, believed, costs, planned, search, found[-1:]))
             seconds["search"] = time.perf_counter() - began
             if search.finals:
                 began = time.perf_counter()
                 others = [setting.trials(tell, turn) for turn in range(1, len(setting.benches))]
-                found = finals(found, gains, costs, planned, [trials, *others], search)
+                found = finals(found, belief, costs, planned, [trials, *others], search)
                 seconds["finals"] = time.perf_counter() - began
     finally:
         shared_features.cache_clear()
@@ -215,10 +218,9 @@ def best_within(
     smaller: Sequence[Found] = (),
 ) -> Found:
     """No worse than what a smaller budget gave."""
-    smooth = gains.smoothed()
-    found = within(budget, smooth, costs, planned, search.solver)
-    best = max((*smaller, found), key=lambda f: smooth.score(f.candidate))
-    return replace(found, candidate=best.candidate, ram=best.ram, score=gains.score(best.candidate))
+    found = within(budget, gains, costs, planned, search.solver)
+    best = max((*smaller, found), key=lambda f: f.score)
+    return replace(found, candidate=best.candidate, ram=best.ram, score=best.score)
 
 
 def row_of(found: Found, gains: Contributions, setting: Setting) -> Row:

@@ -2,58 +2,55 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..ir import Array
 from ..report import kib
 from ..scheme import Parameter
 from ..scheme.contribution import Candidate, Contributions, Outcome
 from .analysis import Trials
+from .belief import Belief, Measure
 from .engine import Engine
 from .options import Search
 from .planner import Costs
 from .solve import Solver
 from .within import Found, Planned, within
 
-FINALISTS = 4
-BIASES = "biases alone"
-CAUTION = (1, 2)  # how often the noise of a gain is taken off
+HEAD, BIASES = "head alone", "biases alone"
 SECONDS = 10.0  # of looking for rivals that other processes, which take time to start, are worth
 
 
 def finals(
     found: Sequence[Found],
-    gains: Contributions,
+    belief: Belief | None,
     costs: Costs,
     planned: Planned,
     splits: Sequence[Trials],
     search: Search,
 ) -> list[Found]:
-    """Sums of gains are a guess: the last few candidates are trained, and the best one is taken.
+    """That gains add up is a guess: the last few candidates are trained, and one is taken.
 
-    Of a larger budget, what won the smaller ones is among them.
+    Of a larger budget, what won the smaller ones is among them. There is no belief where gains are
+    guesses of a proxy.
     """
+    seen: list[dict[Candidate, Outcome]] = [{} for _ in splits]
     chosen: list[Found] = []
     for f in found:
         rivals = {
-            **rivals_of(f, gains, costs, planned, splits[0], search),
+            **rivals_of(f, belief, costs, planned, splits[0], search),
             **{f"best of {kib(smaller.budget)}": smaller.candidate for smaller in chosen},
         }
         rivals = once_each(rivals, splits[0].parameters)
-        sure = [smaller.candidate for smaller in chosen]  # known to be good already
-        sure += [rivals[BIASES]] if BIASES in rivals else []
-        outcomes = played(list(rivals.values()), sure, splits, kib(f.budget), search.finals)
-        rivals = {name: c for name, c in rivals.items() if c in outcomes}
-        best = ranked(outcomes)[0]
+        play(list(rivals.values()), splits, seen, kib(f.budget), search.finals)
+        outcomes = {c: Outcome.mean([own[c] for own in seen]) for c in rivals.values()}
+        best = taken(outcomes, belief, seen)
         chosen.append(
             replace(
                 f,
                 candidate=best,
-                score=gains.score(best),
+                score=f.gains.score(best),
                 ram=planned.ram(best),
                 outcome=outcomes[best],
                 rivals={name: (c, outcomes[c]) for name, c in rivals.items()},
@@ -72,47 +69,52 @@ def once_each(
     return {name: rivals[name] for name in first.values()}
 
 
-def played(
+def play(
     rivals: Sequence[Candidate],
-    sure: Sequence[Candidate],
     splits: Sequence[Trials],
+    seen: Sequence[dict[Candidate, Outcome]],
     budget: str,
     times: int,
-) -> dict[Candidate, Outcome]:
-    """One lesson each; the better half, but at least FINALISTS of them, go on to `times` of it.
+) -> None:
+    """Train each for so many times a lesson, on every split of the data."""
+    for turn, (trials, own) in enumerate(zip(splits, seen, strict=True), 1):
+        what = f"finals for {budget}, {turn} of {len(splits)}"
+        own |= trials.outcomes(rivals, what, times * trials.bench.lesson.epochs)
 
-    So do those that are sure of it, whatever they do here. The first is on one split of the data,
-    the second on all of them.
-    """
-    once = splits[0].outcomes(rivals, f"rivals for {budget}")
-    best = ranked(once)[: max(FINALISTS, -(-len(once) // 2))]
-    best += [candidate for candidate in sure if candidate not in best]
-    longer = times * splits[0].bench.lesson.epochs
-    every = [
-        trials.outcomes(best, f"finals for {budget}, {turn} of {len(splits)}", longer)
-        for turn, trials in enumerate(splits, 1)
-    ]
-    return {c: Outcome.mean([outcomes[c] for outcomes in every]) for c in best}
+
+def taken(
+    outcomes: Mapping[Candidate, Outcome],
+    belief: Belief | None,
+    seen: Sequence[Mapping[Candidate, Outcome]],
+) -> Candidate:
+    """The best of those that beat the head alone: by all that is known, or as it came out."""
+    measure = Measure.of(outcomes.values()) if belief is None else belief.measure
+    over = dict(zip(outcomes, measure.values(outcomes), strict=True))
+    worth = over if belief is None else belief.in_company(seen)
+    fine = [c for c in outcomes if over[c] > 0 and not outcomes[c].diverged]
+    return max(fine, key=lambda c: worth[c], default=Candidate())
 
 
 def rivals_of(
     found: Found,
-    gains: Contributions,
+    belief: Belief | None,
     costs: Costs,
     planned: Planned,
     trials: Trials,
     search: Search,
 ) -> dict[str, Candidate]:
     """What a scheme is chosen from, by what speaks for it."""
-    smooth = {name: other.smoothed() for name, other in other_gains(gains, search).items()}
-    rivals = {"sum of gains": found.candidate, "head alone": Candidate()}
-    quick = found.seconds * len(smooth) < SECONDS
+    others = {BIASES: replace(found.gains, weights={})}
+    if belief is not None:
+        random = np.random.default_rng(search.seed)
+        others |= {f"doubt {i + 1}": belief.drawn(random) for i in range(search.doubts)}
+    rivals = {"sum of gains": found.candidate, HEAD: Candidate()}
     finder = Finder(found.budget, costs, planned, search.solver)
-    engine = Engine() if quick else trials.engine
-    for done, ((name, _), best) in enumerate(engine.results(finder, list(smooth.items())), 1):
+    engine = Engine() if found.seconds * len(others) < SECONDS else trials.engine
+    for done, ((name, _), best) in enumerate(engine.results(finder, list(others.items())), 1):
         rivals[name] = best
-        trials.progress(f"looking for rivals for {kib(found.budget)}", done, len(smooth))
-    return {name: rivals[name] for name in ("sum of gains", "head alone", *smooth)}
+        trials.progress(f"looking for rivals for {kib(found.budget)}", done, len(others))
+    return {name: rivals[name] for name in ("sum of gains", HEAD, *others)}
 
 
 @dataclass(frozen=True)
@@ -127,43 +129,3 @@ class Finder:
     def run(self, named: tuple[str, Contributions]) -> Candidate:
         _, gains = named
         return within(self.budget, gains, self.costs, self.planned, self.solver).candidate
-
-
-def other_gains(gains: Contributions, search: Search) -> dict[str, Contributions]:
-    """Of biases alone, by another measure, and as they might have come out as well."""
-    if not gains.outcomes:
-        return {BIASES: replace(gains, weights={})}
-    others: dict[str, Contributions] = {}
-    best = gains
-    if gains.measure == "accuracy":
-        best = Contributions.of_both(gains.outcomes, gains.layers)
-        others = {
-            "sum of gains in loss": Contributions.of(gains.outcomes, "loss", gains.layers),
-            "sum of gains in both": best,
-        }
-    if best.noise > 0:
-        random = np.random.default_rng(search.seed)
-        others |= {f"sure of {times} x noise": best.cautious(times) for times in CAUTION}
-        others |= {f"doubt {i + 1}": best.doubted(random) for i in range(search.doubts)}
-    return {BIASES: replace(best, weights={}), **others}
-
-
-def ranked(outcomes: Mapping[Candidate, Outcome]) -> list[Candidate]:
-    """The best first, in accuracy and loss together, each measured by how far rivals are apart.
-
-    Accuracy is what counts, but on few samples a point of it is chance, and of the loss less is.
-    """
-    fine = {c: o for c, o in outcomes.items() if not o.diverged}
-    accuracies = [o.accuracy for o in fine.values()]
-    sums = in_spreads([-o.loss for o in fine.values()])
-    if not any(map(math.isnan, accuracies)):
-        sums = sums + in_spreads(accuracies)
-    by_sum = sorted(zip(sums, fine, strict=True), key=lambda pair: (-pair[0], pair[1]))
-    return [c for _, c in by_sum] + sorted(c for c in outcomes if c not in fine)
-
-
-def in_spreads(numbers: Sequence[float]) -> Array:
-    """Over the standard deviation of the better half: one that failed says nothing about others."""
-    array = np.array(numbers)
-    better = np.sort(array)[len(array) // 2 :]
-    return array / (better.std() or 1.0) if array.size else array

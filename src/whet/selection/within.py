@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ class Found:
     """The candidate of a search, with what it scores and what it really needs."""
 
     budget: int
+    gains: Contributions  # that were added up
     candidate: Candidate
     score: float
     ram: int
@@ -60,7 +62,7 @@ def within(
     seconds = time.perf_counter() - began
     planned_here = len(planned.known) - before
     score = gains.score(best)
-    return Found(budget, best, score, planned.ram(best), seconds, planned_here)
+    return Found(budget, gains, best, score, planned.ram(best), seconds, planned_here)
 
 
 def asking(budget: int) -> Iterator[float]:
@@ -106,27 +108,35 @@ def scheme_for(found: Found, gains: Contributions, planner: Planner, name: str =
 
 
 def evidence(found: Found, gains: Contributions) -> str:
-    """Why each part is in it, by what was measured."""
+    """Why each part is in it: what it adds to the sum, and what was measured of it alone."""
     c = found.candidate
-    names = [f"last {c.biases} biases"] + [
-        f"{gains.layers[layer] if gains.layers else layer}, {ratio:g} of its channels"
-        for layer, ratio in c.weights
-    ]
     unit = "points of accuracy" if gains.measure == "accuracy" else f"by {gains.measure}"
     lines = [
         f"chosen for {kib(found.budget)}, takes {kib(found.ram)}; gains {found.score:+.3g} {unit} "
-        "over the head alone, if gains add up"
+        "over the head alone, if gains add up",
+        f"last {c.biases} biases {found.gains.biases[c.biases]:+.3g}"
+        + alone(Candidate(c.biases), Candidate(), gains),
     ]
-    columns = [parts_of(c, gains)]
-    if gains.measure == "accuracy" and gains.outcomes:
-        columns.append(parts_of(c, Contributions.of(gains.outcomes, "loss", gains.layers)))
-    for name, own, *loss in zip(names, *columns, strict=True):
-        lines.append(f"{name} {own:+.3g}" + (f" (loss {-loss[0]:+.3g})" if loss else ""))
+    for layer, ratio in c.weights:
+        part = (layer, ratio)
+        reached = len(gains.biases) - 1 - layer
+        lines.append(
+            f"{gains.layers[layer] if gains.layers else layer}, {ratio:g} of its channels "
+            f"{found.gains.weights.get(part, 0.0):+.3g}"
+            + alone(Candidate(reached, (part,)), Candidate(reached), gains)
+        )
     if found.outcome is not None:
         lines.append(f"fine-tuned, on held-out samples: {found.outcome}")
     return "; ".join(lines)
 
 
-def parts_of(candidate: Candidate, gains: Contributions) -> list[float]:
-    weights = [gains.weights.get(part, 0.0) for part in candidate.weights]
-    return [gains.biases[candidate.biases], *weights]
+def alone(candidate: Candidate, base: Candidate, gains: Contributions) -> str:
+    """How a part did that was tried by itself."""
+    known = [gains.outcomes.get(c) for c in (candidate, base)]
+    if candidate == base or None in known:
+        return ""
+    now, before = (o for o in known if o is not None)
+    if math.isnan(now.accuracy):
+        return f" (alone: loss {now.loss - before.loss:+.3g})"
+    points = now.accuracy - before.accuracy
+    return f" (alone: {points:+.2f} points, loss {now.loss - before.loss:+.3g})"
