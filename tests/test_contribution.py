@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -24,7 +23,6 @@ from whet.scheme.contribution import (
     depth,
     names_of,
     reach,
-    rising,
 )
 from whet.selection.planner import Planner
 
@@ -105,29 +103,6 @@ def test_gains_are_over_the_head_and_over_the_biases() -> None:
     assert by_loss.weights == {(1, 0.5): 0.25, (1, 1.0): 0.25, (0, 1.0): 0.25}
 
 
-def test_gains_in_both_count_as_far_as_they_are_sure() -> None:
-    both = Contributions.of_both(OUTCOMES, ())
-    accuracies = np.quantile([50, 52, 51, 55, 54, 50.5], (0.25, 0.75), method="weibull")
-    losses = np.quantile([2, 1.5, 1, 1.25, 1.25, 0.75], (0.25, 0.75), method="weibull")
-    worth = float(np.diff(accuracies)[0] / np.diff(losses)[0])
-    points, losses = (Contributions.of(OUTCOMES, m, ()) for m in ("accuracy", "loss"))
-    assert (points.noise, losses.noise) == (1.5, 0.5), "medians of the steps"
-    own = (0.5 * worth) ** 2 / ((0.5 * worth) ** 2 + 1.5**2)
-    for k in range(3):
-        mean = own * points.biases[k] + (1 - own) * worth * losses.biases[k]
-        assert both.biases[k] == pytest.approx(mean)
-    mean = own * points.weights[1, 0.5] + (1 - own) * worth * losses.weights[1, 0.5]
-    assert both.weights[1, 0.5] == pytest.approx(mean)
-    assert 0 < own < 1 and both.noise < min(points.noise, worth * losses.noise), "than either"
-    two = {
-        Candidate(3): Outcome(0.0, DIVERGED, 1, 1.0),
-        Candidate(3, ((2, 1.0),)): OUTCOMES[Candidate(2)],
-    }
-    with_two = Contributions.of_both(OUTCOMES | two, ())
-    assert with_two.biases[1] == pytest.approx(both.biases[1], rel=0.5), "it changes little"
-    assert (2, 1.0) not in with_two.weights, "over what diverged everything gains"
-
-
 def test_what_diverged_is_below_all_others_whatever_the_scale() -> None:
     outcomes = {
         Candidate(0): Outcome(math.nan, 5e10, 1),
@@ -144,29 +119,6 @@ def test_what_diverged_is_below_all_others_whatever_the_scale() -> None:
     assert Outcome.from_dict(outcomes[Candidate(2)].as_dict()).diverged
     tiny = [Outcome(50.0, loss, 1) for loss in (3e-7, 4e-7)]
     assert Outcome.mean(tiny).loss == pytest.approx(3.5e-7, rel=1e-6)
-
-
-def test_doubted_gains_are_other_gains_of_the_same_size() -> None:
-    gains = Contributions("accuracy", (0.0, 1.0, 1.0, 1.5), {(0, 1.0): 5.0, (1, 0.5): 2.0})
-    assert gains.noise == 0.75, "the median of the steps that are any"
-    one, two = (gains.doubted(np.random.default_rng(seed)) for seed in (0, 0))
-    assert one == two != gains.doubted(np.random.default_rng(1))
-    many = [gains.doubted(np.random.default_rng(seed)).weights[0, 1.0] for seed in range(400)]
-    assert np.mean(many) == pytest.approx(5.0, abs=0.15)
-    assert np.std(many) == pytest.approx(0.75, rel=0.15)
-    assert Contributions("loss", (0.0, 0.0), {}).noise == 0.0
-    sure = gains.cautious(2)
-    assert sure.weights == {(0, 1.0): 3.5, (1, 0.5): 0.5} and sure.biases == gains.biases
-
-
-def test_smoothing_keeps_sums_and_never_falls() -> None:
-    gains = Contributions.of(OUTCOMES, "accuracy", ()).smoothed()
-    assert gains.weights == {(0, 1.0): -0.5, (1, 0.5): 2.5, (1, 1.0): 2.5}
-    assert gains.biases == (0.0, 1.5, 1.5)
-    far = Contributions("accuracy", (0.0, 1.0, -1e6, 2.0, 3.0), {})
-    assert far.smoothed().biases == (0.0, -499999.5, 1.0, 2.0, 2.5), "one that diverged is alone"
-    assert rising([3.0, 1.0, 2.0, 5.0, 4.0]) == [2.0, 2.0, 2.0, 4.5, 4.5]
-    assert rising([1.0, 2.0]) == [1.0, 2.0]
 
 
 def test_contributions_survive_as_json() -> None:

@@ -31,9 +31,10 @@ from whet.scheme.contribution import (
 )
 from whet.selection import finals
 from whet.selection.analysis import analyse
+from whet.selection.belief import Belief
 from whet.selection.engine import Engine
 from whet.selection.evolve import Evolution
-from whet.selection.finals import once_each, played, ranked, rivals_of
+from whet.selection.finals import once_each, play, rivals_of, taken
 from whet.selection.planner import Costs, Planner
 from whet.selection.samples import Samples, split
 from whet.selection.solve import exact
@@ -177,27 +178,6 @@ def test_a_budget_that_not_even_the_head_keeps() -> None:
         within(1000, made_up_gains(0), small.costs(), Planned(small.planner()), exact)
 
 
-def test_the_winner_is_good_in_both() -> None:
-    outcomes = {
-        Candidate(1): Outcome(80.0, 0.90, 1),
-        Candidate(2): Outcome(79.0, 0.50, 1),
-        Candidate(3): Outcome(60.0, 0.45, 1),
-    }
-    assert ranked(outcomes)[0] == Candidate(2)
-    assert ranked({**outcomes, Candidate(2): Outcome(62.0, 0.89, 1)})[0] == Candidate(1)
-    failed = {Candidate(4): Outcome(20.0, 40.0, 1), Candidate(5): Outcome(21.0, 41.0, 1)}
-    assert ranked({**outcomes, **failed})[0] == Candidate(2), "what failed is no measure"
-    no_classes = {Candidate(k): Outcome(float("nan"), float(k), 1) for k in (2, 1, 3)}
-    assert ranked(no_classes)[0] == Candidate(1)
-    strange = {Candidate(1): Outcome(50.0, float("nan"), 1), Candidate(2): Outcome(50.0, 2.0, 1)}
-    assert ranked(strange)[0] == Candidate(2)
-    worst = {**outcomes, **{Candidate(k): Outcome(0.0, DIVERGED, 1) for k in (4, 0)}}
-    assert ranked(worst) == [*ranked(outcomes), Candidate(0), Candidate(4)], "and nothing changes"
-    diverged = {Candidate(1): Outcome(1.0, float("inf"), 1), Candidate(2): Outcome(50.0, 2.0, 1)}
-    assert ranked(diverged)[0] == Candidate(2)
-    assert ranked({Candidate(1): outcomes[Candidate(1)]})[0] == Candidate(1)
-
-
 # All of it -----------------------------------------------------------------------------------
 
 
@@ -225,38 +205,26 @@ def test_rivals_are_the_same_whoever_finds_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(finals, "SECONDS", 0.0)  # however few it takes here
-    gains = analyse(small.trials(tmp_path))
+    belief = Belief.of(analyse(small.trials(tmp_path)))
     costs, planned = small.costs(), Planned(small.planner())
-    found = within(48_000, gains.smoothed(), costs, planned, exact)
+    found = within(48_000, belief.expected, costs, planned, exact)
     told: list[tuple[int, int]] = []
 
     def rivals(workers: int) -> dict[str, Candidate]:
         trials = replace(
             small.trials(tmp_path, Engine(workers)), progress=lambda _, i, n: told.append((i, n))
         )
-        return rivals_of(found, gains, costs, planned, trials, whet.Search(doubts=2))
+        return rivals_of(found, belief, costs, planned, trials, whet.Search(doubts=4))
 
     alone = rivals(1)
     assert list(alone) == [
-        "sum of gains", "head alone", "biases alone", "sum of gains in loss",
-        "sum of gains in both", "sure of 1 x noise", "sure of 2 x noise", "doubt 1", "doubt 2",
+        "sum of gains", "head alone", "biases alone", *(f"doubt {i}" for i in range(1, 5)),
     ]  # fmt: skip
     assert list(rivals(2).items()) == list(alone.items())
     assert alone["biases alone"].weights == ()
     assert len(set(alone.values())) >= 3, "and they differ"
     assert all(planned.ram(c) <= 48_000 for c in alone.values())
-    assert told == [(i, 7) for i in range(1, 8)] * 2
-
-
-def test_the_better_half_and_earlier_winners_go_on() -> None:
-    trials: Any = Known()
-    rivals = [Candidate(k) for k in range(10)]
-    assert list(played(rivals, [Candidate(2)], [trials], "64K", 3)) == [
-        Candidate(k) for k in (9, 8, 7, 6, 5, 2)
-    ]
-    assert trials.asked == [(10, None), (6, 3)]
-    few = played(rivals[:4], [], [trials], "64K", 2)
-    assert len(few) == 4, "of few all do"
+    assert told == [(i, 5) for i in range(1, 6)] * 2
 
 
 def test_rivals_that_train_the_same_are_one() -> None:
@@ -269,9 +237,14 @@ def test_finals_are_judged_on_every_split() -> None:
     one: Any = Known()
     other: Any = Known(better=6.0)
     rivals = [Candidate(k) for k in range(4)]
-    outcomes = played(rivals, [], [one, other], "64K", 2)
-    assert one.asked == [(4, None), (4, 2)] and other.asked == [(4, 2)]
-    assert {c.biases: o.accuracy for c, o in outcomes.items()} == {0: 5, 1: 15, 2: 25, 3: 35}
+    seen: list[dict[Candidate, Outcome]] = [{}, {}]
+    play(rivals, [one, other], seen, "64K", 2)
+    assert one.asked == other.asked == [(4, 2)]
+    mean = {c.biases: Outcome.mean([own[c] for own in seen]).accuracy for c in rivals}
+    assert mean == {0: 5, 1: 15, 2: 25, 3: 35}
+    assert taken({c: Outcome.mean([o[c] for o in seen]) for c in rivals}, None, seen) == rivals[3]
+    play([Candidate(5)], [one, other], seen, "64K", 2)
+    assert len(seen[0]) == 5, "what was seen of smaller budgets is known still"
 
 
 def test_splits_judge_by_other_samples() -> None:

@@ -27,7 +27,8 @@ SHARES = {  # of how much outcomes vary: what one reason may explain, the likeli
     "biases": (1.0, 3.0), "name": (0.1, 0.3), "near": (0.1, 0.3, 1.0), "layer": (0.03, 0.1, 0.3),
     "noise": (1.0, 1.4),
 }  # fmt: skip
-COMPANY = 0.4  # of its gain alone is left of a part among others
+COMPANY = 0.4  # of its gain alone is left of a part among others, give or take BEND of it
+BEND = 0.4  # and of large sums less: too much that trains gets into its own way
 OWN = 0.25  # of the noise of an outcome: how far a candidate is from the sum of its parts
 
 
@@ -48,8 +49,8 @@ class Measure:
         points, losses = (np.array([getattr(o, w) for o in known]) for w in ("accuracy", "loss"))
         if np.isnan(points).any():
             return cls(0.0, 1.0)
-        learned = points > points.max(initial=0.0) - HOPELESS
-        points, losses = points[learned], losses[learned]
+        fine = points > points.max(initial=0.0) - HOPELESS
+        points, losses = points[fine], losses[fine]
         apart = losses - losses.mean() if losses.size else losses
         slope = -float(apart @ points / (apart @ apart)) if apart.any() else 0.0
         return cls(1 / 3, 2 / 3 * slope) if slope > 0 else cls(1.0, 0.0)
@@ -59,11 +60,18 @@ class Measure:
         return points - self.loss * outcome.loss
 
     def values(self, outcomes: Mapping[Candidate, Outcome]) -> Array:
-        """Over the head alone, and no further below it than the best is above: failures say no more
-        than that they are."""
-        start = self.worth(outcomes[Candidate()])
-        over = [-math.inf if o.diverged else self.worth(o) - start for o in outcomes.values()]
-        return np.maximum(over, min(-max(over), -1e-9))
+        """Over the head alone, and no further below it than the best is above.
+
+        Or failures would outweigh all else, of which it is enough to know that they are.
+        """
+        known = [self.worth(o) for o in outcomes.values() if not o.diverged]
+        if not known:
+            return np.zeros(len(outcomes))
+        head = outcomes[Candidate()]
+        start = min(known) if head.diverged else self.worth(head)
+        low = 2 * start - max(known)
+        worth = [low if o.diverged else max(low, self.worth(o)) for o in outcomes.values()]
+        return np.array(worth) - start
 
 
 @dataclass(frozen=True)
@@ -87,18 +95,18 @@ class Belief:
         measure = Measure.of(gains.outcomes.values())
         values = measure.values(gains.outcomes)
         told = features(candidates, len(gains.biases) - 1)
+        names = gains.layers or ("",) * len(gains.biases)
         noise = neighbours_apart(candidates, values) or float(values.std()) or 1.0
         likely = -math.inf
         for shares in itertools.product(*SHARES.values()):
             share = dict(zip(SHARES, shares, strict=True))
-            before = resemblance(gains.layers, share) * float(values.var() or 1.0)
+            before = resemblance(names, share) * float(values.var() or 1.0)
             own = noise * share["noise"]
-            every = told @ before @ told.T + own**2 * (np.eye(len(values)) + 1.0)
-            if (now := likelihood(values, every)) > likely:
-                likely, best = now, (before, own, every)
-        before, own, every = best
-        towards = np.linalg.solve(every, told @ before)
-        mean, covariance = towards.T @ values, before - towards.T @ told @ before
+            chance = own**2 * (np.eye(len(values)) + 1.0)  # its own, and that of the head alone
+            if (now := likelihood(values, told @ before @ told.T + chance)) > likely:
+                likely, best = now, (before, own, chance)
+        before, own, chance = best
+        mean, covariance, _ = learned(np.zeros(len(before)), before, told, values, chance)
         return cls(mean, covariance, measure, own, gains)
 
     @property
@@ -130,18 +138,17 @@ class Belief:
         candidates = [c for c, _ in tried]
         values = np.concatenate([self.measure.values(outcomes) for outcomes in seen])
         told = features(candidates, self.layers)
-        mean = COMPANY * self.mean
-        covariance = COMPANY**2 * self.covariance
         noise = splits_apart(tried, values) or 2 * self.noise
         same = np.array([[a == b for b in candidates] for a in candidates], float)
         split = np.array([[i == j for _, j in tried] for _, i in tried], float)
         far = float(np.abs(told @ self.mean).max()) + float(np.abs(values).max()) + noise
-        every = (
-            told @ covariance @ told.T + (OWN * noise) ** 2 * same
-            + noise**2 * np.eye(len(tried)) + far**2 * split
-        )  # fmt: skip
-        pull = np.linalg.solve(every, values - told @ mean)
-        mean = mean + covariance @ told.T @ pull
+        chance = (OWN * noise) ** 2 * same + noise**2 * np.eye(len(tried)) + far**2 * split
+        sums = told @ self.mean
+        told = np.column_stack([told, sums, sums**2 / (np.abs(sums).max() or 1.0)])
+        mean = np.append(COMPANY * self.mean, [0.0, 0.0])
+        covariance = np.diag([0.0] * len(self.mean) + [BEND**2] * 2)
+        covariance[:-2, :-2] = COMPANY**2 * self.covariance
+        mean, _, pull = learned(mean, covariance, told, values, chance)
         own = (OWN * noise) ** 2 * (same @ pull)
         return {
             c: float(row @ mean + rest) for c, row, rest in zip(candidates, told, own, strict=True)
@@ -171,6 +178,16 @@ def resemblance(names: Sequence[str], share: Mapping[str, float]) -> Array:
         "layer"
     ] * np.eye(layers)
     return found
+
+
+def learned(
+    mean: Array, covariance: Array, told: Array, values: Array, chance: Array
+) -> tuple[Array, Array, Array]:
+    """Mean and covariance after values were seen, and how hard each pulls at what goes with it."""
+    every = told @ covariance @ told.T + chance
+    pull = np.linalg.solve(every, values - told @ mean)
+    towards = np.linalg.solve(every, told @ covariance)
+    return mean + covariance @ told.T @ pull, covariance - towards.T @ told @ covariance, pull
 
 
 def likelihood(values: Array, covariance: Array) -> float:

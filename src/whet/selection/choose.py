@@ -59,7 +59,7 @@ class Setting:
             lesson = search.lesson
             parts = [
                 split(samples, lesson.held_out, leaf.shape[0], lesson.seed, turn)
-                for turn in range(search.splits if search.finals else 1)
+                for turn in range(turns(search))
             ]
         else:
             judge = fit_to(model, gather(search.judge, search.limit))
@@ -71,6 +71,13 @@ class Setting:
     def trials(self, tell: Progress, turn: int = 0) -> Trials:
         bench, search = self.benches[turn], self.search
         return Trials.begin(bench, Store(search.folder, bench), search.engine, tell)
+
+
+def turns(search: Search) -> int:
+    """How many splits there are: in none of them a sample judges for the second time."""
+    share = search.lesson.held_out
+    once_each = int(1 / share) if 0 < share < 1 else 1
+    return min(search.splits, once_each) if search.finals else 1
 
 
 def rebatched(source: Source, batch: int) -> Source:

@@ -38,7 +38,7 @@ class Search:
     method: str = "exact"
     lesson: Lesson = field(default_factory=Lesson)
     finals: int = 2
-    splits: int = 2
+    splits: int = 4
     doubts: int = 6
     batch: int | None = None
     judge: Any = None

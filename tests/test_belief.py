@@ -1,0 +1,196 @@
+"""What is believed of candidates: exact where it can be computed otherwise, and of use."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from whet.scheme.contribution import DIVERGED, RATIOS, Candidate, Contributions, Outcome
+from whet.selection.belief import (
+    POWER,
+    Belief,
+    Measure,
+    features,
+    learned,
+    likelihood,
+    neighbours_apart,
+    resemblance,
+    splits_apart,
+)
+from whet.selection.finals import taken
+
+BLOCKS = 8
+LAYERS = 3 * BLOCKS
+NAMES = (*(f"blocks.{i // 3}.{'abc'[i % 3]}.weight" for i in range(LAYERS)), "head.weight")
+NAN = math.nan
+
+
+def truth() -> tuple[np.ndarray, np.ndarray]:
+    """What each bias and each weight is worth, in points: only those named a are worth much."""
+    weights = [(1.5 if i % 3 == 0 else 0.1) * (0.5 + i / LAYERS) for i in range(LAYERS)]
+    return np.full(LAYERS, 0.1), np.array(weights)
+
+
+def outcome(candidate: Candidate, random: np.random.Generator | None, noise: float) -> Outcome:
+    biases, weights = truth()
+    gain = biases[LAYERS - candidate.biases :].sum()
+    gain += sum(weights[layer] * ratio**POWER for layer, ratio in candidate.weights)
+    off = (0.0, 0.0) if random is None else random.normal(0, noise, 2)
+    return Outcome(50 + gain + off[0], 1 - 0.03 * (gain + 0.3 * off[1]), 1)
+
+
+def analysed(seed: int = 0, noise: float = 0.5) -> Contributions:
+    random = np.random.default_rng(seed)
+    tried = [Candidate(k) for k in range(LAYERS + 1)]
+    tried += [Candidate(LAYERS - i, ((i, r),)) for i in range(LAYERS) for r in RATIOS]
+    outcomes = {c: outcome(c, random, noise) for c in tried}
+    return Contributions.of(outcomes, "accuracy", NAMES)
+
+
+# How good an outcome is ----------------------------------------------------------------------
+
+
+def test_a_loss_counts_the_points_that_come_with_it() -> None:
+    measure = Measure.of([Outcome(50 + 20 * x, 1 - x, 1) for x in (0.0, 0.1, 0.3)])
+    assert (measure.accuracy, measure.loss) == (pytest.approx(1 / 3), pytest.approx(40 / 3))
+    gone = [Outcome(0.0, DIVERGED, 1), Outcome(1.0, 9.0, 1)]
+    again = Measure.of([*(Outcome(50 + 20 * x, 1 - x, 1) for x in (0.0, 0.1, 0.3)), *gone])
+    assert (again.accuracy, again.loss) == (1 / 3, pytest.approx(measure.loss))
+    assert Measure.of([Outcome(50.0, 1.0, 1), Outcome(51.0, 2.0, 1)]) == Measure(1.0, 0.0)
+    assert Measure.of([Outcome(NAN, 1.0, 1), Outcome(NAN, 2.0, 1)]) == Measure(0.0, 1.0)
+    assert Measure.of([Outcome(50.0, 1.0, 1)]) == Measure(1.0, 0.0)
+
+
+def test_values_are_over_the_head_and_failures_are_bounded() -> None:
+    outcomes = {
+        Candidate(0): Outcome(50.0, 1.0, 1),
+        Candidate(1): Outcome(53.0, 1.0, 1),
+        Candidate(2): Outcome(49.0, 1.0, 1),
+        Candidate(3): Outcome(1.0, 9.0, 1),
+        Candidate(4): Outcome(0.0, DIVERGED, 1),
+        Candidate(5): Outcome(50.0, NAN, 1),
+    }
+    assert Measure(1.0, 0.0).values(outcomes).tolist() == [0, 3, -1, -3, -3, -3]
+    headless = {**outcomes, Candidate(0): Outcome(0.0, DIVERGED, 1)}
+    assert np.isfinite(Measure(1.0, 0.0).values(headless)).all()
+    assert Measure(1.0, 0.0).values({Candidate(0): Outcome(0.0, DIVERGED, 1)}).tolist() == [0]
+    no_classes = {Candidate(k): Outcome(NAN, 3.0 - k, 1) for k in range(3)}
+    assert Measure(0.0, 1.0).values(no_classes).tolist() == [0, 1, 2]
+
+
+# What is learned -----------------------------------------------------------------------------
+
+
+def test_learning_is_that_of_the_information_form() -> None:
+    """The same mean and covariance from precisions, which add up."""
+    random = np.random.default_rng(0)
+    told, values = random.normal(size=(7, 4)), random.normal(size=7)
+    root, other = random.normal(size=(4, 4)), random.normal(size=(7, 7))
+    before, chance = root @ root.T + np.eye(4), other @ other.T + np.eye(7)
+    mean = random.normal(size=4)
+    after, covariance, _ = learned(mean, before, told, values, chance)
+    sure = np.linalg.inv(before) + told.T @ np.linalg.inv(chance) @ told
+    pulled = np.linalg.inv(before) @ mean + told.T @ np.linalg.inv(chance) @ values
+    assert covariance == pytest.approx(np.linalg.inv(sure))
+    assert after == pytest.approx(np.linalg.solve(sure, pulled))
+
+
+def test_the_likelihood_is_that_of_a_normal_distribution() -> None:
+    covariance = np.array([[2.0, 0.5], [0.5, 1.0]])
+    values = np.array([0.3, -1.0])
+    constant = math.log(2 * math.pi)
+    assert likelihood(values, covariance) == pytest.approx(
+        multivariate_normal.logpdf(values, cov=covariance) + constant
+    )
+    assert likelihood(values, -covariance) == -math.inf
+
+
+def test_layers_of_the_same_name_go_together() -> None:
+    share = {"biases": 3.0, "name": 0.2, "near": 0.5, "layer": 0.1, "noise": 1.0}
+    found = resemblance(NAMES, share)
+    weights = found[LAYERS:, LAYERS:]
+    assert weights[0, 0] == pytest.approx(0.8) and weights[0, 1] == 0.0
+    assert weights[0, 3] > weights[0, 6] > weights[0, 21] > 0.2
+    assert found[:LAYERS, :LAYERS].sum() == pytest.approx(3.0), "of all biases together"
+    assert np.linalg.eigvalsh(found).min() > 0
+    assert features([Candidate(2, ((1, 0.5),))], 3).tolist() == [[0, 1, 1, 0, 0.5**POWER, 0]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_believed_is_nearer_to_the_truth_than_what_was_measured(seed: int) -> None:
+    gains = analysed(seed)
+    believed = Belief.of(gains).expected
+    _, weights = truth()
+    parts = [(i, r) for i in range(LAYERS) for r in RATIOS]
+    real = np.array([weights[i] * r**POWER for i, r in parts])
+    off = [np.sqrt(np.mean((np.array([g.weights[p] for p in parts]) - real) ** 2))
+           for g in (gains, believed)]  # fmt: skip
+    assert off[1] < 0.5 * off[0], "by far"
+    assert believed.biases[-1] == pytest.approx(LAYERS * 0.1, abs=0.8)
+
+
+def test_a_layer_that_was_not_tried_is_as_good_as_its_twins() -> None:
+    whole = analysed()
+    outcomes = {c: o for c, o in whole.outcomes.items() if not c.weights or c.weights[0][0] != 12}
+    belief = Belief.of(Contributions.of(outcomes, "accuracy", NAMES))
+    untried = float(belief.mean[LAYERS + 12])
+    _, weights = truth()
+    assert untried == pytest.approx(weights[12], abs=0.6)
+    assert untried > belief.mean[LAYERS + 13] + 0.5, "than one of another name"
+
+
+def test_draws_have_the_mean_and_the_covariance() -> None:
+    belief = Belief.of(analysed())
+    random = np.random.default_rng(0)
+    drawn = [belief.drawn(random) for _ in range(600)]
+    assert drawn[0] != drawn[1] and drawn[0] == belief.drawn(np.random.default_rng(0))
+    for layer in (3, 4):
+        worth = np.array([g.weights[layer, 1.0] for g in drawn])
+        deviation = math.sqrt(belief.covariance[LAYERS + layer, LAYERS + layer])
+        assert worth.mean() == pytest.approx(belief.mean[LAYERS + layer], abs=0.2 * deviation)
+        assert worth.std() == pytest.approx(deviation, rel=0.1)
+
+
+# In company ----------------------------------------------------------------------------------
+
+
+def test_noise_is_known_from_neighbours_and_from_splits() -> None:
+    assert neighbours_apart([Candidate(k) for k in range(4)], np.array([0, 1, 1, 3.0])) == 1.5
+    assert neighbours_apart([Candidate(0)], np.zeros(1)) == 0.0
+    random = np.random.default_rng(0)
+    tried = [(Candidate(k), turn) for turn in range(4) for k in range(200)]
+    values = np.array([7.0 * turn + c.biases + random.normal(0, 0.5) for c, turn in tried])
+    assert splits_apart(tried, values) == pytest.approx(0.5, rel=0.05)
+    assert splits_apart(tried[:200], values[:200]) == 0.0, "one split tells nothing"
+
+
+def test_outcomes_in_company_change_what_is_believed_and_failures_are_never_taken() -> None:
+    belief = Belief.of(analysed())
+    good = Candidate(12, ((12, 1.0), (15, 1.0), (18, 1.0)))
+    weak = Candidate(12, ((13, 1.0), (16, 1.0), (19, 1.0)))
+    tried = [Candidate(), Candidate(12), good, weak]
+    seen = [{c: outcome(c, None, 0.0) for c in tried} for _ in range(2)]
+    worth = belief.in_company(seen)
+    assert worth[good] > worth[weak] > worth[Candidate()]
+    mean = {c: seen[0][c] for c in tried}
+    assert taken(mean, belief, seen) == good
+    for failed in (Outcome(0.0, DIVERGED, 1), Outcome(20.0, 4.0, 1)):
+        broken = [{**own, good: failed} for own in seen]
+        assert belief.in_company(broken)[good] < worth[good]
+        assert taken({**mean, good: failed}, belief, broken) != good
+    none = {c: Outcome(10.0, 5.0, 1) for c in tried}
+    assert taken({**none, Candidate(): Outcome(50.0, 1.0, 1)}, None, []) == Candidate()
+
+
+def test_without_proof_of_names_or_differences_nothing_breaks() -> None:
+    flat = {Candidate(k): Outcome(100.0, 0.5, 1) for k in range(3)}
+    belief = Belief.of(Contributions.of(flat, "accuracy", ()))
+    assert belief.expected.score(Candidate(2)) == 0.0
+    assert belief.in_company([flat])[Candidate(2)] == pytest.approx(0.0)
+    alone = {Candidate(): Outcome(60.0, 1.0, 1)}
+    lonely = Belief.of(Contributions.of(alone, "accuracy", ("head.weight",)))
+    assert lonely.expected.biases == (0.0,) == lonely.drawn(np.random.default_rng(0)).biases
+    assert lonely.in_company([alone]) == {Candidate(): 0.0}
