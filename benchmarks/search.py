@@ -42,7 +42,7 @@ from search_study import (
 )
 
 from whet.scheme import Scheme, parameters_of, preset
-from whet.scheme.contribution import Contributions
+from whet.scheme.contribution import Candidate, Contributions
 from whet.selection.analysis import Trials, analyse
 from whet.selection.belief import Belief
 from whet.selection.engine import Engine
@@ -57,7 +57,7 @@ from whet.selection.store import Store
 from whet.selection.within import Planned, scheme_for, within
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("rates", "others", "analyse", "search", "train", "proxies", "page")
+PARTS = ("rates", "others", "analyse", "search", "train", "beliefs", "proxies", "page")
 
 
 def say(words: str) -> None:
@@ -112,6 +112,34 @@ def do_analyse(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
     if folder.read(case, "gains") is None:
         gains = analyse(trials_of(case, asked, rate_of(case, folder)))
         folder.path(case, "gains").write_text(gains.to_json())
+
+
+def do_beliefs(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
+    """How well sums of gains tell how random schemes do that were not tried for them."""
+    if folder.read(case, "beliefs") is not None or folder.read(case, "gains") is None:
+        return
+    gains = Contributions.from_json(folder.path(case, "gains").read_text())
+    planner, search, rate = case.planner(), Search(), rate_of(case, folder)
+    parameters = parameters_of(planner.model.training.graph)
+    planned, costs = Planned(planner), Costs.measure(planner, asked.engine)
+    schemes: list[Candidate] = []
+    for word in BUDGETS:
+        budget = study.ram_of(planner, study.published_scheme(case, word))
+        random = study.random_candidates(costs, planned, budget, parameters, seed=7)
+        schemes += [next(random) for _ in range(study.BELIEVED)]
+    splits = [trials_of(case, asked, rate, turn) for turn in range(search.splits)]
+    tried = [
+        trials.outcomes(schemes, f"random schemes, split {turn}", search.finals)
+        for turn, trials in enumerate(splits)
+    ]
+    believed = Belief.of(gains).expected
+    body = {
+        "schemes": [str(c) for c in schemes],
+        "believed": [believed.score(c) for c in schemes],
+        "measured": [gains.score(c) for c in schemes],
+        "accuracy": [[outcomes[c].accuracy for outcomes in tried] for c in schemes],
+    }
+    folder.keep(case, "beliefs", body)
 
 
 def do_proxies(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
@@ -234,31 +262,33 @@ def arguments() -> argparse.Namespace:
     return found
 
 
+def do_train(asked: argparse.Namespace, folder: Folder, extent: Extent) -> None:
+    """Every scheme to the end; random ones last, and seed by seed: if stopped, a part is there."""
+    every = {
+        (place, case): some for case in asked.cases
+        for place, some in cells_of(case, folder, extent).items()
+    }  # fmt: skip
+    for random in (False, True):
+        cells = [cell for ((_, name), _), some in every.items() for cell in some
+                 if name.startswith("random") is random]  # fmt: skip
+        cells.sort(key=lambda cell: cell.seed)
+        study.train_cells(cells, folder.cells, asked.engine, say)
+
+
 def main() -> None:
     asked = arguments()
     folder = Folder(asked.results)
     extent = Extent(asked.seeds, asked.random, asked.thin)
-    for case in asked.cases:
-        if "rates" in asked.parts:
-            do_rates(case, asked, folder)
-        if "others" in asked.parts:
-            do_others(case, asked, folder)
-        if "analyse" in asked.parts:
-            do_analyse(case, asked, folder)
-        if "search" in asked.parts:
-            do_search(case, asked, folder)
+
+    def of_each_case(**parts: Any) -> None:
+        for case in asked.cases:
+            for name in (name for name in parts if name in asked.parts):
+                parts[name](case, asked, folder)
+
+    of_each_case(rates=do_rates, others=do_others, analyse=do_analyse, search=do_search)
     if "train" in asked.parts:
-        every = {
-            (place, case): some for case in asked.cases
-            for place, some in cells_of(case, folder, extent).items()
-        }  # fmt: skip
-        for random in (False, True):  # last, and seed by seed: if stopped, a part of all is there
-            cells = [cell for ((_, name), _), some in every.items() for cell in some
-                     if name.startswith("random") is random]  # fmt: skip
-            cells.sort(key=lambda cell: cell.seed)
-            study.train_cells(cells, folder.cells, asked.engine, say)
-    for case in asked.cases if "proxies" in asked.parts else ():
-        do_proxies(case, asked, folder)
+        do_train(asked, folder, extent)
+    of_each_case(beliefs=do_beliefs, proxies=do_proxies)
     if "page" in asked.parts:
         write_page(Asked(asked.cases, folder, extent, asked.workers, asked.out))
 

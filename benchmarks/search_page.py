@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import search_study as study
 from page import processor, table
+from scipy.stats import spearmanr
 from search_picture import accuracy_svg
 from search_study import (
     BUDGETS,
@@ -188,6 +191,17 @@ def page(asked: Asked) -> str:
             [[f"{case}, {word}", *solver_words(row)] for case, body in bodies.items()
              for word, row in body["budgets"].items()],
         ),
+        "## What is believed against what comes out\n\nRandom schemes that the search never "
+        f"tried, {study.BELIEVED} for each budget, fine-tuned as its finals are on every split: "
+        "Spearman's\nrank correlation of their mean accuracy on held-out pictures with the sum of "
+        "gains as they were measured, and with that of gains as they are\nbelieved; and of "
+        "their accuracies on one half of the splits with those on the other: what trying each of "
+        "them on two splits would tell.\n",
+        table(
+            ["network, pictures", "measured gains", "believed gains", "two splits"],
+            [belief_row(case, body) for case in asked.cases
+             if (body := folder.read(case, "beliefs"))],
+        ),
         "## Proxies against fine-tuning\n\nSpearman's rank correlation with the gains in accuracy "
         "and in loss that fine-tuning finds, of biases and of weights;\nseconds of the proxy "
         "(one-batch: with so many processes), and of all fine-tuning on one core.\n",
@@ -238,6 +252,16 @@ def solver_words(row: Mapping[str, Any]) -> list[str]:
             f"{row[name]['score']:.2f}", f"{row[name]['ram']:,}", f"{row[name]['seconds']:.1f}",
         )
     ]  # fmt: skip
+
+
+def belief_row(case: Case, body: Mapping[str, Any]) -> list[str]:
+    tried = np.array(body["accuracy"])
+    halves = [list(pair) for pair in itertools.combinations(range(tried.shape[1]), 2)]
+    others = [[i for i in range(tried.shape[1]) if i not in half] for half in halves]
+    repeated = [spearmanr(tried[:, a].mean(1), tried[:, b].mean(1)).statistic
+                for a, b in zip(halves, others, strict=True)]  # fmt: skip
+    told = [spearmanr(body[name], tried.mean(1)).statistic for name in ("measured", "believed")]
+    return [str(case), *(f"{c:.2f}" for c in (*told, statistics.mean(repeated)))]
 
 
 def proxy_rows(case: Case, folder: Folder) -> list[list[str]]:

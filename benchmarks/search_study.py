@@ -49,6 +49,7 @@ EPOCHS = {"flowers102": 5, "pets37": 3}  # 10,200 and 11,040 pictures
 RATES = (0.002, 0.004, 0.008, 0.016)  # of which each case takes one that suits random schemes
 CHANCE = 0.3  # points: of rates that differ by no more the smallest is taken
 JUDGES = 2  # of those at each budget
+BELIEVED = 10  # random schemes at each budget, to hold what is believed against what comes out
 SHARES = (0.3, 0.1)  # of the rate, for training everything: the best one counts; at 1 it diverges
 FULL = "full"
 SEARCHED = "searched"

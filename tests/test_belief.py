@@ -185,6 +185,27 @@ def test_outcomes_in_company_change_what_is_believed_and_failures_are_never_take
     assert taken({**none, Candidate(): Outcome(50.0, 1.0, 1)}, None, []) == Candidate()
 
 
+def test_too_much_at_once_is_believed_to_be_worse_once_it_was_seen() -> None:
+    """Sums of gains tell which is best until one comes out worse than it should."""
+    belief = Belief.of(analysed())
+    layers = list(range(0, LAYERS, 3))
+    more = [Candidate(LAYERS, tuple((i, 1.0) for i in layers[-n:])) for n in range(1, 8)]
+    tried = [Candidate(), *more]
+    as_sums = {c: outcome(c, None, 0.0) for c in tried}
+    worth = belief.in_company([as_sums, as_sums])
+    assert max(tried, key=lambda c: worth[c]) == more[-1]
+
+    def bent(c: Candidate) -> Outcome:
+        gain = as_sums[c].accuracy - 50
+        return Outcome(50 + gain - gain**2 / 14, 1 - 0.03 * (gain - gain**2 / 14), 1)
+
+    seen = {c: bent(c) for c in tried}
+    best = max(seen, key=lambda c: seen[c].accuracy)
+    worth = belief.in_company([seen, seen])
+    assert best not in (more[0], more[-1])
+    assert abs(tried.index(max(tried, key=lambda c: worth[c])) - tried.index(best)) <= 1
+
+
 def test_without_proof_of_names_or_differences_nothing_breaks() -> None:
     flat = {Candidate(k): Outcome(100.0, 0.5, 1) for k in range(3)}
     belief = Belief.of(Contributions.of(flat, "accuracy", ()))

@@ -32,13 +32,14 @@ from whet.scheme.contribution import (
 from whet.selection import finals
 from whet.selection.analysis import analyse
 from whet.selection.belief import Belief
+from whet.selection.choose import turns
 from whet.selection.engine import Engine
 from whet.selection.evolve import Evolution
 from whet.selection.finals import once_each, play, rivals_of, taken
 from whet.selection.planner import Costs, Planner
 from whet.selection.samples import Samples, split
 from whet.selection.solve import exact
-from whet.selection.within import Planned, within
+from whet.selection.within import Found, Planned, evidence, within
 
 SLOW = pytest.mark.slow
 
@@ -253,6 +254,35 @@ def test_splits_judge_by_other_samples() -> None:
     firsts = np.concatenate([samples.inputs[0][:, 0] for samples in judged])
     assert sorted(firsts.tolist()) == list(range(0, 80, 2)), "each once"
     assert all(np.bincount(samples.labels).min() >= 2 for samples in judged), "a fair share"
+
+
+@pytest.mark.parametrize(("held_out", "splits"), [(0.25, 4), (0.5, 2), (0.3, 3), (0.1, 4)])
+def test_no_sample_judges_for_the_second_time(held_out: float, splits: int) -> None:
+    lesson = whet.Lesson(held_out=held_out)
+    assert turns(whet.Search(lesson=lesson)) == splits
+    assert turns(whet.Search(lesson=lesson, splits=2)) == 2
+    assert turns(whet.Search(lesson=lesson, finals=0)) == 1
+
+
+def test_evidence_says_what_was_measured_alone() -> None:
+    outcomes = {
+        Candidate(0): Outcome(50.0, 2.0, 1),
+        Candidate(1): Outcome(52.0, 1.5, 1),
+        Candidate(1, ((0, 1.0),)): Outcome(55.5, 1.25, 1),
+    }
+    measured = Contributions.of(outcomes, "accuracy", ("a.weight", "head.weight"))
+    believed = replace(measured, biases=(0.0, 1.0), weights={(0, 1.0): 2.0, (0, 0.5): 1.0})
+    found = Found(4096, believed, Candidate(1, ((0, 1.0),)), 3.0, 4000, 0.1, 1)
+    assert evidence(found, measured) == (
+        "chosen for 4,096 B, takes 4,000 B; gains +3 points of accuracy over the head alone, if "
+        "gains add up; last 1 biases +1 (alone: +2.00 points, loss -0.5); "
+        "a.weight, 1 of its channels +2 (alone: +3.50 points, loss -0.25)"
+    )
+    half = replace(found, candidate=Candidate(1, ((0, 0.5),)))
+    assert evidence(half, measured).endswith("a.weight, 0.5 of its channels +1"), "not tried"
+    no_classes = {c: replace(o, accuracy=float("nan")) for c, o in outcomes.items()}
+    by_loss = Contributions.of(no_classes, "loss", ("a.weight", "head.weight"))
+    assert "(alone: loss -0.25)" in evidence(found, by_loss)
 
 
 def test_what_diverged_on_one_split_has_diverged() -> None:

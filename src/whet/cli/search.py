@@ -105,9 +105,9 @@ def search_command(
     ] = 2,
     splits: Annotated[
         int, typer.Option(min=1, help="of the data, on which the last few train and are judged")
-    ] = 2,
+    ] = 4,
     doubts: Annotated[
-        int, typer.Option(min=0, help="rivals by gains as they might have come out as well")
+        int, typer.Option(min=0, help="rivals by other gains that are as likely")
     ] = 6,
     seed: Annotated[
         int, typer.Option(min=0, help="of the order of samples, of evolution and of doubts")
