@@ -222,8 +222,12 @@ def do_search(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
             "exact": {"score": found.score, "ram": found.ram, "seconds": found.seconds},
             "evolution": {"score": bred.score, "ram": bred.ram, "seconds": bred.seconds},
             "rivals": {
-                name: {"candidate": str(c), "accuracy": o.accuracy, "loss": o.loss}
-                for name, (c, o) in chosen.rivals.items()
+                name: {
+                    "candidate": str(rival.candidate),
+                    "accuracy": rival.outcome.accuracy,
+                    "loss": rival.outcome.loss,
+                }
+                for name, rival in chosen.rivals.items()
             },
             "candidate": str(chosen.candidate),
         }

@@ -312,8 +312,9 @@ def test_budgets_in_schemes_out(tmp_path: Path) -> None:
         assert program.memory["ram"] == row.found.ram <= row.found.budget
         assert row.found.outcome is not None and row.found.outcome.accuracy > 20
         assert "points of accuracy" in row.scheme.origin
-        rivals = dict(row.found.rivals.values())
-        assert len(rivals) >= 3 and rivals[row.found.candidate] == row.found.outcome
+        rivals = {rival.candidate: rival for rival in row.found.rivals.values()}
+        own = rivals[row.found.candidate]
+        assert len(rivals) >= 3 and (own.ram, own.outcome) == (row.found.ram, row.found.outcome)
     folder = found.write(tmp_path / "out")
     names = {"auto-41K.toml", "auto-48K.toml", "biases.svg", "budgets.svg", "contributions.json",
              "weights.svg"}  # fmt: skip

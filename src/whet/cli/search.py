@@ -12,6 +12,7 @@ from rich.console import Console
 from typer.core import TyperCommand
 
 from ..errors import DataError
+from ..report import kib
 from .models import Recipe, import_file, import_name, numbers, reason
 from .options import (
     CalibrateOpt,
@@ -175,9 +176,10 @@ def tell(found: SearchReport, plot: Path | None) -> None:
         console.print(f"\n{row.scheme.name}", markup=False)
         for line in row.scheme.origin.split("; "):
             console.print(f"  {line}", markup=False)
-        for name, (candidate, outcome) in row.found.rivals.items():
-            mark = "*" if candidate == row.found.candidate else " "
-            console.print(f"  {mark} {name:<22} {outcome}", markup=False)
+        for name, rival in row.found.rivals.items():
+            mark = "*" if rival.candidate == row.found.candidate else " "
+            words = f"{name:<22} {kib(rival.ram):>10}  {rival.outcome}"
+            console.print(f"  {mark} {words}", markup=False)
     if plot is not None:
         folder = found.write(plot)
         console.print(f"\nwrote schemes, contributions and pictures to {folder}", markup=False)

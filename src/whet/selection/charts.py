@@ -102,8 +102,8 @@ def budgets_svg(found: Sequence[Found]) -> str:
     """RAM against accuracy: what was found, and what it was chosen from."""
     chosen = [(f.ram, level(f.outcome), f"{kib(f.budget)}: {f.candidate}") for f in found
               if f.outcome is not None]  # fmt: skip
-    rivals = [(f.budget, level(o), f"{name}: {c}") for f in found
-              for name, (c, o) in f.rivals.items()]  # fmt: skip
+    rivals = [(r.ram, level(r.outcome), f"{kib(f.budget)}, {name}: {r.candidate}") for f in found
+              for name, r in f.rivals.items()]  # fmt: skip
     every = [*chosen, *rivals] or [(1, 0.0, "")]
     rams, levels = [float(r) for r, _, _ in every], [y for _, y, _ in every]
     room = 0.08 * (max(levels) - min(levels)) or 1.0
@@ -121,7 +121,7 @@ def budgets_svg(found: Sequence[Found]) -> str:
         x = axes.x(f.budget)
         parts.append(svg.rule(x, TOP, x, BOTTOM, svg.RULE, stroke_dasharray="4 3"))
         parts.append(svg.text(x, BOTTOM + 18, kib(f.budget), text_anchor="middle"))
-    parts += svg.legend(LEFT, 68, [(BLUE, "chosen"), ("#b0b0b0", "also tried, at its budget")])
+    parts += svg.legend(LEFT, 68, [(BLUE, "chosen"), ("#b0b0b0", "also tried")])
     classes = not any(f.outcome is not None and math.isnan(f.outcome.accuracy) for f in found)
     about = "percent of held-out samples" if classes else "loss on held-out samples, downwards"
     return svg.page("What a budget buys", f"{about}, against bytes of RAM", parts)

@@ -16,7 +16,7 @@ from .engine import Engine
 from .options import Search
 from .planner import Costs
 from .solve import Solver
-from .within import Found, Planned, within
+from .within import Found, Planned, Rival, within
 
 HEAD, BIASES = "head alone", "biases alone"
 SECONDS = 10.0  # of looking for rivals that other processes, which take time to start, are worth
@@ -53,7 +53,7 @@ def finals(
                 score=f.gains.score(best),
                 ram=planned.ram(best),
                 outcome=outcomes[best],
-                rivals={name: (c, outcomes[c]) for name, c in rivals.items()},
+                rivals={n: Rival(c, planned.ram(c), outcomes[c]) for n, c in rivals.items()},
             )
         )
     return chosen

@@ -16,6 +16,15 @@ from .solve import Solver, worthwhile
 
 
 @dataclass(frozen=True)
+class Rival:
+    """Another candidate for a budget, and how it did."""
+
+    candidate: Candidate
+    ram: int
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
 class Found:
     """The candidate of a search, with what it scores and what it really needs."""
 
@@ -27,7 +36,7 @@ class Found:
     seconds: float
     planned: int  # how many programs were planned on the way
     outcome: Outcome | None = None  # after fine-tuning it
-    rivals: Mapping[str, tuple[Candidate, Outcome]] = field(default_factory=dict)
+    rivals: Mapping[str, Rival] = field(default_factory=dict)
 
 
 class Planned:
