@@ -1,7 +1,7 @@
 """Is a searched scheme better than one handed down? Accuracy at the same RAM, on real pictures.
 
     python benchmarks/search.py                      everything; writes benchmarks/search.md, .svg
-    python benchmarks/search.py rates analyse search contributions and schemes only
+    python benchmarks/search.py rates others analyse search    contributions and schemes only
     python benchmarks/search.py train --only mcunet-5fps,flowers102
     python benchmarks/search.py page                 what was found so far, again
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +54,11 @@ def accuracies(
         for place, some in cells.items()
     }
     return {place: numbers for place, numbers in found.items() if numbers}
+
+
+def searched_of(case: Case, folder: Folder) -> Any:
+    """The schemes of a case that has been searched."""
+    return schemes_of(case, folder) if folder.read(case, SEARCHED) else None
 
 
 def mean(numbers: Sequence[float]) -> str:
@@ -130,7 +134,7 @@ def page(asked: Asked) -> str:
     folder, extent = asked.folder, asked.extent
     results = study.read(folder.cells)
     rates = {case: folder.read(case, "rates") for case in asked.cases}
-    bodies = {case: body for case in asked.cases if (body := schemes_of(case, folder))}
+    bodies = {case: body for case in asked.cases if (body := searched_of(case, folder))}
     scores = {case: accuracies(cells_of(case, folder, extent), results) for case in bodies}
     rows = [row for case, body in bodies.items() for row in accuracy_rows(case, body, scores[case])]
     parts = [
@@ -194,10 +198,10 @@ def page(asked: Asked) -> str:
         ),
         "## What is believed against what comes out\n\nRandom schemes that the search never "
         f"tried, {study.BELIEVED} for each budget, fine-tuned as its finals are on every split: "
-        "Spearman's\nrank correlation of their mean accuracy on held-out pictures with the sum of "
-        "gains as they were measured, and with that of gains as they are\nbelieved; and of "
-        "their accuracies on one half of the splits with those on the other: what trying each of "
-        "them on two splits would tell.\n",
+        "Spearman's\nrank correlation of their accuracy on a split with the sum of gains as they "
+        "were measured, with that of gains as they are believed,\nand with their mean accuracy on "
+        "two other splits: what trying each of them twice would tell. The split on which gains "
+        "were measured\nis left out.\n",
         table(
             ["network, pictures", "measured gains", "believed gains", "two splits"],
             [belief_row(case, body) for case in asked.cases
@@ -256,13 +260,14 @@ def solver_words(row: Mapping[str, Any]) -> list[str]:
 
 
 def belief_row(case: Case, body: Mapping[str, Any]) -> list[str]:
+    """Held against each split but the first, on which gains were measured."""
     tried = np.array(body["accuracy"])
-    halves = [list(pair) for pair in itertools.combinations(range(tried.shape[1]), 2)]
-    others = [[i for i in range(tried.shape[1]) if i not in half] for half in halves]
-    repeated = [spearmanr(tried[:, a].mean(1), tried[:, b].mean(1)).statistic
-                for a, b in zip(halves, others, strict=True)]  # fmt: skip
-    told = [spearmanr(body[name], tried.mean(1)).statistic for name in ("measured", "believed")]
-    return [str(case), *(f"{c:.2f}" for c in (*told, statistics.mean(repeated)))]
+    found = []
+    for turn in range(1, tried.shape[1]):
+        others = [i for i in range(1, tried.shape[1]) if i != turn]
+        told = (body["measured"], body["believed"], tried[:, others].mean(1))
+        found.append([spearmanr(numbers, tried[:, turn]).statistic for numbers in told])
+    return [str(case), *(f"{c:.2f}" for c in np.mean(found, 0))]
 
 
 def proxy_rows(case: Case, folder: Folder) -> list[list[str]]:
@@ -285,8 +290,7 @@ def write_page(asked: Asked) -> None:
     results = study.read(folder.cells)
     groups: dict[str, dict[str, list[float]]] = {}
     for case in asked.cases:
-        body = schemes_of(case, folder)
-        if body is None:
+        if searched_of(case, folder) is None:
             continue
         scores = accuracies(cells_of(case, asked.folder, asked.extent), results)
         for word in BUDGETS:

@@ -20,6 +20,7 @@ from whet.cli.search import SearchCommand
 from whet.errors import BudgetError, DataError, SchemeError, WhetError
 from whet.models import mcunet_5fps
 from whet.pipeline import Options
+from whet.report import kib
 from whet.scheme import Parameter, parameters_of
 from whet.scheme.contribution import (
     DIVERGED,
@@ -29,7 +30,7 @@ from whet.scheme.contribution import (
     choices,
     depth,
 )
-from whet.selection import finals
+from whet.selection import charts, finals
 from whet.selection.analysis import analyse
 from whet.selection.belief import Belief
 from whet.selection.choose import turns
@@ -39,7 +40,7 @@ from whet.selection.finals import once_each, play, rivals_of, taken
 from whet.selection.planner import Costs, Planner
 from whet.selection.samples import Samples, split
 from whet.selection.solve import exact
-from whet.selection.within import Found, Planned, evidence, within
+from whet.selection.within import Found, Planned, Rival, evidence, within
 
 SLOW = pytest.mark.slow
 
@@ -141,6 +142,18 @@ def test_the_exact_solution_is_that_of_trying_everything(seed: int) -> None:
     assert Evolution()(gains, costs, smallest - 1000) is None
 
 
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_gains_of_any_size_count(scale: float) -> None:
+    gains, costs = made_up_gains(1), small.costs()
+    budget = sorted(need.ram for need in costs.parts.values())[8]
+    scaled = replace(
+        gains,
+        biases=tuple(scale * gain for gain in gains.biases),
+        weights={part: scale * gain for part, gain in gains.weights.items()},
+    )
+    assert exact(scaled, costs, budget) == exact(gains, costs, budget)
+
+
 def test_evolution_comes_close() -> None:
     gains, costs = made_up_gains(1), small.costs()
     budget = sorted(need.ram for need in costs.parts.values())[8]
@@ -219,7 +232,7 @@ def test_rivals_are_the_same_whoever_finds_them(
 
     alone = rivals(1)
     assert list(alone) == [
-        "sum of gains", "head alone", "biases alone", *(f"doubt {i}" for i in range(1, 5)),
+        "head alone", "sum of gains", "biases alone", *(f"doubt {i}" for i in range(1, 5)),
     ]  # fmt: skip
     assert list(rivals(2).items()) == list(alone.items())
     assert alone["biases alone"].weights == ()
@@ -280,9 +293,21 @@ def test_evidence_says_what_was_measured_alone() -> None:
     )
     half = replace(found, candidate=Candidate(1, ((0, 0.5),)))
     assert evidence(half, measured).endswith("a.weight, 0.5 of its channels +1"), "not tried"
+    gone = {**outcomes, Candidate(1): Outcome(0.0, DIVERGED, 1)}
+    assert "(alone" not in evidence(found, Contributions.of(gone, "accuracy", ("a", "head")))
     no_classes = {c: replace(o, accuracy=float("nan")) for c, o in outcomes.items()}
     by_loss = Contributions.of(no_classes, "loss", ("a.weight", "head.weight"))
     assert "(alone: loss -0.25)" in evidence(found, by_loss)
+
+
+def test_budgets_are_inside_the_picture() -> None:
+    gains, candidate = made_up_gains(0), Candidate(1)
+    rival = Rival(candidate, 200_000, Outcome(80.0, 1.0, 2))
+    found = Found(1 << 20, gains, candidate, 1.0, 200_000, 0.1, 1, rival.outcome, {"one": rival})
+    picture = ET.fromstring(charts.budgets_svg([found]))
+    width = float(picture.attrib["viewBox"].split()[2])
+    texts = [e for e in picture.iter() if e.text == kib(1 << 20)]
+    assert texts and all(0 < float(e.attrib["x"]) < width for e in texts)
 
 
 def test_what_diverged_on_one_split_has_diverged() -> None:
@@ -331,6 +356,25 @@ def test_budgets_in_schemes_out(tmp_path: Path) -> None:
     # once more from what was kept: the same schemes, to the byte
     repeated = searched(tmp_path, doubts=1)
     assert [r.scheme.to_toml() for r in repeated.rows] == [r.scheme.to_toml() for r in found.rows]
+
+
+def test_a_network_without_biases(tmp_path: Path) -> None:
+    """Its candidates with biases alone train the same as the head."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(8, 8, bias=False), torch.nn.ReLU(), torch.nn.Linear(8, 3)]
+    model = torch.nn.Sequential(*layers)
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 3, 120)
+    x = (random.normal(size=(3, 8))[labels] + random.normal(size=(120, 8))).astype(np.float32)
+    head = whet.compile(model, (torch.zeros(4, 8),), update="last").memory["ram"]
+    found = whet.search(
+        model, (torch.zeros(4, 8),), (x, labels), ram=[head, head + 32, head + 4096],
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.05), search=whet.Search(store=tmp_path),
+    )  # fmt: skip
+    for row in found.rows:
+        assert row.found.gains.biases == (0.0, 0.0), "there is no bias to gain anything"
+        assert row.found.candidate.biases == 0 or row.found.candidate.weights
+        assert row.found.ram <= row.found.budget
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def search_command(
     ] = 4,
     doubts: Annotated[
         int, typer.Option(min=0, help="rivals by other gains that are as likely")
-    ] = 6,
+    ] = 4,
     seed: Annotated[
         int, typer.Option(min=0, help="of the order of samples, of evolution and of doubts")
     ] = 0,

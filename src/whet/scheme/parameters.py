@@ -37,9 +37,13 @@ class Parameter:
 
     @property
     def block(self) -> str:
-        """The path down to the last number of its first run: features.3, layer4.1, blocks.2.0."""
-        match = re.match(r"[^.]*(?:\.\D[^.]*)*?(?:\.\d+)+(?=\.)", self.name)
-        return match[0] if match else self.name.rpartition(".")[0]
+        return block_of(self.name)
+
+
+def block_of(name: str) -> str:
+    """The path down to the last number of its first run: features.3, layer4.1, blocks.2.0."""
+    match = re.match(r"[^.]*(?:\.\D[^.]*)*?(?:\.\d+)+(?=\.)", name)
+    return match[0] if match else name.rpartition(".")[0]
 
 
 def parameters_of(forward: Graph) -> list[Parameter]:

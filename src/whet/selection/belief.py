@@ -9,48 +9,49 @@ believed has a mean and a covariance, and gains that are as likely can be drawn 
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..ir import Array
-from ..scheme import Parameter
 from ..scheme.contribution import RATIOS, Candidate, Contributions, Outcome
+from ..scheme.parameters import block_of
 from .lesson import HOPELESS
 
 POWER = 0.75  # of a fraction: a layer's worth grows with it, the first channels give a little more
 NEAR = 1 / 6  # of the depth: as far as layers are near each other
-SHARES = {  # of how much outcomes vary: what one reason may explain, the likeliest is taken
-    "biases": (1.0, 3.0), "name": (0.1, 0.3), "near": (0.1, 0.3, 1.0), "layer": (0.03, 0.1, 0.3),
-    "noise": (1.0, 1.4),
-}  # fmt: skip
+REASONS = {"biases": 1.0, "name": 0.1, "near": 0.1, "layer": 0.1, "noise": 0.1}  # to begin with
+SHARES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of outcomes' mean square, for one reason
 COMPANY = 0.4  # of its gain alone is left of a part among others, give or take BEND of it
 BEND = 0.4  # and of large sums less: too much that trains gets into its own way
 OWN = 0.25  # of the noise of an outcome: how far a candidate is from the sum of its parts
+UNSURE = 2.0  # times the noise of an analysis: that of a final on one split
 
 
 @dataclass(frozen=True)
 class Measure:
-    """How good an outcome is, in points of accuracy: by that and by the loss, or by the loss alone.
+    """How good an outcome is, in points of accuracy: by that and by the loss, or by one of them.
 
     Accuracy is what counts, the loss is surer: it has two thirds of the say, and counts as many
-    points as come with it.
+    points as come with it. If none do it has no say, and without classes it is all there is.
     """
 
     accuracy: float
     loss: float
 
     @classmethod
-    def of(cls, outcomes: Iterable[Outcome]) -> Measure:
-        known = [o for o in outcomes if not o.diverged]
+    def of(cls, outcomes: Mapping[Candidate, Outcome]) -> Measure:
+        """By outcomes that belong together, that of the head alone among them."""
+        known = [o for o in outcomes.values() if not o.diverged]
+        head = outcomes[Candidate()]
         points, losses = (np.array([getattr(o, w) for o in known]) for w in ("accuracy", "loss"))
         if np.isnan(points).any():
             return cls(0.0, 1.0)
-        fine = points > points.max(initial=0.0) - HOPELESS
-        points, losses = points[fine], losses[fine]
+        if not head.diverged:
+            fine = (points > head.accuracy - HOPELESS) & (-losses >= lowest(-head.loss, -losses))
+            points, losses = points[fine], losses[fine]
         apart = losses - losses.mean() if losses.size else losses
         slope = -float(apart @ points / (apart @ apart)) if apart.any() else 0.0
         return cls(1 / 3, 2 / 3 * slope) if slope > 0 else cls(1.0, 0.0)
@@ -60,18 +61,20 @@ class Measure:
         return points - self.loss * outcome.loss
 
     def values(self, outcomes: Mapping[Candidate, Outcome]) -> Array:
-        """Over the head alone, and no further below it than the best is above.
-
-        Or failures would outweigh all else, of which it is enough to know that they are.
-        """
-        known = [self.worth(o) for o in outcomes.values() if not o.diverged]
-        if not known:
+        """Over the head alone; of failures it is enough to know that they are."""
+        known = np.array([self.worth(o) for o in outcomes.values() if not o.diverged])
+        if not known.size:
             return np.zeros(len(outcomes))
         head = outcomes[Candidate()]
-        start = min(known) if head.diverged else self.worth(head)
-        low = 2 * start - max(known)
+        start = float(known.min()) if head.diverged else self.worth(head)
+        low = lowest(start, known)
         worth = [low if o.diverged else max(low, self.worth(o)) for o in outcomes.values()]
         return np.array(worth) - start
+
+
+def lowest(start: float, values: Array) -> float:
+    """Twice as far below the start as the best is above, or as half of them are below."""
+    return start - 2 * max(float(values.max()) - start, start - float(np.median(values)))
 
 
 @dataclass(frozen=True)
@@ -80,34 +83,28 @@ class Belief:
 
     mean: Array  # [2 * layers]
     covariance: Array
+    biased: Array  # [layers]: 1 for layers that have a bias, 0 for others
     measure: Measure
     noise: float  # of one outcome
     gains: Contributions  # as they were measured
 
-    @property
-    def layers(self) -> int:
-        return len(self.mean) // 2
-
     @classmethod
     def of(cls, gains: Contributions) -> Belief:
         """After an analysis."""
-        candidates = list(gains.outcomes)
-        measure = Measure.of(gains.outcomes.values())
-        values = measure.values(gains.outcomes)
-        told = features(candidates, len(gains.biases) - 1)
-        names = gains.layers or ("",) * len(gains.biases)
-        noise = neighbours_apart(candidates, values) or float(values.std()) or 1.0
-        likely = -math.inf
-        for shares in itertools.product(*SHARES.values()):
-            share = dict(zip(SHARES, shares, strict=True))
-            before = resemblance(names, share) * float(values.var() or 1.0)
-            own = noise * share["noise"]
-            chance = own**2 * (np.eye(len(values)) + 1.0)  # its own, and that of the head alone
-            if (now := likelihood(values, told @ before @ told.T + chance)) > likely:
-                likely, best = now, (before, own, chance)
-        before, own, chance = best
+        measure = Measure.of(gains.outcomes)
+        over = dict(zip(gains.outcomes, measure.values(gains.outcomes), strict=True))
+        del over[Candidate()]  # what all others are over
+        values, biased = np.array(list(over.values())), layers_with_biases(gains)
+        told = features(list(over), biased)
+        vary = float(np.mean(values**2)) if values.any() else 1.0
+        reasons = {k: vary * v for k, v in resemblance(gains.layers, len(biased)).items()}
+        spreads = {reason: told @ every @ told.T for reason, every in reasons.items()}
+        spreads["noise"] = vary * (np.eye(len(values)) + 1.0)  # its own, and that of the head alone
+        share = likeliest(values, spreads)
+        before = sum((share[k] * v for k, v in reasons.items()), np.zeros_like(reasons["name"]))
+        chance = share["noise"] * spreads["noise"]
         mean, covariance, _ = learned(np.zeros(len(before)), before, told, values, chance)
-        return cls(mean, covariance, measure, own, gains)
+        return cls(mean, covariance, biased, measure, math.sqrt(share["noise"] * vary), gains)
 
     @property
     def expected(self) -> Contributions:
@@ -120,64 +117,88 @@ class Belief:
         return self.as_gains(self.mean + root @ random.normal(size=len(self.mean)))
 
     def as_gains(self, worth: Array) -> Contributions:
-        biases = np.concatenate([[0.0], np.cumsum(worth[: self.layers][::-1])])
-        weights = {
-            (layer, ratio): float(worth[self.layers + layer] * ratio**POWER)
+        biases, weights = np.split(worth, 2)
+        last_ones = np.cumsum((biases * self.biased)[::-1])
+        parts = {
+            (layer, ratio): float(weights[layer] * ratio**POWER)
             for layer in sorted({layer for layer, _ in self.gains.weights})
             for ratio in RATIOS
         }
-        return replace(self.gains, biases=tuple(map(float, biases)), weights=weights)
+        return replace(self.gains, biases=(0.0, *map(float, last_ones)), weights=parts)
 
     def in_company(self, seen: Sequence[Mapping[Candidate, Outcome]]) -> dict[Candidate, float]:
         """What candidates of many parts are worth after they were tried, on some splits each.
 
-        Their own outcomes are noisy too: they change what is believed of their parts, and a little
-        more what is believed of themselves.
+        Their own outcomes are noisy too: they change what is believed of their parts and of large
+        sums, and a little more what is believed of themselves.
         """
         tried = [(c, turn) for turn, outcomes in enumerate(seen) for c in outcomes]
         candidates = [c for c, _ in tried]
         values = np.concatenate([self.measure.values(outcomes) for outcomes in seen])
-        told = features(candidates, self.layers)
-        noise = splits_apart(tried, values) or 2 * self.noise
-        same = np.array([[a == b for b in candidates] for a in candidates], float)
-        split = np.array([[i == j for _, j in tried] for _, i in tried], float)
-        far = float(np.abs(told @ self.mean).max()) + float(np.abs(values).max()) + noise
-        chance = (OWN * noise) ** 2 * same + noise**2 * np.eye(len(tried)) + far**2 * split
-        sums = told @ self.mean
-        told = np.column_stack([told, sums, sums**2 / (np.abs(sums).max() or 1.0)])
+        parts = features(candidates, self.biased)
+        sums = parts @ self.mean
+        told = np.column_stack([parts, sums, sums**2 / (np.abs(sums).max() or 1.0)])
         mean = np.append(COMPANY * self.mean, [0.0, 0.0])
         covariance = np.diag([0.0] * len(self.mean) + [BEND**2] * 2)
         covariance[:-2, :-2] = COMPANY**2 * self.covariance
+        noise = splits_apart(tried, values) or UNSURE * self.noise
+        same = np.array([[a == b for b in candidates] for a in candidates], float)
+        split = np.array([[i == j for _, j in tried] for _, i in tried], float)
+        far = float(np.abs(sums).max() + np.abs(values).max()) + noise  # splits may be from another
+        chance = (OWN * noise) ** 2 * same + noise**2 * np.eye(len(tried)) + far**2 * split
         mean, _, pull = learned(mean, covariance, told, values, chance)
-        own = (OWN * noise) ** 2 * (same @ pull)
-        return {
-            c: float(row @ mean + rest) for c, row, rest in zip(candidates, told, own, strict=True)
-        }
+        worth = told @ mean + (OWN * noise) ** 2 * (same @ pull)
+        return {c: float(number) for c, number in zip(candidates, worth, strict=True)}
 
 
-def features(candidates: Sequence[Candidate], layers: int) -> Array:
+def layers_with_biases(gains: Contributions) -> Array:
+    """Those whose bias changes anything: without one, candidates are twins and share an outcome."""
+    last_ones = [gains.outcomes[Candidate(k)] for k in range(len(gains.biases))]
+    return np.array([float(last_ones[k] != last_ones[k - 1])
+                     for k in range(len(last_ones) - 1, 0, -1)])  # fmt: skip
+
+
+def features(candidates: Sequence[Candidate], biased: Array) -> Array:
     """What of each candidate trains: biases, then weights."""
+    layers = len(biased)
     rows = np.zeros((len(candidates), 2 * layers))
     for row, candidate in zip(rows, candidates, strict=True):
-        row[layers - candidate.biases : layers] = 1.0
+        row[layers - candidate.biases : layers] = biased[layers - candidate.biases :]
         for layer, ratio in candidate.weights:
             row[layers + layer] = ratio**POWER
     return rows
 
 
-def resemblance(names: Sequence[str], share: Mapping[str, float]) -> Array:
-    """How layers go together, before anything is known: by name, more so near each other."""
-    layers = len(names) - 1  # the last one is the head
-    own = [name.removeprefix(Parameter(name, "weight", 0, 0).block) for name in names[:layers]]
-    same = np.array([[a == b for b in own] for a in own], float)
+def resemblance(names: Sequence[str], layers: int) -> dict[str, Array]:
+    """How layers go together before anything is known, by every reason."""
+    own = [name.removeprefix(block_of(name)) for name in names] or [""] * layers
+    same = np.array([[a == b for b in own[:layers]] for a in own[:layers]], float)
+    same = same.reshape(layers, layers)
     place = np.arange(layers) / max(NEAR * layers, 1.0)
     near = np.exp(-0.5 * (place[:, None] - place) ** 2)
-    found = np.zeros((2 * layers, 2 * layers))
-    found[:layers, :layers] = share["biases"] / max(layers, 1) * np.eye(layers)
-    found[layers:, layers:] = same * (share["name"] + share["near"] * near) + share[
-        "layer"
-    ] * np.eye(layers)
-    return found
+    none = np.zeros((layers, layers))
+    each = np.eye(layers)
+    return {
+        "biases": np.block([[each / max(layers, 1), none], [none, none]]),
+        "name": np.block([[none, none], [none, same]]),
+        "near": np.block([[none, none], [none, same * near]]),
+        "layer": np.block([[none, none], [none, each]]),
+    }
+
+
+def likeliest(values: Array, spreads: Mapping[str, Array]) -> dict[str, float]:
+    """How much each reason explains: one after the other is chosen anew, until none changes."""
+
+    def likely(share: Mapping[str, float]) -> float:
+        every = sum((share[k] * v for k, v in spreads.items()), np.zeros_like(spreads["noise"]))
+        return likelihood(values, every)
+
+    share, best = dict(REASONS), -math.inf
+    while (now := likely(share)) > best:
+        best = now
+        for reason in REASONS:
+            share = max(({**share, reason: s} for s in SHARES), key=likely)
+    return share
 
 
 def learned(
@@ -192,28 +213,22 @@ def learned(
 
 def likelihood(values: Array, covariance: Array) -> float:
     """Its logarithm, but for a constant."""
-    try:
-        root = np.linalg.cholesky(covariance)
-    except np.linalg.LinAlgError:
-        return -math.inf
+    root = np.linalg.cholesky(covariance)
     white = np.linalg.solve(root, values)
     return float(-0.5 * white @ white - np.log(np.diag(root)).sum())
 
 
-def neighbours_apart(candidates: Sequence[Candidate], values: Array) -> float:
-    """The noise of an outcome: one bias more or less hardly changes anything else."""
-    by_count = {c.biases: v for c, v in zip(candidates, values, strict=True) if not c.weights}
-    steps = np.abs(np.diff([by_count[k] for k in sorted(by_count)]))
-    steps = steps[steps > 0]  # a layer without a bias changes nothing
-    return float(np.median(steps)) if steps.size else 0.0
-
-
 def splits_apart(tried: Sequence[tuple[Candidate, int]], values: Array) -> float:
-    """The noise of an outcome, from those of one candidate on several splits; 0 if unknown."""
+    """The noise of an outcome, from those of one candidate on several splits; 0 if unknown.
+
+    By the median, so that one that failed once does not make all others look unsure.
+    """
     left = np.array(values)
     for group in (1, 0):  # less what a split is easier than others, then what a candidate is better
         for key in {pair[group] for pair in tried}:
             own = [i for i, pair in enumerate(tried) if pair[group] == key]
-            left[own] -= left[own].mean()
+            left[own] -= np.median(left[own])
     free = len(tried) - len({c for c, _ in tried}) - len({turn for _, turn in tried}) + 1
-    return math.sqrt(float(left @ left) / free) if free > 0 else 0.0
+    if free <= 0:
+        return 0.0
+    return 1.4826 * float(np.median(np.abs(left))) * math.sqrt(len(tried) / free)

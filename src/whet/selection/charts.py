@@ -105,7 +105,8 @@ def budgets_svg(found: Sequence[Found]) -> str:
     rivals = [(r.ram, level(r.outcome), f"{kib(f.budget)}, {name}: {r.candidate}") for f in found
               for name, r in f.rivals.items()]  # fmt: skip
     every = [*chosen, *rivals] or [(1, 0.0, "")]
-    rams, levels = [float(r) for r, _, _ in every], [y for _, y, _ in every]
+    rams = [float(r) for r, _, _ in every] + [float(f.budget) for f in found]
+    levels = [y for _, y, _ in every]
     room = 0.08 * (max(levels) - min(levels)) or 1.0
     far = 0.08 * (max(rams) - min(rams)) or 0.1 * max(rams)
     axes = Axes((min(rams) - far, max(rams) + far), (min(levels) - room, max(levels) + room))

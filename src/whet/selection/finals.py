@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +19,7 @@ from .planner import Costs
 from .solve import Solver
 from .within import Found, Planned, Rival, within
 
-HEAD, BIASES = "head alone", "biases alone"
+HEAD, SUM, BIASES = "head alone", "sum of gains", "biases alone"
 SECONDS = 10.0  # of looking for rivals that other processes, which take time to start, are worth
 
 
@@ -88,10 +89,11 @@ def taken(
     seen: Sequence[Mapping[Candidate, Outcome]],
 ) -> Candidate:
     """The best of those that beat the head alone: by all that is known, or as it came out."""
-    measure = Measure.of(outcomes.values()) if belief is None else belief.measure
+    measure = Measure.of(outcomes) if belief is None else belief.measure
     over = dict(zip(outcomes, measure.values(outcomes), strict=True))
     worth = over if belief is None else belief.in_company(seen)
-    fine = [c for c in outcomes if over[c] > 0 and not outcomes[c].diverged]
+    worst = -math.inf if outcomes[Candidate()].diverged else 0.0
+    fine = [c for c in outcomes if over[c] > worst and not outcomes[c].diverged]
     return max(fine, key=lambda c: worth[c], default=Candidate())
 
 
@@ -108,13 +110,13 @@ def rivals_of(
     if belief is not None:
         random = np.random.default_rng(search.seed)
         others |= {f"doubt {i + 1}": belief.drawn(random) for i in range(search.doubts)}
-    rivals = {"sum of gains": found.candidate, HEAD: Candidate()}
+    rivals = {HEAD: Candidate(), SUM: found.candidate}
     finder = Finder(found.budget, costs, planned, search.solver)
     engine = Engine() if found.seconds * len(others) < SECONDS else trials.engine
     for done, ((name, _), best) in enumerate(engine.results(finder, list(others.items())), 1):
         rivals[name] = best
         trials.progress(f"looking for rivals for {kib(found.budget)}", done, len(others))
-    return {name: rivals[name] for name in ("sum of gains", HEAD, *others)}
+    return {name: rivals[name] for name in (HEAD, SUM, *others)}
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Search:
     lesson: Lesson = field(default_factory=Lesson)
     finals: int = 2
     splits: int = 4
-    doubts: int = 6
+    doubts: int = 4
     batch: int | None = None
     judge: Any = None
     limit: int | None = None  # of samples that are looked at

@@ -65,9 +65,10 @@ def exact(gains: Contributions, costs: Costs, budget: int) -> Candidate | None:
         far = {i: -1.0 for i, k in enumerate(prefixes) if k >= costs.reaches[layer]}
         hold(own | far, -np.inf, 0)  # one fraction, and only with the biases that reach it
     value = [gains.biases[k] for k in prefixes] + [gains.weights[part] for part in parts]
+    scale = max(map(abs, value)) or 1.0  # HiGHS takes small numbers for none
     with quiet():
         found = milp(
-            -np.array([*value, 0.0, 0.0]),
+            -np.array([*value, 0.0, 0.0]) / scale,
             constraints=LinearConstraint(np.array(rows), lows, highs),
             integrality=np.array([1] * (n - 2) + [0, 0]),
             bounds=Bounds(np.zeros(n), np.array([1.0] * (n - 2) + [np.inf, np.inf])),

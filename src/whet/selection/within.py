@@ -145,6 +145,8 @@ def alone(candidate: Candidate, base: Candidate, gains: Contributions) -> str:
     if candidate == base or None in known:
         return ""
     now, before = (o for o in known if o is not None)
+    if now.diverged or before.diverged:
+        return ""
     if math.isnan(now.accuracy):
         return f" (alone: loss {now.loss - before.loss:+.3g})"
     points = now.accuracy - before.accuracy
