@@ -105,7 +105,7 @@ def search_command(
         int, typer.Option(min=0, help="how much longer the last few train; 0: not at all")
     ] = 2,
     splits: Annotated[
-        int, typer.Option(min=1, help="of the data, on which the last few train and are judged")
+        int, typer.Option(min=1, help="of the data for the last few; no sample judges twice")
     ] = 4,
     doubts: Annotated[
         int, typer.Option(min=0, help="rivals by other gains that are as likely")
