@@ -29,9 +29,10 @@ class Search:
     are trained for before one is taken; 0 takes the best sum unseen. They are trained and judged on
     so many `splits` of the data, against chance, but no sample judges twice. `doubts` is how many
     of them are best sums of other gains that are as likely. `batch` is how many samples candidates
-    train on at once, if not as many as the program. `judge` are data to judge by (there is one split then);
-    without them a share of the data is held out. Outcomes are kept in `store`, a folder, and not
-    computed again. `workers` are processes here; `ray` is the address of a cluster, or "local".
+    train on at once, if not as many as the program. `judge` are data to judge by (there is one
+    split then); without them a share of the data is held out. Outcomes are kept in `store`, a
+    folder, and not computed again. `workers` are processes here; `ray` is the address of a cluster,
+    or "local".
     """
 
     by: str = FINE_TUNING
