@@ -291,6 +291,7 @@ def write_page(asked: Asked) -> None:
     folder = asked.folder
     text = page(asked)
     print(text)
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(text)
     results = study.read(folder.cells)
     groups: dict[str, dict[str, list[float]]] = {}
