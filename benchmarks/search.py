@@ -54,7 +54,7 @@ from whet.selection.planner import Costs
 from whet.selection.proxies import agreement, by_gradients, one_batch
 from whet.selection.solve import exact
 from whet.selection.store import Store
-from whet.selection.within import Planned, scheme_for, within
+from whet.selection.within import Planned, exchanged, scheme_for, within
 
 HERE = Path(__file__).resolve().parent
 PARTS = ("rates", "others", "analyse", "search", "train", "beliefs", "proxies", "page")
@@ -211,7 +211,10 @@ def do_search(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
     believed = belief.expected
     rows: dict[str, Any] = {}
     budgets = [study.ram_of(planner, study.published_scheme(case, word)) for word in BUDGETS]
-    sums = [within(budget, believed, costs, planned, exact) for budget in budgets]
+    sums = [
+        exchanged(within(budget, believed, costs, planned, exact), costs, planned)
+        for budget in budgets
+    ]
     winners = finals(sums, belief, costs, planned, splits, search)
     for word, budget, found, chosen in zip(BUDGETS, budgets, sums, winners, strict=True):
         bred = within(budget, believed, costs, Planned(planner), Evolution())

@@ -8,7 +8,6 @@ the test pictures, as in the int8 study.
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -43,7 +42,7 @@ PUBLISHED = {  # the scheme for each of them: its RAM is the budget
 ROUNDING = "carry8"
 BATCH = 8
 HEAD = 0.004  # the rate of a head that is trained alone
-TRAINED_ON = 6000  # samples of a lesson: as many windows of each picture as that takes
+TRAINED_ON = 6000  # samples of a lesson, about: as many windows of each picture as that takes
 RANDOM = 20  # schemes at each budget
 EPOCHS = {"flowers102": 5, "pets37": 3}  # 10,200 and 11,040 pictures
 RATES = (0.002, 0.004, 0.008, 0.016)  # of which each case takes one that suits random schemes
@@ -88,7 +87,7 @@ class Case:
         every = pictures.load(self.data, "train").every(thin)
         train, judge = every.without_every(4, turn), every.every(4, turn)
         random = np.random.default_rng(0)
-        views = math.ceil(TRAINED_ON / thin / len(train))
+        views = max(1, round(TRAINED_ON / thin / len(train)))
         seen = [pictures.cut_at_random(np.asarray(train.images), random) for _ in range(views)]
         return Bench(
             self.imported(BATCH, HEAD),
@@ -231,7 +230,7 @@ class Extent:
 
 
 def cells_of(case: Case, folder: Folder, extent: Extent) -> dict[tuple[str, str], list[Cell]]:
-    """By budget and way to choose; a random scheme has one seed, the others have all."""
+    """By budget and way to choose."""
     body = schemes_of(case, folder)
     if body is None:
         return {}
@@ -241,12 +240,8 @@ def cells_of(case: Case, folder: Folder, extent: Extent) -> dict[tuple[str, str]
     for word, row in body["budgets"].items():
         for name, toml in row["schemes"].items():
             number = name.removeprefix("random ")
-            seeds = range(extent.seeds)
-            if number != name:
-                if int(number) >= extent.random:
-                    continue
-                seeds = range(int(number) % extent.seeds, int(number) % extent.seeds + 1)
-            found[word, name] = [Cell(case, toml, seed, recipe) for seed in seeds]
+            if number == name or int(number) < extent.random:
+                found[word, name] = [Cell(case, toml, seed, recipe) for seed in range(extent.seeds)]
     for share in SHARES:
         slower = replace(recipe, sgd=round(rate * share, 6))
         found["", f"{FULL} {share:g}"] = [

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from made_up import LAYERS, NAMES, analysed, truth
 from whet.scheme.contribution import DIVERGED, RATIOS, Candidate, Contributions, Outcome
 from whet.selection.belief import (
     POWER,
@@ -19,36 +20,9 @@ from whet.selection.belief import (
     likelihood,
     lowest,
     resemblance,
-    splits_apart,
 )
-from whet.selection.finals import taken
 
-BLOCKS = 8
-LAYERS = 3 * BLOCKS
-NAMES = (*(f"blocks.{i // 3}.{'abc'[i % 3]}.weight" for i in range(LAYERS)), "head.weight")
 NAN = math.nan
-
-
-def truth() -> tuple[np.ndarray, np.ndarray]:
-    """What each bias and each weight is worth, in points: only those named a are worth much."""
-    weights = [(1.5 if i % 3 == 0 else 0.1) * (0.5 + i / LAYERS) for i in range(LAYERS)]
-    return np.full(LAYERS, 0.1), np.array(weights)
-
-
-def outcome(candidate: Candidate, random: np.random.Generator | None, noise: float) -> Outcome:
-    biases, weights = truth()
-    gain = biases[LAYERS - candidate.biases :].sum()
-    gain += sum(weights[layer] * ratio**POWER for layer, ratio in candidate.weights)
-    off = (0.0, 0.0) if random is None else random.normal(0, noise, 2)
-    return Outcome(50 + gain + off[0], 1 - 0.03 * (gain + 0.3 * off[1]), 1)
-
-
-def analysed(seed: int = 0, noise: float = 0.5) -> Contributions:
-    random = np.random.default_rng(seed)
-    tried = [Candidate(k) for k in range(LAYERS + 1)]
-    tried += [Candidate(LAYERS - i, ((i, r),)) for i in range(LAYERS) for r in RATIOS]
-    outcomes = {c: outcome(c, random, noise) for c in tried}
-    return Contributions.of(outcomes, "accuracy", NAMES)
 
 
 # How good an outcome is ----------------------------------------------------------------------
@@ -160,81 +134,12 @@ def test_a_layer_that_was_not_tried_is_as_good_as_its_twins() -> None:
     assert untried > belief.mean[LAYERS + 13] + 0.5, "than one of another name"
 
 
-def test_draws_have_the_mean_and_the_covariance() -> None:
-    belief = Belief.of(analysed())
-    random = np.random.default_rng(0)
-    drawn = [belief.drawn(random) for _ in range(600)]
-    assert drawn[0] != drawn[1] and drawn[0] == belief.drawn(np.random.default_rng(0))
-    for layer in (3, 4):
-        worth = np.array([g.weights[layer, 1.0] for g in drawn])
-        deviation = math.sqrt(belief.covariance[LAYERS + layer, LAYERS + layer])
-        assert worth.mean() == pytest.approx(belief.mean[LAYERS + layer], abs=0.2 * deviation)
-        assert worth.std() == pytest.approx(deviation, rel=0.1)
-
-
-# In company ----------------------------------------------------------------------------------
-
-
-def test_noise_is_known_from_neighbours_and_from_splits() -> None:
-    assert Belief.of(analysed(noise=0.5)).noise == pytest.approx(0.5 / 3 * math.sqrt(1.36), rel=0.5)
-    random = np.random.default_rng(0)
-    tried = [(Candidate(k), turn) for turn in range(4) for k in range(200)]
-    values = np.array([7.0 * turn + c.biases + random.normal(0, 0.5) for c, turn in tried])
-    assert splits_apart(tried, values) == pytest.approx(0.5, rel=0.15)
-    values[::50] -= 1000.0
-    assert splits_apart(tried, values) == pytest.approx(0.5, rel=0.15), "failures are no noise"
-    assert splits_apart(tried[:200], values[:200]) == 0.0, "one split tells nothing"
-
-
-def test_outcomes_in_company_change_what_is_believed_and_failures_are_never_taken() -> None:
-    belief = Belief.of(analysed())
-    good = Candidate(12, ((12, 1.0), (15, 1.0), (18, 1.0)))
-    weak = Candidate(12, ((13, 1.0), (16, 1.0), (19, 1.0)))
-    tried = [Candidate(), Candidate(12), good, weak]
-    seen = [{c: outcome(c, None, 0.0) for c in tried} for _ in range(2)]
-    worth = belief.in_company(seen)
-    assert worth[good] > worth[weak] > worth[Candidate()]
-    mean = {c: seen[0][c] for c in tried}
-    assert taken(mean, belief, seen) == good
-    for failed in (Outcome(0.0, DIVERGED, 1), Outcome(20.0, 4.0, 1)):
-        broken = [{**own, good: failed} for own in seen]
-        assert belief.in_company(broken)[good] < worth[good]
-        assert taken({**mean, good: failed}, belief, broken) != good
-    none = {c: Outcome(10.0, 5.0, 1) for c in tried}
-    assert taken({**none, Candidate(): Outcome(50.0, 1.0, 1)}, None, []) == Candidate()
-    headless = {Candidate(): Outcome(0.0, DIVERGED, 1), weak: mean[weak]}
-    assert taken(headless, None, []) == weak == taken(headless, belief, [headless])
-
-
-def test_too_much_at_once_is_believed_to_be_worse_once_it_was_seen() -> None:
-    """Sums of gains tell which is best until one comes out worse than it should."""
-    belief = Belief.of(analysed())
-    layers = list(range(0, LAYERS, 3))
-    more = [Candidate(LAYERS, tuple((i, 1.0) for i in layers[-n:])) for n in range(1, 8)]
-    tried = [Candidate(), *more]
-    as_sums = {c: outcome(c, None, 0.0) for c in tried}
-    worth = belief.in_company([as_sums, as_sums])
-    assert max(tried, key=lambda c: worth[c]) == more[-1]
-
-    def bent(c: Candidate) -> Outcome:
-        gain = as_sums[c].accuracy - 50
-        return Outcome(50 + gain - gain**2 / 14, 1 - 0.03 * (gain - gain**2 / 14), 1)
-
-    seen = {c: bent(c) for c in tried}
-    best = max(seen, key=lambda c: seen[c].accuracy)
-    worth = belief.in_company([seen, seen])
-    assert best not in (more[0], more[-1])
-    assert abs(tried.index(max(tried, key=lambda c: worth[c])) - tried.index(best)) <= 1
-
-
 def test_without_proof_of_names_or_differences_nothing_breaks() -> None:
     flat = {Candidate(k): Outcome(100.0, 0.5, 1) for k in range(3)}
     belief = Belief.of(Contributions.of(flat, "accuracy", ()))
     assert belief.expected.score(Candidate(2)) == 0.0
-    assert belief.in_company([flat])[Candidate(2)] == pytest.approx(0.0)
     far = {Candidate(k): Outcome(NAN, 1e9 if k == 0 else 1.0 + 1e-8 * k, 1) for k in range(5)}
     assert np.isfinite(Belief.of(Contributions.of(far, "loss", ())).mean).all()
     alone = {Candidate(): Outcome(60.0, 1.0, 1)}
     lonely = Belief.of(Contributions.of(alone, "accuracy", ("head.weight",)))
-    assert lonely.expected.biases == (0.0,) == lonely.drawn(np.random.default_rng(0)).biases
-    assert lonely.in_company([alone]) == {Candidate(): 0.0}
+    assert lonely.expected.biases == (0.0,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from whet.errors import BudgetError, DataError, SchemeError, WhetError
 from whet.models import mcunet_5fps
 from whet.pipeline import Options
 from whet.report import kib
-from whet.scheme import Parameter, parameters_of
+from whet.scheme import parameters_of
 from whet.scheme.contribution import (
     DIVERGED,
     Candidate,
@@ -30,13 +30,9 @@ from whet.scheme.contribution import (
     choices,
     depth,
 )
-from whet.selection import charts, finals
-from whet.selection.analysis import analyse
-from whet.selection.belief import Belief
+from whet.selection import charts
 from whet.selection.choose import turns
-from whet.selection.engine import Engine
 from whet.selection.evolve import Evolution
-from whet.selection.finals import once_each, play, rivals_of, taken
 from whet.selection.planner import Costs, Planner
 from whet.selection.samples import Samples, split
 from whet.selection.solve import exact
@@ -195,72 +191,6 @@ def test_a_budget_that_not_even_the_head_keeps() -> None:
 # All of it -----------------------------------------------------------------------------------
 
 
-class Known:
-    """Trials whose outcomes are known: percent after one lesson, and one more after two."""
-
-    bench = small.bench(epochs=1)
-
-    def __init__(self, better: float = 0.0) -> None:
-        self.better = better
-        self.asked: list[tuple[int, int | None]] = []
-
-    def outcomes(
-        self, candidates: Iterable[Candidate], what: str, epochs: int | None = None
-    ) -> dict[Candidate, Outcome]:
-        found = {
-            c: Outcome(10.0 * c.biases + self.better + (epochs or 0), 1.0, epochs or 1)
-            for c in candidates
-        }
-        self.asked.append((len(found), epochs))
-        return found
-
-
-def test_rivals_are_the_same_whoever_finds_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(finals, "SECONDS", 0.0)  # however few it takes here
-    belief = Belief.of(analyse(small.trials(tmp_path)))
-    costs, planned = small.costs(), Planned(small.planner())
-    found = within(48_000, belief.expected, costs, planned, exact)
-    told: list[tuple[int, int]] = []
-
-    def rivals(workers: int) -> dict[str, Candidate]:
-        trials = replace(
-            small.trials(tmp_path, Engine(workers)), progress=lambda _, i, n: told.append((i, n))
-        )
-        return rivals_of(found, belief, costs, planned, trials, whet.Search(doubts=4))
-
-    alone = rivals(1)
-    assert list(alone) == [
-        "head alone", "sum of gains", "biases alone", *(f"doubt {i}" for i in range(1, 5)),
-    ]  # fmt: skip
-    assert list(rivals(2).items()) == list(alone.items())
-    assert alone["biases alone"].weights == ()
-    assert len(set(alone.values())) >= 3, "and they differ"
-    assert all(planned.ram(c) <= 48_000 for c in alone.values())
-    assert told == [(i, 5) for i in range(1, 6)] * 2
-
-
-def test_rivals_that_train_the_same_are_one() -> None:
-    parts = [Parameter("a.weight", "weight", 0, 8), Parameter("h.weight", "weight", 1, 8)]
-    rivals = {"one": Candidate(0), "same": Candidate(1), "other": Candidate(1, ((0, 0.5),))}
-    assert list(once_each(rivals, parts)) == ["one", "other"], "as a has no bias"
-
-
-def test_finals_are_judged_on_every_split() -> None:
-    one: Any = Known()
-    other: Any = Known(better=6.0)
-    rivals = [Candidate(k) for k in range(4)]
-    seen: list[dict[Candidate, Outcome]] = [{}, {}]
-    play(rivals, [one, other], seen, "64K", 2)
-    assert one.asked == other.asked == [(4, 2)]
-    mean = {c.biases: Outcome.mean([own[c] for own in seen]).accuracy for c in rivals}
-    assert mean == {0: 5, 1: 15, 2: 25, 3: 35}
-    assert taken({c: Outcome.mean([o[c] for o in seen]) for c in rivals}, None, seen) == rivals[3]
-    play([Candidate(5)], [one, other], seen, "64K", 2)
-    assert len(seen[0]) == 5, "what was seen of smaller budgets is known still"
-
-
 def test_splits_judge_by_other_samples() -> None:
     every = Samples((np.arange(80.0).reshape(40, 2),), np.arange(40) % 4)
     judged = [split(every, 0.25, 4, 0, turn)[1] for turn in range(4)]
@@ -329,7 +259,7 @@ def searched(tmp_path: Path, **words: Any) -> whet.selection.SearchReport:
 
 
 def test_budgets_in_schemes_out(tmp_path: Path) -> None:
-    found = searched(tmp_path, doubts=1)
+    found = searched(tmp_path, draws=2, rounds=2)
     assert [row.found.budget for row in found.rows] == [41 * 1024, 48 * 1024]
     model = small.network()
     for row in found.rows:
@@ -354,7 +284,7 @@ def test_budgets_in_schemes_out(tmp_path: Path) -> None:
     assert str(found).count("KiB") == 5
     assert found.missed == (1024,) and f"takes {found.least / 1024:.1f} KiB" in str(found)
     # once more from what was kept: the same schemes, to the byte
-    repeated = searched(tmp_path, doubts=1)
+    repeated = searched(tmp_path, draws=2, rounds=2)
     assert [r.scheme.to_toml() for r in repeated.rows] == [r.scheme.to_toml() for r in found.rows]
 
 
@@ -424,7 +354,8 @@ def test_what_auto_needs() -> None:
         {"workers": 1.5},
         {"limit": 0},
         {"seed": -1},
-        {"doubts": -1},
+        {"draws": 0},
+        {"rounds": -1},
     ):
         with pytest.raises(WhetError, match="is no whole number"):
             whet.Search(**wrong)

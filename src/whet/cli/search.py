@@ -107,11 +107,10 @@ def search_command(
     splits: Annotated[
         int, typer.Option(min=1, help="of the data for the last few; no sample judges twice")
     ] = 4,
-    doubts: Annotated[
-        int, typer.Option(min=0, help="rivals by other gains that are as likely")
-    ] = 4,
+    rounds: Annotated[int, typer.Option(min=0, help="of trying whole candidates")] = 4,
+    draws: Annotated[int, typer.Option(min=1, help="candidates for each budget in a round")] = 6,
     seed: Annotated[
-        int, typer.Option(min=0, help="of the order of samples, of evolution and of doubts")
+        int, typer.Option(min=0, help="of the order of samples, of evolution and of draws")
     ] = 0,
     loss: LossOpt = LossName.cross_entropy,
     optimizer: OptimizerOpt = OptimizerName.sgd,
@@ -140,7 +139,8 @@ def search_command(
         lesson=whet.Lesson(epochs=epochs, seed=seed),
         finals=finals,
         splits=splits,
-        doubts=doubts,
+        rounds=rounds,
+        draws=draws,
         batch=batch,
         judge=judge,
         limit=limit,

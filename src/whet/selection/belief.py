@@ -23,11 +23,8 @@ from .lesson import HOPELESS
 POWER = 0.75  # of a fraction: a layer's worth grows with it, the first channels give a little more
 NEAR = 1 / 6  # of the depth: as far as layers are near each other
 REASONS = {"biases": 1.0, "name": 0.1, "near": 0.1, "layer": 0.1, "noise": 0.1}  # to begin with
+SAY = 2 / 3  # of the loss, if accuracy counts too
 SHARES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of outcomes' mean square, for one reason
-COMPANY = 0.4  # of its gain alone is left of a part among others, give or take BEND of it
-BEND = 0.4  # and of large sums less: too much that trains gets into its own way
-OWN = 0.25  # of the noise of an outcome: how far a candidate is from the sum of its parts
-UNSURE = 2.0  # times the noise of an analysis: that of a final on one split
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,13 @@ class Measure:
             points, losses = points[fine], losses[fine]
         apart = losses - losses.mean() if losses.size else losses
         slope = -float(apart @ points / (apart @ apart)) if apart.any() else 0.0
-        return cls(1 / 3, 2 / 3 * slope) if slope > 0 else cls(1.0, 0.0)
+        return cls(1 - SAY, SAY * slope) if slope > 0 else cls(1.0, 0.0)
+
+    @property
+    def each(self) -> list[Measure]:
+        """The measures that this one is made of, in points as well."""
+        both = self.accuracy > 0 and self.loss > 0
+        return [Measure(1.0, 0.0), Measure(0.0, self.loss / SAY)] if both else [self]
 
     def worth(self, outcome: Outcome) -> float:
         points = self.accuracy * outcome.accuracy if self.accuracy else 0.0
@@ -83,6 +86,7 @@ class Belief:
 
     mean: Array  # [2 * layers]
     covariance: Array
+    before: Array  # that of the time when nothing was known
     biased: Array  # [layers]: 1 for layers that have a bias, 0 for others
     measure: Measure
     noise: float  # of one outcome
@@ -104,17 +108,12 @@ class Belief:
         before = sum((share[k] * v for k, v in reasons.items()), np.zeros_like(reasons["name"]))
         chance = share["noise"] * spreads["noise"]
         mean, covariance, _ = learned(np.zeros(len(before)), before, told, values, chance)
-        return cls(mean, covariance, biased, measure, math.sqrt(share["noise"] * vary), gains)
+        noise = math.sqrt(share["noise"] * vary)
+        return cls(mean, covariance, before, biased, measure, noise, gains)
 
     @property
     def expected(self) -> Contributions:
         return self.as_gains(self.mean)
-
-    def drawn(self, random: np.random.Generator) -> Contributions:
-        """Gains that are as likely, as far as anybody knows."""
-        small = 1e-9 * float(np.trace(self.covariance)) * np.eye(len(self.mean))  # of rounding
-        root = np.linalg.cholesky(self.covariance + small)
-        return self.as_gains(self.mean + root @ random.normal(size=len(self.mean)))
 
     def as_gains(self, worth: Array) -> Contributions:
         biases, weights = np.split(worth, 2)
@@ -125,30 +124,6 @@ class Belief:
             for ratio in RATIOS
         }
         return replace(self.gains, biases=(0.0, *map(float, last_ones)), weights=parts)
-
-    def in_company(self, seen: Sequence[Mapping[Candidate, Outcome]]) -> dict[Candidate, float]:
-        """What candidates of many parts are worth after they were tried, on some splits each.
-
-        Their own outcomes are noisy too: they change what is believed of their parts and of large
-        sums, and a little more what is believed of themselves.
-        """
-        tried = [(c, turn) for turn, outcomes in enumerate(seen) for c in outcomes]
-        candidates = [c for c, _ in tried]
-        values = np.concatenate([self.measure.values(outcomes) for outcomes in seen])
-        parts = features(candidates, self.biased)
-        sums = parts @ self.mean
-        told = np.column_stack([parts, sums, sums**2 / (np.abs(sums).max() or 1.0)])
-        mean = np.append(COMPANY * self.mean, [0.0, 0.0])
-        covariance = np.diag([0.0] * len(self.mean) + [BEND**2] * 2)
-        covariance[:-2, :-2] = COMPANY**2 * self.covariance
-        noise = splits_apart(tried, values) or UNSURE * self.noise
-        same = np.array([[a == b for b in candidates] for a in candidates], float)
-        split = np.array([[i == j for _, j in tried] for _, i in tried], float)
-        far = float(np.abs(sums).max() + np.abs(values).max()) + noise  # splits may be from another
-        chance = (OWN * noise) ** 2 * same + noise**2 * np.eye(len(tried)) + far**2 * split
-        mean, _, pull = learned(mean, covariance, told, values, chance)
-        worth = told @ mean + (OWN * noise) ** 2 * (same @ pull)
-        return {c: float(number) for c, number in zip(candidates, worth, strict=True)}
 
 
 def layers_with_biases(gains: Contributions) -> Array:
@@ -216,19 +191,3 @@ def likelihood(values: Array, covariance: Array) -> float:
     root = np.linalg.cholesky(covariance)
     white = np.linalg.solve(root, values)
     return float(-0.5 * white @ white - np.log(np.diag(root)).sum())
-
-
-def splits_apart(tried: Sequence[tuple[Candidate, int]], values: Array) -> float:
-    """The noise of an outcome, from those of one candidate on several splits; 0 if unknown.
-
-    By the median, so that one that failed once does not make all others look unsure.
-    """
-    left = np.array(values)
-    for group in (1, 0):  # less what a split is easier than others, then what a candidate is better
-        for key in {pair[group] for pair in tried}:
-            own = [i for i, pair in enumerate(tried) if pair[group] == key]
-            left[own] -= np.median(left[own])
-    free = len(tried) - len({c for c, _ in tried}) - len({turn for _, turn in tried}) + 1
-    if free <= 0:
-        return 0.0
-    return 1.4826 * float(np.median(np.abs(left))) * math.sqrt(len(tried) / free)

@@ -32,7 +32,7 @@ from .report import Row, SearchReport
 from .samples import check_enough, fit_to, gather, split
 from .solve import check_solver
 from .store import Store
-from .within import Found, Planned, check_least, scheme_for, within
+from .within import Found, Planned, check_least, exchanged, scheme_for, within
 
 if TYPE_CHECKING:
     import torch
@@ -226,6 +226,8 @@ def best_within(
 ) -> Found:
     """No worse than what a smaller budget gave."""
     found = within(budget, gains, costs, planned, search.solver)
+    if search.method == "exact":
+        found = exchanged(found, costs, planned)
     best = max((*smaller, found), key=lambda f: f.score)
     return replace(found, candidate=best.candidate, ram=best.ram, score=best.score)
 

@@ -25,10 +25,11 @@ class Search:
 
     `by` says what contributions are: "fine-tuning" tries every candidate for real, a proxy
     ("fisher", "gradient", "gradient/byte", "one-batch") guesses in a fraction of the time. `method`
-    says how they are put together. `finals` is how many times the length of a lesson the last few
-    are trained for before one is taken; 0 takes the best sum unseen. They are trained and judged on
-    so many `splits` of the data, against chance, but no sample judges twice. `doubts` is how many
-    of them are best sums of other gains that are as likely. `batch` is how many samples candidates
+    says how they are put together. `finals` is how many times the length of a lesson whole
+    candidates are trained for before one is taken; 0 takes the best sum unseen. They come in
+    `rounds`, in each of them `draws` for every budget, the best by other gains that are as likely,
+    and are trained and judged on so many `splits` of the data, against chance, but no sample judges
+    twice. `batch` is how many samples candidates
     train on at once, if not as many as the program. `judge` are data to judge by (there is one
     split then); without them a share of the data is held out. Outcomes are kept in `store`, a
     folder, and not computed again. `workers` are processes here; `ray` is the address of a cluster,
@@ -40,20 +41,21 @@ class Search:
     lesson: Lesson = field(default_factory=Lesson)
     finals: int = 2
     splits: int = 4
-    doubts: int = 4
+    rounds: int = 4
+    draws: int = 6
     batch: int | None = None
     judge: Any = None
     limit: int | None = None  # of samples that are looked at
     workers: int = 1
     ray: str | None = None
     store: str | os.PathLike[str] | None = None
-    seed: int = 0  # of evolution and of doubts
+    seed: int = 0  # of evolution and of draws
     progress: bool | None = None  # a bar; by default if there is a terminal
 
     def __post_init__(self) -> None:
         for word, number, least in (
             ("batch", self.batch, 1), ("limit", self.limit, 1), ("finals", self.finals, 0),
-            ("splits", self.splits, 1), ("doubts", self.doubts, 0),
+            ("splits", self.splits, 1), ("rounds", self.rounds, 0), ("draws", self.draws, 1),
             ("workers", self.workers, 1), ("seed", self.seed, 0),
         ):  # fmt: skip
             if number is not None and (type(number) is not int or number < least):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from ..errors import BudgetError
 from ..report import kib
@@ -13,6 +14,10 @@ from ..scheme import Scheme, parameters_of
 from ..scheme.contribution import Candidate, Contributions, Outcome
 from .planner import Costs, Need, Planner
 from .solve import Solver, worthwhile
+
+QUESTIONS = 12  # a solver is asked for one budget at most
+CLOSE = 0.0005  # of a budget: questions that give the same answer
+PLANNED = 60  # that look better by costs, and are planned to see whether one of them fits
 
 
 @dataclass(frozen=True)
@@ -53,31 +58,55 @@ class Planned:
 
 
 def within(
-    budget: int, gains: Contributions, costs: Costs, planned: Planned, solver: Solver
+    budget: int,
+    gains: Contributions,
+    costs: Costs,
+    planned: Planned,
+    solver: Solver,
+    questions: int = QUESTIONS,
 ) -> Found:
     """The best candidate whose program, as planned, keeps the budget.
 
-    A solver trusts costs that are a little off: it is told less and more than the budget, and of
-    what it finds the best that really fits is taken. What is left then goes to single parts.
+    A solver trusts costs that are a little off, by about as much for candidates that are alike. So
+    it is asked again for what is left if that is taken off; of what it finds the best that really
+    fits is taken, and what is left then goes to single parts.
     """
     began, before = time.perf_counter(), len(planned.known)
     check_least(planned, budget)
-    best = Candidate()
-    for asked in asking(budget):
-        candidate = solver(gains, costs, int(asked))
-        if candidate is not None and gains.score(candidate) > gains.score(best):
-            best = candidate if planned.ram(candidate) <= budget else best
+    best, fits, asked = Candidate(), dict[int, bool](), budget
+    while asked not in fits and len(fits) < questions:
+        found = solver(gains, costs, asked)
+        candidate = Candidate() if found is None else found
+        fits[asked] = planned.ram(candidate) <= budget
+        if fits[asked] and gains.score(candidate) > gains.score(best):
+            best = candidate
+        asked = next_question(budget, costs.estimate(candidate) - planned.ram(candidate), fits)
     best = grown(best, budget, gains, costs, planned)
-    seconds = time.perf_counter() - began
-    planned_here = len(planned.known) - before
-    score = gains.score(best)
-    return Found(budget, gains, best, score, planned.ram(best), seconds, planned_here)
+    return finding(budget, gains, best, planned, began, before)
 
 
-def asking(budget: int) -> Iterator[float]:
-    """What a solver is told instead of the budget: about that first, then further away."""
-    for share in (1.0, 0.98, 1.02, 0.95, 1.05, 0.9, 1.1, 1.2, 1.35, 1.5):
-        yield share * budget
+def finding(
+    budget: int,
+    gains: Contributions,
+    best: Candidate,
+    planned: Planned,
+    began: float,
+    before: int,
+) -> Found:
+    """A candidate as what was found since then."""
+    seconds, more = time.perf_counter() - began, len(planned.known) - before
+    return Found(budget, gains, best, gains.score(best), planned.ram(best), seconds, more)
+
+
+def next_question(budget: int, over: int, fits: Mapping[int, bool]) -> int:
+    """As much over the budget as costs were; if that is nothing new, between yes and no."""
+    close = CLOSE * budget
+    if all(abs(budget + over - asked) > close for asked in fits):
+        return budget + over
+    yes = max((asked for asked, fit in fits.items() if fit), default=int(0.9 * budget))
+    no = min((asked for asked, fit in fits.items() if not fit and asked > yes),
+             default=int(1.05 * yes))  # fmt: skip
+    return (yes + no) // 2 if no - yes > close else yes
 
 
 def check_least(planned: Planned, budget: int) -> None:
@@ -100,14 +129,54 @@ def grown(
             for p in worthwhile(gains, costs)
             if costs.reaches[p[0]] <= candidate.biases
         ] + [Candidate(k, candidate.weights) for k in costs.prefixes if k > candidate.biases]
-        now = gains.score(candidate)
-        better = sorted((c for c in steps if gains.score(c) > now),
-                        key=lambda c: (-gains.score(c), c))  # fmt: skip
-        room = [c for c in better if costs.estimate(c) <= 1.02 * budget][:10]
-        fitting = next((c for c in room if planned.ram(c) <= budget), None)
-        if fitting is None:
+        room = [c for c in steps if costs.estimate(c) <= 1.02 * budget]
+        better = best_fitting(room, candidate, budget, gains, planned, 10)
+        if better is None:
             return candidate
-        candidate = fitting
+        candidate = better
+
+
+def exchanged(found: Found, costs: Costs, planned: Planned) -> Found:
+    """With one or two choices made otherwise, as often as what then fits is better."""
+    began, before = time.perf_counter(), len(planned.known)
+    best: Candidate | None = found.candidate
+    while best is not None:
+        candidate, off = best, planned.ram(best) - costs.estimate(best)
+        ones = list(changes(candidate, found.gains, costs))
+        twos = (two for one in ones for two in changes(one, found.gains, costs))
+        room = {c for c in (*ones, *twos) if costs.estimate(c) + off <= 1.005 * found.budget}
+        best = best_fitting(room, candidate, found.budget, found.gains, planned, PLANNED)
+    after = finding(found.budget, found.gains, candidate, planned, began, before)
+    return replace(
+        after, seconds=found.seconds + after.seconds, planned=found.planned + after.planned
+    )
+
+
+def changes(candidate: Candidate, gains: Contributions, costs: Costs) -> Iterator[Candidate]:
+    """One part more, less or of another size, or another number of biases."""
+    for layer, _ in candidate.weights:
+        yield Candidate(candidate.biases, tuple(p for p in candidate.weights if p[0] != layer))
+    for part in worthwhile(gains, costs):
+        if costs.reaches[part[0]] <= candidate.biases and part not in candidate.weights:
+            yield candidate.with_part(part)
+    for k in costs.prefixes:
+        if k != candidate.biases:
+            yield Candidate(k, tuple(p for p in candidate.weights if costs.reaches[p[0]] <= k))
+
+
+def best_fitting(
+    candidates: Iterable[Candidate],
+    than: Candidate,
+    budget: int,
+    gains: Contributions,
+    planned: Planned,
+    limit: int,
+) -> Candidate | None:
+    """The best of those better than this one that keep the budget; a few are planned."""
+    now = gains.score(than)
+    better = [(-score, c) for c in candidates if (score := gains.score(c)) > now]
+    few = heapq.nsmallest(limit, better)
+    return next((c for _, c in few if planned.ram(c) <= budget), None)
 
 
 def scheme_for(found: Found, gains: Contributions, planner: Planner, name: str = "auto") -> Scheme:
