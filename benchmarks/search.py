@@ -42,9 +42,10 @@ from search_study import (
 )
 
 from whet.scheme import Scheme, parameters_of, preset
-from whet.scheme.contribution import Candidate, Contributions
+from whet.scheme.contribution import Contributions
 from whet.selection.analysis import Trials, analyse
 from whet.selection.belief import Belief
+from whet.selection.choose import best_within
 from whet.selection.engine import Engine
 from whet.selection.evolve import Evolution
 from whet.selection.finals import finals
@@ -52,12 +53,11 @@ from whet.selection.lesson import Lesson
 from whet.selection.options import Search
 from whet.selection.planner import Costs
 from whet.selection.proxies import agreement, by_gradients, one_batch
-from whet.selection.solve import exact
 from whet.selection.store import Store
-from whet.selection.within import Planned, exchanged, scheme_for, within
+from whet.selection.within import Found, Planned, scheme_for, within
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("rates", "others", "analyse", "search", "train", "beliefs", "proxies", "page")
+PARTS = ("rates", "others", "analyse", "search", "train", "proxies", "page")
 
 
 def say(words: str) -> None:
@@ -112,34 +112,6 @@ def do_analyse(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
     if folder.read(case, "gains") is None:
         gains = analyse(trials_of(case, asked, rate_of(case, folder)))
         folder.path(case, "gains").write_text(gains.to_json())
-
-
-def do_beliefs(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
-    """How well sums of gains tell how random schemes do that were not tried for them."""
-    if folder.read(case, "beliefs") is not None or folder.read(case, "gains") is None:
-        return
-    gains = Contributions.from_json(folder.path(case, "gains").read_text())
-    planner, search, rate = case.planner(), Search(), rate_of(case, folder)
-    parameters = parameters_of(planner.model.training.graph)
-    planned, costs = Planned(planner), Costs.measure(planner, asked.engine)
-    schemes: list[Candidate] = []
-    for word in BUDGETS:
-        budget = study.ram_of(planner, study.published_scheme(case, word))
-        random = study.random_candidates(costs, planned, budget, parameters, seed=7)
-        schemes += [next(random) for _ in range(study.BELIEVED)]
-    splits = [trials_of(case, asked, rate, turn) for turn in range(search.splits)]
-    tried = [
-        trials.outcomes(schemes, f"random schemes, split {turn}", search.finals)
-        for turn, trials in enumerate(splits)
-    ]
-    believed = Belief.of(gains).expected
-    body = {
-        "schemes": [str(c) for c in schemes],
-        "believed": [believed.score(c) for c in schemes],
-        "measured": [gains.score(c) for c in schemes],
-        "accuracy": [[outcomes[c].accuracy for outcomes in tried] for c in schemes],
-    }
-    folder.keep(case, "beliefs", body)
 
 
 def do_proxies(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
@@ -211,11 +183,12 @@ def do_search(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
     believed = belief.expected
     rows: dict[str, Any] = {}
     budgets = [study.ram_of(planner, study.published_scheme(case, word)) for word in BUDGETS]
-    sums = [
-        exchanged(within(budget, believed, costs, planned, exact), costs, planned)
-        for budget in budgets
-    ]
+    sums: list[Found] = []
+    for budget in budgets:
+        sums.append(best_within(budget, believed, costs, planned, search, sums[-1:]))
+    began = time.perf_counter()
     winners = finals(sums, belief, costs, planned, splits, search)
+    seconds = time.perf_counter() - began
     for word, budget, found, chosen in zip(BUDGETS, budgets, sums, winners, strict=True):
         bred = within(budget, believed, costs, Planned(planner), Evolution())
         scheme = scheme_for(chosen, gains, planner, f"searched-{word.split()[0]}")
@@ -235,7 +208,7 @@ def do_search(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
             "candidate": str(chosen.candidate),
         }
         say(f"{case}, {word}: {chosen.candidate}, {chosen.ram:,} of {budget:,} bytes")
-    folder.keep(case, "searched", {"budgets": rows})
+    folder.keep(case, "searched", {"budgets": rows, "finals": seconds})
 
 
 # --- Arguments ------------------------------------------------------------------------------------
@@ -295,7 +268,7 @@ def main() -> None:
     of_each_case(rates=do_rates, others=do_others, analyse=do_analyse, search=do_search)
     if "train" in asked.parts:
         do_train(asked, folder, extent)
-    of_each_case(beliefs=do_beliefs, proxies=do_proxies)
+    of_each_case(proxies=do_proxies)
     if "page" in asked.parts:
         write_page(Asked(asked.cases, folder, extent, asked.workers, asked.out))
 

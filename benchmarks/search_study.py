@@ -48,7 +48,6 @@ EPOCHS = {"flowers102": 5, "pets37": 3}  # 10,200 and 11,040 pictures
 RATES = (0.002, 0.004, 0.008, 0.016)  # of which each case takes one that suits random schemes
 CHANCE = 0.3  # points: of rates that differ by no more the smallest is taken
 JUDGES = 2  # of those at each budget
-BELIEVED = 10  # random schemes at each budget, to hold what is believed against what comes out
 SHARES = (0.3, 0.1)  # of the rate, for training everything: the best one counts; at 1 it diverges
 FULL = "full"
 SEARCHED = "searched"
@@ -213,6 +212,16 @@ class Cell:
             k: v for k, v in words["recipe"].items() if k not in ("adam", "held_out")
         }
         return json.dumps(words, sort_keys=True)
+
+
+def candidate_of(toml: str, layers: Sequence[str]) -> Candidate:
+    """What a scheme trains, by the names of all layers' weights, the head's last."""
+    rules = {r.params: 1.0 if r.channels is None else r.channels
+             for r in Scheme.from_toml(toml).rules}  # fmt: skip
+    before = len(layers) - 1
+    biased = [i for i in range(before) if layers[i].replace("weight", "bias") in rules]
+    weights = tuple((i, rules[layers[i]]) for i in range(before) if layers[i] in rules)
+    return Candidate(before - min(biased, default=before), weights)
 
 
 def rules_of(toml: str) -> list[list[Any]]:

@@ -10,8 +10,8 @@ import pytest
 
 from made_up import LAYERS, analysed, outcome
 from whet.scheme.contribution import DIVERGED, Candidate, Contributions, Outcome
-from whet.selection.belief import Belief
-from whet.selection.company import LEFT, Company, splits_apart
+from whet.selection.belief import POWER, Belief
+from whet.selection.company import LEFT, UNSURE, Company, failures, noise_of
 
 FIRST = list(range(0, LAYERS, 3))  # the layers named a
 GROWING = [Candidate(LAYERS, tuple((i, 1.0) for i in FIRST[-n:])) for n in range(1, 8)]
@@ -32,23 +32,37 @@ def test_before_anything_was_tried_together_parts_are_worth_a_share() -> None:
     alone = belief.expected
     for candidate in (Candidate(3), GROWING[2]):
         assert company.worth(candidate) == pytest.approx(LEFT * alone.score(candidate))
-    gains = company.expected(Candidate())
+    gains = company.expected.gains(0.0)
     assert gains.weights[21, 0.5] == pytest.approx(LEFT * alone.weights[21, 0.5])
 
 
 def test_draws_have_the_mean_and_the_covariance() -> None:
-    company = Company.of(Belief.of(analysed()))
     random = np.random.default_rng(0)
-    around = Candidate()
-    drawn = [company.drawn(random, around) for _ in range(600)]
-    assert drawn[0] != drawn[1] and drawn[0] == company.drawn(np.random.default_rng(0), around)
-    for layer in (3, 4):
-        place = LAYERS + layer
-        slope = company.belief.mean[place]  # of what is left of gains, which is unknown too
-        spread = company.covariance[place, place] + slope**2 * company.covariance[-2, -2]
-        worth = np.array([g.weights[layer, 1.0] for g in drawn])
-        assert worth.mean() == pytest.approx(company.mean[place], abs=0.2 * math.sqrt(spread))
-        assert worth.std() == pytest.approx(math.sqrt(spread), rel=0.1)
+    tried = [Candidate(), *random_candidates(20, random)]
+    seen = [{c: outcome(c, random, 0.5) for c in tried} for _ in range(2)]
+    company = Company.of(Belief.of(analysed()), seen)
+    drawn = np.array([company.drawn(random).parts for _ in range(2000)])
+    again = [company.drawn(np.random.default_rng(0)).parts for _ in range(2)]
+    assert (again[0] == again[1]).all()
+    deviation = np.sqrt(np.diag(company.covariance))
+    assert drawn.mean(0) == pytest.approx(company.expected.parts, abs=0.1 * deviation.max())
+    for place in (LAYERS + 3, LAYERS + 4, -2, -1):
+        assert drawn[:, place].std() == pytest.approx(deviation[place], rel=0.1)
+    one, other = LAYERS + 18, LAYERS + 21  # of one name, and near
+    assert np.cov(drawn[:, one], drawn[:, other])[0, 1] == pytest.approx(
+        company.covariance[one, other], abs=0.1 * deviation[one] * deviation[other]
+    )
+
+
+def test_gains_are_the_slope_of_worths() -> None:
+    """A little more of a part changes the worth by that little of its gain."""
+    belief = Belief.of(analysed())
+    seen = {c: outcome(c, None, 0.0) for c in (Candidate(), *GROWING)}
+    worths = Company.of(belief, [seen, seen]).drawn(np.random.default_rng(0))
+    before, after = (Candidate(LAYERS, ((12, r), (15, 1.0))) for r in (0.5, 0.5 + 1e-6))
+    step = (0.5 + 1e-6) ** POWER - 0.5**POWER
+    gain = worths.gains(worths.total(before)).weights[12, 1.0]
+    assert (worths.of(after) - worths.of(before)) / step == pytest.approx(gain, rel=1e-3)
 
 
 def test_the_worth_of_what_was_not_tried_is_learned_from_what_was() -> None:
@@ -105,7 +119,10 @@ def test_too_much_at_once_is_believed_to_be_worse_once_it_was_seen() -> None:
     company = Company.of(belief, [seen, seen])
     assert best not in (GROWING[0], GROWING[-1])
     assert abs(tried.index(max(tried, key=company.worth)) - tried.index(best)) <= 1
-    few, many = (company.expected(around).weights[12, 1.0] for around in (GROWING[0], GROWING[-1]))
+    worths = company.expected
+    few, many = (
+        worths.gains(worths.total(around)).weights[12, 1.0] for around in (GROWING[0], GROWING[-1])
+    )
     assert few > 0 > many, "a further part helps few and harms many"
 
 
@@ -115,37 +132,90 @@ def test_a_candidate_may_be_better_than_its_parts() -> None:
     tried = [Candidate(), *random_candidates(12, random)]
     lucky = tried[5]
 
-    def played(split: int) -> dict[Candidate, Outcome]:
+    def played() -> dict[Candidate, Outcome]:
         found = {c: outcome(c, random, 0.2) for c in tried}
         more = replace(found[lucky], accuracy=found[lucky].accuracy + 1.5)
         return {**found, lucky: more}
 
-    company = Company.of(belief, [played(split) for split in range(4)])
+    company = Company.of(belief, [played() for _ in range(4)])
     assert company.own[lucky] == max(company.own.values()) > 0.1
+    assert company.worth(Candidate()) == 0.0, "all are over the head alone"
     assert Candidate(3) not in company.own, "of others nothing is known but their parts"
 
 
-def test_failures_are_believed_to_fail() -> None:
+def test_what_fails_wherever_it_is_tried_is_believed_to_fail() -> None:
     belief = Belief.of(analysed())
-    good = Candidate(12, ((12, 1.0), (15, 1.0), (18, 1.0)))
-    weak = Candidate(12, ((13, 1.0), (16, 1.0), (19, 1.0)))
-    seen = [{c: outcome(c, None, 0.0) for c in (Candidate(), good, weak)} for _ in range(2)]
-    worth = Company.of(belief, seen).worth(good)
-    assert worth > Company.of(belief, seen).worth(weak) > 0
-    for failed in (Outcome(0.0, DIVERGED, 1), Outcome(20.0, 4.0, 1)):
-        company = Company.of(belief, [{**own, good: failed} for own in seen])
-        assert company.worth(good) < worth
+    random = np.random.default_rng(5)
+    tried = [Candidate(), *random_candidates(20, random), *GROWING]
+    seen = [{c: outcome(c, random, 0.3) for c in tried} for _ in range(4)]
+    gone = {c: Outcome(0.0, DIVERGED, 1) for c in GROWING[4:]}
+    fine, broken = (Company.of(belief, some) for some in (seen, [{**own, **gone} for own in seen]))
+    assert max(tried, key=fine.worth) == GROWING[-1]
+    assert max(tried, key=broken.worth) not in gone
+    assert all(broken.worth(c) < fine.worth(c) - 1.0 for c in gone)
 
 
-def test_noise_is_known_from_neighbours_and_from_splits() -> None:
-    assert Belief.of(analysed(noise=0.5)).noise == pytest.approx(0.5 / 3 * math.sqrt(1.36), rel=0.5)
-    random = np.random.default_rng(0)
-    tried = [(Candidate(k), turn) for turn in range(4) for k in range(200)]
-    values = np.array([7.0 * turn + c.biases + random.normal(0, 0.5) for c, turn in tried])
-    assert splits_apart(tried, values) == pytest.approx(0.5, rel=0.15)
-    values[::50] -= 1000.0
-    assert splits_apart(tried, values) == pytest.approx(0.5, rel=0.15), "failures are no noise"
-    assert splits_apart(tried[:200], values[:200]) == 0.0, "one split tells nothing"
+def test_one_failure_does_not_ruin_the_name_of_its_parts() -> None:
+    belief = Belief.of(analysed())
+    random = np.random.default_rng(4)
+    tried = [Candidate(), *random_candidates(20, random), GROWING[5]]
+    seen = [{c: outcome(c, random, 0.3) for c in tried} for _ in range(2)]
+    fine = Company.of(belief, seen)
+    broken = Company.of(belief, [{**seen[0], GROWING[5]: Outcome(0.0, DIVERGED, 1)}, seen[1]])
+    for candidate in (GROWING[1], GROWING[3]):
+        assert broken.worth(candidate) == pytest.approx(fine.worth(candidate), rel=0.15)
+    assert failures(seen[0]) == set()
+    given_up = {**seen[0], GROWING[5]: Outcome(35.0, 1.0, 1)}
+    assert failures(given_up) == {GROWING[5]}
+
+
+def rounds(
+    noise: float, better: float, random: np.random.Generator
+) -> list[dict[Candidate, float]]:
+    """Points on four splits: some candidates on the first two, later and better ones on others."""
+    splits: list[dict[Candidate, float]] = [{Candidate(): 0.0} for _ in range(4)]
+    for k in range(1, 401):
+        for turn in (0, 1) if k <= 200 else (2, 3):
+            level = 7.0 * turn + k / 100 + (better if k > 200 else 0.0)
+            splits[turn][Candidate(k)] = level + random.normal(0, noise)
+    return splits
+
+
+@pytest.mark.parametrize("better", [0.0, 3.0])
+def test_noise_is_known_from_splits_whoever_was_tried_on_them(better: float) -> None:
+    belief = Belief.of(analysed(noise=0.5))
+    assert belief.noise == pytest.approx(0.5 / 3 * math.sqrt(1.36), rel=0.5)
+    points = rounds(0.5, better, np.random.default_rng(0))
+    seen: list[dict[Candidate, Outcome]] = [{c: Outcome(p, 1.0, 1) for c, p in own.items()}
+                                            for own in points]  # fmt: skip
+
+    def noise() -> float:
+        return noise_of(belief, seen, [np.array([*own.values()]) for own in points])
+
+    assert noise() == pytest.approx(0.5, rel=0.15)
+    for own in points:
+        own |= {c: -1000.0 for c in list(own)[5::50]}
+    points[0] |= {c: -2000.0 for c in list(points[0])[5::50]}
+    assert noise() == pytest.approx(0.5, rel=0.15), "failures are no noise"
+    one = noise_of(belief, seen[:1], [np.array([*points[0].values()])])
+    assert one == UNSURE * belief.noise, "one split tells nothing"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_accuracies_of_few_samples_may_be_equal(seed: int) -> None:
+    """So equal that there seems to be no noise, or as little as their rounding."""
+    belief = Belief.of(analysed())
+    random = np.random.default_rng(seed)
+    tried = [Candidate(), *random_candidates(10, random)]
+
+    def coarse(candidate: Candidate, level: float) -> Outcome:
+        right = round(0.70 * (outcome(candidate, None, 0.0).accuracy + level))
+        return Outcome(round(100 * right / 70, 4), 1.0, 1)
+
+    seen = [{c: coarse(c, level) for c in tried} for level in (0.0, 3.2, -5.1, 1.7)]
+    company = Company.of(belief, seen)
+    assert np.isfinite(company.drawn(random).parts).all()
+    assert max(tried, key=company.worth) != Candidate()
 
 
 def test_where_nothing_differs_nothing_breaks() -> None:
@@ -155,7 +225,7 @@ def test_where_nothing_differs_nothing_breaks() -> None:
     alone = {Candidate(): Outcome(60.0, 1.0, 1)}
     lonely = Company.of(Belief.of(Contributions.of(alone, "accuracy", ("head.weight",))), [alone])
     assert lonely.worth(Candidate()) == 0.0
-    assert lonely.drawn(np.random.default_rng(0), Candidate()).biases == (0.0,)
+    assert lonely.drawn(np.random.default_rng(0)).gains(0.0).biases == (0.0,)
     no_classes = {Candidate(k): Outcome(math.nan, 3.0 - k, 1) for k in range(3)}
     by_loss = Belief.of(Contributions.of(no_classes, "loss", ()))
     assert Company.of(by_loss, [no_classes]).worth(Candidate(2)) > 0

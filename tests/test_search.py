@@ -36,7 +36,15 @@ from whet.selection.evolve import Evolution
 from whet.selection.planner import Costs, Planner
 from whet.selection.samples import Samples, split
 from whet.selection.solve import exact
-from whet.selection.within import Found, Planned, Rival, evidence, within
+from whet.selection.within import (
+    Found,
+    Planned,
+    Rival,
+    evidence,
+    exchanged,
+    next_question,
+    within,
+)
 
 SLOW = pytest.mark.slow
 
@@ -183,6 +191,33 @@ def test_a_larger_budget_is_no_worse_and_the_best_is_found() -> None:
         assert found.score == pytest.approx(best)
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_exchanges_keep_the_budget_and_leave_nothing_behind_evolution(seed: int) -> None:
+    gains, own = made_up_gains(seed), small.costs()
+    for budget in (40_000, 44_000):
+        planned = Planned(small.planner())
+        found = within(budget, gains, own, planned, exact)
+        better = exchanged(found, own, planned)
+        assert gains.score(better.candidate) == better.score >= found.score
+        assert better.ram == planned.ram(better.candidate) <= budget
+        bred = within(budget, gains, own, Planned(small.planner()), Evolution(20, 10, seed=seed))
+        assert better.score >= bred.score - 1e-9
+        again = exchanged(better, own, planned)
+        assert again.candidate == better.candidate, "no change of two choices helps any more"
+    poor = replace(found, candidate=Candidate(), score=0.0)
+    assert exchanged(poor, own, planned).score > 0, "from the head alone"
+
+
+def test_questions_follow_what_costs_are_off_by_and_end_between_yes_and_no() -> None:
+    assert next_question(10_000, -300, {10_000: False}) == 9_700, "costs were 300 too low"
+    assert next_question(10_000, 300, {10_000: True}) == 10_300, "or too high"
+    fits = {10_000: False, 9_700: True}
+    assert next_question(10_000, -300, fits) == 9_850, "that was asked: the middle"
+    assert next_question(10_000, -300, {9_700: True}) == (9_700 + 10_185) // 2, "up to 5 % more"
+    assert next_question(10_000, -298, {9_700: False}) == (8_730 + 9_700) // 2, "down to 10 % less"
+    assert next_question(10_000, -300, {9_700: True, 9_704: False}) == 9_700, "asked: the end"
+
+
 def test_a_budget_that_not_even_the_head_keeps() -> None:
     with pytest.raises(BudgetError, match="too few to train anything"):
         within(1000, made_up_gains(0), small.costs(), Planned(small.planner()), exact)
@@ -299,7 +334,8 @@ def test_a_network_without_biases(tmp_path: Path) -> None:
     head = whet.compile(model, (torch.zeros(4, 8),), update="last").memory["ram"]
     found = whet.search(
         model, (torch.zeros(4, 8),), (x, labels), ram=[head, head + 32, head + 4096],
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.05), search=whet.Search(store=tmp_path),
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.05),
+        search=whet.Search(store=tmp_path, rounds=1, draws=2),
     )  # fmt: skip
     for row in found.rows:
         assert row.found.gains.biases == (0.0, 0.0), "there is no bias to gain anything"

@@ -102,10 +102,10 @@ def search_command(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=16, help="of samples that are used")] = None,
     finals: Annotated[
-        int, typer.Option(min=0, help="how much longer the last few train; 0: not at all")
+        int, typer.Option(min=0, help="how much longer whole candidates train; 0: none do")
     ] = 2,
     splits: Annotated[
-        int, typer.Option(min=1, help="of the data for the last few; no sample judges twice")
+        int, typer.Option(min=1, help="of the data that those are judged on; no sample twice")
     ] = 4,
     rounds: Annotated[int, typer.Option(min=0, help="of trying whole candidates")] = 4,
     draws: Annotated[int, typer.Option(min=1, help="candidates for each budget in a round")] = 6,

@@ -7,6 +7,8 @@ proxies    cheap guesses at the same
 planner    what candidates cost, by the planner
 solve      the best sum of gains within a budget; `evolve` does it as it was published
 within     the best program within a budget, planned for real
+belief     what all outcomes tell of single parts; `company` of whole candidates
+finals     whole candidates, tried in rounds
 choose     all of that in order
 """
 

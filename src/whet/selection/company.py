@@ -19,23 +19,47 @@ import numpy as np
 from ..ir import Array
 from ..scheme.contribution import Candidate, Contributions, Outcome
 from .belief import Belief, features, learned, likelihood
+from .lesson import HOPELESS
 
 LEFT = 0.4  # of its gain alone is left of a part among others, give or take BEND of it
 BEND = 0.4  # and of large sums less: too much that trains gets into its own way
 OTHERWISE = (0.05, 0.1, 0.2, 0.4)  # of what parts were thought to be worth: what else they are
 OWN = (0.1, 0.25, 0.5)  # of the noise: how far a candidate is from the sum of its parts
-UNSURE = 2.0  # times the noise of an analysis: that of a candidate on one split
+UNSURE = 2.0  # times the noise of an analysis: that of a candidate on one split, if unknown
+VAGUE = 0.25  # of how far a failure is below the head alone: what that may be off by
+SURE = 0.2  # times that: the least, as accuracies of few samples may be equal by chance
 
 Seen = Sequence[Mapping[Candidate, Outcome]]  # on each split of the data
 
 
 @dataclass(frozen=True)
-class Company:
-    """The worth of parts among others, in points of accuracy, and how large sums of it bend."""
+class Worths:
+    """One way in which parts may be worth something among others, in points of accuracy."""
 
     belief: Belief
-    largest: float  # sum that was tried
-    mean: Array  # [2 * layers + 2]
+    largest: float  # sum of single gains that was tried
+    parts: Array  # [2 * layers], then how the sum and its square bend it
+
+    def total(self, candidate: Candidate) -> float:
+        """Of single gains."""
+        return float(features([candidate], self.belief.biased)[0] @ self.belief.mean)
+
+    def of(self, candidate: Candidate) -> float:
+        """Over the head alone."""
+        own, total = features([candidate], self.belief.biased)[0], self.total(candidate)
+        return float(np.append(own, [total, total**2 / self.largest]) @ self.parts)
+
+    def gains(self, total: float) -> Contributions:
+        """What a further part gains where single gains add up to so much."""
+        slope = self.parts[-2] + 2 * self.parts[-1] * total / self.largest
+        return self.belief.as_gains(self.parts[:-2] + slope * self.belief.mean)
+
+
+@dataclass(frozen=True)
+class Company:
+    """What is believed of worths, and of candidates that were tried."""
+
+    expected: Worths
     covariance: Array
     own: Mapping[Candidate, float]  # what a candidate is better than its parts
     likely: float
@@ -43,82 +67,123 @@ class Company:
     @classmethod
     def of(cls, belief: Belief, seen: Seen = ()) -> Company:
         """After candidates were tried on some splits each, the head alone on all of them."""
-        every = (cls.if_(belief, seen, *shares) for shares in itertools.product(OTHERWISE, OWN))
+        evidence = Evidence.of(belief, seen)
+        every = (evidence.read(*shares) for shares in itertools.product(OTHERWISE, OWN))
         return max(every, key=lambda company: company.likely)
 
-    @classmethod
-    def if_(cls, belief: Belief, seen: Seen, otherwise: float, own: float) -> Company:
-        """If parts are so much else in company, and candidates so far from their sum.
+    def worth(self, candidate: Candidate) -> float:
+        return self.expected.of(candidate) + self.own.get(candidate, 0.0)
 
-        One set of worths for each measure, accuracy first; what single parts told is common to all.
-        """
-        tried = [(c, turn) for turn, outcomes in enumerate(seen) for c in outcomes]
+    def drawn(self, random: np.random.Generator) -> Worths:
+        """As likely as any, as far as anybody knows."""
+        mean = self.expected.parts
+        small = 1e-9 * float(np.trace(self.covariance)) + 1e-12  # of rounding
+        root = np.linalg.cholesky(self.covariance + small * np.eye(len(mean)))
+        worths = mean + root @ random.normal(size=len(mean))
+        return Worths(self.expected.belief, self.expected.largest, worths)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Outcomes as numbers: one row for each candidate and split, one column for each measure."""
+
+    belief: Belief
+    candidates: Sequence[Candidate]
+    told: Array  # [rows, 2 * layers + 2]
+    values: Array  # [rows, measures], accuracy first
+    noises: Array  # [measures]
+    same: Array  # [rows, rows]: 1 where the candidate is the same
+    split: Array  # [rows, rows]: 1 where the split is the same
+    failed: Array  # [rows]: 1 for failures
+
+    @classmethod
+    def of(cls, belief: Belief, seen: Seen) -> Evidence:
         kinds = belief.measure.each
-        values = [np.array([v for o in seen for v in kind.values(o)]) for kind in kinds]
-        noises = [splits_apart(tried, v) or UNSURE * belief.noise for v in values]
-        parts = features([c for c, _ in tried], belief.biased)
+        candidates = [c for outcomes in seen for c in outcomes]
+        values = [np.column_stack([kind.values(o) for kind in kinds]) for o in seen]
+        numbers = np.array([list(dict.fromkeys(candidates)).index(c) for c in candidates], int)
+        turns = np.repeat(np.arange(len(seen)), [len(o) for o in seen])
+        gone = [failures(outcomes) for outcomes in seen]
+        parts = features(candidates, belief.biased)
         sums = parts @ belief.mean
         largest = float(np.abs(sums).max(initial=0.0)) or 1.0
-        told = np.column_stack([parts, sums, sums**2 / largest])
-        mean = np.tile(np.append(LEFT * belief.mean, [0.0, 0.0]), len(kinds))
-        common, apart = np.zeros((2, *[len(belief.mean) + 2] * 2))
+        return cls(
+            belief,
+            candidates,
+            np.column_stack([parts, sums, sums**2 / largest]),
+            np.concatenate([np.zeros((0, len(kinds))), *values]),
+            np.array(
+                [noise_of(belief, seen, [v[:, i] for v in values]) for i in range(len(kinds))]
+            ),
+            (numbers[:, None] == numbers).astype(float),
+            (turns[:, None] == turns).astype(float),
+            np.array([float(c in gone[turn]) for turn, o in enumerate(seen) for c in o]),
+        )
+
+    def read(self, otherwise: float, own: float) -> Company:
+        """If parts are so much else in company, and candidates so far from their sum.
+
+        There is one set of worths for each measure. What single parts told is common to all.
+        """
+        belief, measures = self.belief, len(self.noises)
+        width = len(belief.mean) + 2
+        common, apart = np.zeros((2, width, width))
         common[:-2, :-2] = LEFT**2 * belief.covariance
         apart[:-2, :-2] = otherwise**2 * belief.before
         apart[-2:, -2:] = BEND**2 * np.eye(2)
-        each = np.eye(len(kinds))
-        covariance = np.kron(np.ones_like(each), common) + np.kron(each, apart)
-        same = np.array([[a == b for b, _ in tried] for a, _ in tried], float)
-        split = np.array([[i == j for _, j in tried] for _, i in tried], float)
-        same, split = (m.reshape(len(tried), len(tried)) for m in (same, split))
-        far = [float(np.abs(sums).max(initial=0.0) + np.abs(v).max(initial=0.0)) + noise
-               for v, noise in zip(values, noises, strict=True)]  # fmt: skip
-        noise = np.diag(np.square(noises))
-        chance = np.kron(noise, np.eye(len(tried)) + own**2 * same)
-        chance += np.kron(np.diag(np.square(far)), split)  # one may be easier than the others
-        whole, all_values = np.kron(each, told), np.concatenate(values)
-        likely = likelihood(all_values - whole @ mean, whole @ covariance @ whole.T + chance)
-        mean, covariance, pull = learned(mean, covariance, whole, all_values, chance)
-        more = (own * noises[0]) ** 2 * (same @ pull[: len(tried)])
-        first = slice(0, told.shape[1])
-        better = {c: float(m) for (c, _), m in zip(tried, more, strict=True)}
-        return cls(belief, largest, mean[first], covariance[first, first], better, likely)
+        each = np.eye(measures)
+        before = np.kron(np.ones_like(each), common) + np.kron(each, apart)
+        mean = np.tile(np.append(LEFT * belief.mean, [0.0, 0.0]), measures)
+        told, values = np.kron(each, self.told), self.values.T.ravel()
+        chance = self.chance(own)
+        likely = likelihood(values - told @ mean, told @ before @ told.T + chance)
+        mean, after, pull = learned(mean, before, told, values, chance)
+        rows = len(self.candidates)
+        more = (own * self.noises[0]) ** 2 * (self.same @ pull[:rows])
+        better = {c: float(m) for c, m in zip(self.candidates, more, strict=True)}
+        head = better.get(Candidate(), 0.0)
+        worths = Worths(belief, self.largest, mean[:width])
+        above = {c: m - head for c, m in better.items()}
+        return Company(worths, after[:width, :width], above, likely)
 
-    def worth(self, candidate: Candidate) -> float:
-        """In points over the head alone."""
-        parts = features([candidate], self.belief.biased)[0]
-        total = parts @ self.belief.mean
-        told = np.append(parts, [total, total**2 / self.largest])
-        return float(told @ self.mean) + self.own.get(candidate, 0.0)
+    @property
+    def largest(self) -> float:
+        return float(np.abs(self.told[:, -2]).max(initial=0.0)) or 1.0
 
-    def expected(self, around: Candidate) -> Contributions:
-        """What parts gain in the company of this candidate's."""
-        return self._gains(self.mean, around)
+    def chance(self, own: float) -> Array:
+        """How outcomes vary that nothing explains.
 
-    def drawn(self, random: np.random.Generator, around: Candidate) -> Contributions:
-        """Gains that are as likely, as far as anybody knows."""
-        small = 1e-9 * float(np.trace(self.covariance)) * np.eye(len(self.mean))  # of rounding
-        root = np.linalg.cholesky(self.covariance + small)
-        return self._gains(self.mean + root @ random.normal(size=len(self.mean)), around)
-
-    def _gains(self, worth: Array, around: Candidate) -> Contributions:
-        """By the slope of the bend there."""
-        belief = self.belief
-        total = float(features([around], belief.biased)[0] @ belief.mean)
-        slope = worth[-2] + 2 * worth[-1] * total / self.largest
-        return belief.as_gains(worth[:-2] + slope * belief.mean)
+        One split may be easier than others. What fails is below all others, but which of its parts
+        made it fail is not known, so it tells less.
+        """
+        whole = np.zeros((len(self.noises) * len(self.same),) * 2)
+        for i, noise in enumerate(self.noises):
+            here = slice(i * len(self.same), (i + 1) * len(self.same))
+            values = self.values[:, i]
+            far = self.largest + float(np.abs(values).max(initial=0.0)) + noise
+            whole[here, here] = noise**2 * (np.eye(len(values)) + own**2 * self.same)
+            whole[here, here] += far**2 * self.split + np.diag((VAGUE * values) ** 2 * self.failed)
+        return whole
 
 
-def splits_apart(tried: Sequence[tuple[Candidate, int]], values: Array) -> float:
-    """The noise of an outcome, from those of one candidate on several splits; 0 if unknown.
+def failures(outcomes: Mapping[Candidate, Outcome]) -> set[Candidate]:
+    """Those that diverged, or were given up for being far below the head alone."""
+    low = outcomes[Candidate()].accuracy - HOPELESS
+    return {c for c, o in outcomes.items() if o.diverged or o.accuracy < low}
+
+
+def noise_of(belief: Belief, seen: Seen, values: Sequence[Array]) -> float:
+    """That of one outcome, by how candidates differ between two splits.
 
     By the median, so that one that failed once does not make all others look unsure.
     """
-    free = len(tried) - len({c for c, _ in tried}) - len({turn for _, turn in tried}) + 1
-    if free <= 0 or not tried:
-        return 0.0
-    left = np.array(values)
-    for group in (1, 0):  # less what a split is easier than others, then what a candidate is better
-        for key in {pair[group] for pair in tried}:
-            own = [i for i, pair in enumerate(tried) if pair[group] == key]
-            left[own] -= np.median(left[own])
-    return 1.4826 * float(np.median(np.abs(left))) * math.sqrt(len(tried) / free)
+    by_split = [dict(zip(o, v, strict=True)) for o, v in zip(seen, values, strict=True)]
+    apart: list[float] = []
+    for one, other in itertools.combinations(by_split, 2):
+        both = np.array([one[c] - other[c] for c in one if c in other])
+        if len(both) > 2:
+            share = math.sqrt(len(both) / (len(both) - 1))
+            apart += (share * np.abs(both - np.median(both))).tolist()
+    if not apart:
+        return UNSURE * belief.noise
+    return max(1.4826 * float(np.median(apart)) / math.sqrt(2), SURE * belief.noise)

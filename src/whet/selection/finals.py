@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..report import kib
-from ..scheme.contribution import Candidate, Contributions, Outcome
+from ..scheme.contribution import Candidate, Outcome
 from .analysis import Trials
 from .belief import Belief, Measure
-from .company import Company
+from .company import Company, Worths, failures
 from .engine import Engine
 from .options import Search
 from .planner import Costs, Need
@@ -20,11 +20,10 @@ from .solve import Solver
 from .within import Found, Planned, Rival, within
 
 HEAD, SUM, BIASES, BELIEVED = "head alone", "sum of gains", "biases alone", "believed best"
-QUESTIONS = 4  # to a solver for each draw, which need not be the very best
+ASKED = 4  # of a solver for each draw, which need not be the very best
+TURNS = 3  # at most, of following a bend
 LAST = 4  # candidates for each budget that go on to all splits
-SECONDS = (
-    10.0  # of looking for candidates that other processes, which take time to start, are worth
-)
+SECONDS = 10.0  # of looking for candidates: worth other processes, which take time to start
 
 
 def finals(
@@ -43,10 +42,10 @@ def finals(
     nothing to draw from.
     """
     ring = Ring(belief, costs, planned, splits, search)
-    ring.enter(found[0].budget, HEAD, Candidate())
     for f in found:
+        ring.enter(f.budget, HEAD, Candidate())
         ring.enter(f.budget, SUM, f.candidate)
-    ring.look([(f, BIASES, replace(f.gains, weights={})) for f in found])
+        ring.enter(f.budget, BIASES, best_biases(f, costs))
     ring.play_everywhere(ring.entered, "finals")
     if belief is not None:
         for number in range(1, search.rounds + 1):
@@ -59,6 +58,11 @@ def finals(
     return chosen
 
 
+def best_biases(found: Found, costs: Costs) -> Candidate:
+    fitting = [k for k, need in costs.prefixes.items() if need.ram <= found.budget]
+    return Candidate(max(fitting, key=lambda k: found.gains.biases[k]))
+
+
 @dataclass
 class Ring:
     """Candidates, and how each did on the splits it was tried on."""
@@ -68,7 +72,9 @@ class Ring:
     planned: Planned
     splits: Sequence[Trials]
     search: Search
-    entered: dict[Candidate, tuple[int, str]] = field(default_factory=dict)  # for what, and as what
+    entered: dict[Candidate, list[tuple[int, str]]] = field(
+        default_factory=dict
+    )  # for what, as what
     seen: list[dict[Candidate, Outcome]] = field(default_factory=list)
     twins: dict[str, Candidate] = field(default_factory=dict)
 
@@ -80,19 +86,20 @@ class Ring:
         parameters = self.splits[0].parameters
         trains = str(candidate.scheme(parameters).resolve(parameters))
         first = self.twins.setdefault(trains, candidate)
-        self.entered.setdefault(first, (budget, name))
+        self.entered.setdefault(first, []).append((budget, name))
         return first
 
     def look(
-        self, wanted: Sequence[tuple[Found, str, Contributions]], questions: int | None = None
+        self, wanted: Sequence[tuple[Found, str, Worths]], company: Company
     ) -> list[Candidate]:
-        """The best candidate within each budget by each of these gains."""
-        finder = Finder(self.costs, self.planned, self.search.solver, questions)
-        jobs = [(i, f.budget, gains) for i, (f, _, gains) in enumerate(wanted)]
+        """The best candidate within each budget by each of these worths."""
+        finder = Finder(self.costs, self.planned, self.search.solver)
+        starts = {f.budget: self.fitting(f.budget, company)[0] for f, _, _ in wanted}
+        jobs = [(i, f.budget, starts[f.budget], worths) for i, (f, _, worths) in enumerate(wanted)]
         trials, best = self.splits[0], dict[int, Candidate]()
         seconds = sum(f.seconds for f, _, _ in wanted)
         engine = Engine() if seconds < SECONDS else trials.engine
-        for (i, _, _), (candidate, need) in engine.results(finder, jobs):
+        for (i, *_), (candidate, need) in engine.results(finder, jobs):
             self.planned.known[candidate] = need
             best[i] = candidate
             trials.progress("looking for candidates", len(best), len(jobs))
@@ -100,14 +107,12 @@ class Ring:
 
     def round(self, number: int, found: Sequence[Found]) -> None:
         """Draw some for each budget and try them on two splits, on others in every round."""
-        company = self.company()
-        wanted = []
+        company, wanted = self.company(), []
         for f in found:
             random = np.random.default_rng([self.search.seed, number, f.budget])
-            around = self.fitting(f.budget, company)[0]
-            wanted += [(f, f"draw {number}.{i}", company.drawn(random, around))
+            wanted += [(f, f"draw {number}.{i}", company.drawn(random))
                        for i in range(1, self.search.draws + 1)]  # fmt: skip
-        drawn = self.look(wanted, QUESTIONS)
+        drawn = self.look(wanted, company)
         new = [c for c in drawn if not any(c in own for own in self.seen)]
         for turn in sorted({turn % len(self.splits) for turn in (2 * number - 2, 2 * number - 1)}):
             self.play(new, turn, f"finals, round {number}")
@@ -115,18 +120,18 @@ class Ring:
     def last(self, found: Sequence[Found]) -> None:
         """Those believed to be the best, one that nobody may have tried among them."""
         company = self.company()
-        few = {f.budget: self.fitting(f.budget, company)[:LAST] for f in found}
-        wanted = [(f, BELIEVED, company.expected(few[f.budget][0])) for f in found]
-        every = [*self.look(wanted), *(c for some in few.values() for c in some)]
-        self.play_everywhere(every, "finals, the last")
+        few = [c for f in found for c in self.fitting(f.budget, company)[:LAST]]
+        untried = self.look([(f, BELIEVED, company.expected) for f in found], company)
+        self.play_everywhere([*untried, *few], "finals, the last")
 
     def company(self) -> Company:
         assert self.belief is not None
         return Company.of(self.belief, self.seen)
 
     def fitting(self, budget: int, company: Company) -> list[Candidate]:
-        """All that were tried and keep the budget, the best first."""
-        tried = [c for c in self.entered if any(c in own for own in self.seen)]
+        """All that were tried, did not fail and keep the budget, the best first."""
+        failed = {c for own in self.seen for c in failures(own)} - {Candidate()}
+        tried = {c for own in self.seen for c in own if c not in failed}
         return sorted((c for c in tried if self.planned.ram(c) <= budget),
                       key=lambda c: (-company.worth(c), c))  # fmt: skip
 
@@ -148,46 +153,63 @@ class Ring:
             for c in self.entered
             if all(c in own for own in self.seen) and self.planned.ram(c) <= f.budget
         }
-        worth = None if company is None else {c: company.worth(c) for c in outcomes}
-        best = best_of(outcomes, worth)
-        won = {s.candidate: f"best of {kib(s.budget)}" for s in reversed(smaller)}
-        names = {
-            won.get(c, name): c
-            for c, (budget, name) in self.entered.items()
-            if c in outcomes
-            and (budget == f.budget or name in (HEAD, BIASES) or c == best or c in won)
-        }
+        best = best_of(outcomes, company)
+        won = {s.candidate: [f"best of {kib(s.budget)}"] for s in smaller}
+        names = {c: self.names(c, f.budget) + won.get(c, []) for c in outcomes}
+        if not names[best]:
+            names[best] = [f"{name} of {kib(budget)}" for budget, name in self.entered[best][:1]]
         return replace(
             f,
             candidate=best,
             score=f.gains.score(best),
             ram=self.planned.ram(best),
             outcome=outcomes[best],
-            rivals={n: Rival(c, self.planned.ram(c), outcomes[c]) for n, c in names.items()},
+            rivals={
+                ", ".join(own): Rival(c, self.planned.ram(c), outcomes[c])
+                for c, own in names.items()
+                if own
+            },
         )
 
+    def names(self, candidate: Candidate, budget: int) -> list[str]:
+        """What a candidate was entered as for a budget."""
+        return [name for own, name in self.entered[candidate] if own == budget]
 
-def best_of(
-    outcomes: Mapping[Candidate, Outcome], worth: Mapping[Candidate, float] | None
-) -> Candidate:
+
+def best_of(outcomes: Mapping[Candidate, Outcome], company: Company | None) -> Candidate:
     """Of those that beat the head alone: by what is believed of them, or as it came out."""
-    over = dict(zip(outcomes, Measure.of(outcomes).values(outcomes), strict=True))
-    worst = -math.inf if outcomes[Candidate()].diverged else 0.0
-    fine = [c for c in outcomes if over[c] > worst and not outcomes[c].diverged]
-    return max(fine, key=(over if worth is None else worth).__getitem__, default=Candidate())
+    head, failed = outcomes[Candidate()], failures(outcomes)
+    if company is not None:
+        worth = {c: company.worth(c) for c in outcomes}
+    else:
+        worth = dict(zip(outcomes, Measure.of(outcomes).values(outcomes), strict=True))
+    worst = -math.inf if head.diverged else worth[Candidate()]
+    fine = [c for c in outcomes if worth[c] > worst and c not in failed]
+    return max(fine, key=worth.__getitem__, default=Candidate())
 
 
 @dataclass(frozen=True)
 class Finder:
-    """Finds the best sums within budgets; goes to worker processes."""
+    """Finds the best candidates within budgets; goes to worker processes."""
 
     costs: Costs
     planned: Planned
     solver: Solver
-    questions: int | None = None
 
-    def run(self, job: tuple[int, int, Contributions]) -> tuple[Candidate, Need]:
-        _, budget, gains = job
-        words = {} if self.questions is None else {"questions": self.questions}
-        best = within(budget, gains, self.costs, self.planned, self.solver, **words).candidate
+    def run(self, job: tuple[int, int, Candidate, Worths]) -> tuple[Candidate, Need]:
+        """By what parts gain beside one that is good already.
+
+        What is best by that may be so much more, or less, that parts gain something else there:
+        then by what they gain half of the way.
+        """
+        _, budget, start, worths = job
+        total, tried = worths.total(start), set[Candidate]()
+        for _ in range(TURNS):
+            gains = worths.gains(total)
+            found = within(budget, gains, self.costs, self.planned, self.solver, ASKED).candidate
+            tried.add(found)
+            if worths.of(found) >= worths.of(start):
+                break
+            total = (total + worths.total(found)) / 2
+        best = max(tried, key=lambda c: (worths.of(c), c))
         return best, self.planned.known[best]

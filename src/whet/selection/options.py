@@ -27,13 +27,13 @@ class Search:
     ("fisher", "gradient", "gradient/byte", "one-batch") guesses in a fraction of the time. `method`
     says how they are put together. `finals` is how many times the length of a lesson whole
     candidates are trained for before one is taken; 0 takes the best sum unseen. They come in
-    `rounds`, in each of them `draws` for every budget, the best by other gains that are as likely,
-    and are trained and judged on so many `splits` of the data, against chance, but no sample judges
-    twice. `batch` is how many samples candidates
-    train on at once, if not as many as the program. `judge` are data to judge by (there is one
-    split then); without them a share of the data is held out. Outcomes are kept in `store`, a
-    folder, and not computed again. `workers` are processes here; `ray` is the address of a cluster,
-    or "local".
+    `rounds`, in each of them `draws` for every budget: the best by other gains that are as likely
+    (a proxy's gains have no rounds). A round is trained and judged on two of so many `splits` of
+    the data, the best of all rounds on all of them; no sample judges twice. `batch` is how many
+    samples candidates train on at once, if not as many as the program. `judge` are data to judge by
+    (there is one split then); without them a share of the data is held out. Outcomes are kept in
+    `store`, a folder, and not computed again. `workers` are processes here; `ray` is the address of
+    a cluster, or "local".
     """
 
     by: str = FINE_TUNING

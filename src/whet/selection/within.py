@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ..errors import BudgetError
 from ..report import kib
@@ -17,6 +19,7 @@ from .solve import Solver, worthwhile
 
 QUESTIONS = 12  # a solver is asked for one budget at most
 CLOSE = 0.0005  # of a budget: questions that give the same answer
+PAIRED = 100  # changes that are tried together with any other: those that gain most
 PLANNED = 60  # that look better by costs, and are planned to see whether one of them fits
 
 
@@ -74,13 +77,19 @@ def within(
     began, before = time.perf_counter(), len(planned.known)
     check_least(planned, budget)
     best, fits, asked = Candidate(), dict[int, bool](), budget
+    everything = solver(gains, costs, 100 * budget)
+    if everything is not None and planned.ram(everything) <= budget:
+        return finding(budget, gains, everything, planned, began, before)
     while asked not in fits and len(fits) < questions:
         found = solver(gains, costs, asked)
         candidate = Candidate() if found is None else found
+        over = costs.estimate(candidate) - planned.ram(candidate)
         fits[asked] = planned.ram(candidate) <= budget
         if fits[asked] and gains.score(candidate) > gains.score(best):
             best = candidate
-        asked = next_question(budget, costs.estimate(candidate) - planned.ram(candidate), fits)
+        if fits[asked] and over == 0:
+            break
+        asked = next_question(budget, over, fits)
     best = grown(best, budget, gains, costs, planned)
     return finding(budget, gains, best, planned, began, before)
 
@@ -103,7 +112,7 @@ def next_question(budget: int, over: int, fits: Mapping[int, bool]) -> int:
     close = CLOSE * budget
     if all(abs(budget + over - asked) > close for asked in fits):
         return budget + over
-    yes = max((asked for asked, fit in fits.items() if fit), default=int(0.9 * budget))
+    yes = max((asked for asked, fit in fits.items() if fit), default=int(0.9 * min(fits)))
     no = min((asked for asked, fit in fits.items() if not fit and asked > yes),
              default=int(1.05 * yes))  # fmt: skip
     return (yes + no) // 2 if no - yes > close else yes
@@ -124,13 +133,16 @@ def grown(
 ) -> Candidate:
     """With every further part or bias that fits and gains, the most valuable first."""
     while True:
+        off = planned.ram(candidate) - costs.estimate(candidate)
         steps = [
             candidate.with_part(p)
             for p in worthwhile(gains, costs)
             if costs.reaches[p[0]] <= candidate.biases
         ] + [Candidate(k, candidate.weights) for k in costs.prefixes if k > candidate.biases]
-        room = [c for c in steps if costs.estimate(c) <= 1.02 * budget]
-        better = best_fitting(room, candidate, budget, gains, planned, 10)
+        better = best_fitting(
+            steps, candidate, budget, gains, planned, 10,
+            partial(within_estimate, costs, 1.02 * budget - min(off, 0)),
+        )  # fmt: skip
         if better is None:
             return candidate
         candidate = better
@@ -139,14 +151,19 @@ def grown(
 def exchanged(found: Found, costs: Costs, planned: Planned) -> Found:
     """With one or two choices made otherwise, as often as what then fits is better."""
     began, before = time.perf_counter(), len(planned.known)
+    gains = found.gains
     best: Candidate | None = found.candidate
     while best is not None:
         candidate, off = best, planned.ram(best) - costs.estimate(best)
-        ones = list(changes(candidate, found.gains, costs))
-        twos = (two for one in ones for two in changes(one, found.gains, costs))
-        room = {c for c in (*ones, *twos) if costs.estimate(c) + off <= 1.005 * found.budget}
-        best = best_fitting(room, candidate, found.budget, found.gains, planned, PLANNED)
-    after = finding(found.budget, found.gains, candidate, planned, began, before)
+        ones = list(changes(candidate, gains, costs))
+        few = heapq.nsmallest(PAIRED, ones, key=lambda c: (-gains.score(c), c))
+        twos = itertools.chain.from_iterable(changes(one, gains, costs) for one in few)
+        most = int(1.005 * found.budget) - off
+        best = best_fitting(
+            itertools.chain(ones, twos), candidate, found.budget, gains, planned, PLANNED,
+            partial(within_estimate, costs, most),
+        )  # fmt: skip
+    after = finding(found.budget, gains, candidate, planned, began, before)
     return replace(
         after, seconds=found.seconds + after.seconds, planned=found.planned + after.planned
     )
@@ -164,6 +181,10 @@ def changes(candidate: Candidate, gains: Contributions, costs: Costs) -> Iterato
             yield Candidate(k, tuple(p for p in candidate.weights if costs.reaches[p[0]] <= k))
 
 
+def within_estimate(costs: Costs, most: float, candidate: Candidate) -> bool:
+    return costs.estimate(candidate) <= most
+
+
 def best_fitting(
     candidates: Iterable[Candidate],
     than: Candidate,
@@ -171,12 +192,14 @@ def best_fitting(
     gains: Contributions,
     planned: Planned,
     limit: int,
+    likely: Callable[[Candidate], bool],
 ) -> Candidate | None:
-    """The best of those better than this one that keep the budget; a few are planned."""
+    """The best of those better than this one that keep the budget; a few that may are planned."""
     now = gains.score(than)
-    better = [(-score, c) for c in candidates if (score := gains.score(c)) > now]
-    few = heapq.nsmallest(limit, better)
-    return next((c for _, c in few if planned.ram(c) <= budget), None)
+    better = ((-score, c) for c in candidates if (score := gains.score(c)) > now and likely(c))
+    few = heapq.nsmallest(2 * limit, better)  # each may be there twice
+    first = list(dict.fromkeys(c for _, c in few))[:limit]
+    return next((c for c in first if planned.ram(c) <= budget), None)
 
 
 def scheme_for(found: Found, gains: Contributions, planner: Planner, name: str = "auto") -> Scheme:
