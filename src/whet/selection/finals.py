@@ -172,8 +172,8 @@ class Ring:
         )
 
     def names(self, candidate: Candidate, budget: int) -> list[str]:
-        """What a candidate was entered as for a budget."""
-        return [name for own, name in self.entered[candidate] if own == budget]
+        """What a candidate was first entered as for a budget, if it was."""
+        return [name for own, name in self.entered[candidate] if own == budget][:1]
 
 
 def best_of(outcomes: Mapping[Candidate, Outcome], company: Company | None) -> Candidate:
