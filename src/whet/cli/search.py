@@ -176,9 +176,10 @@ def tell(found: SearchReport, plot: Path | None) -> None:
         console.print(f"\n{row.scheme.name}", markup=False)
         for line in row.scheme.origin.split("; "):
             console.print(f"  {line}", markup=False)
+        width = max(map(len, row.found.rivals), default=0)
         for name, rival in row.found.rivals.items():
             mark = "*" if rival.candidate == row.found.candidate else " "
-            words = f"{name:<22} {kib(rival.ram):>10}  {rival.outcome}"
+            words = f"{name:<{width}} {kib(rival.ram):>10}  {rival.outcome}"
             console.print(f"  {mark} {words}", markup=False)
     if plot is not None:
         folder = found.write(plot)
