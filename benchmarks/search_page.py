@@ -218,8 +218,7 @@ def page(asked: Asked) -> str:
         ),
         "## Proxies against fine-tuning\n\nSpearman's rank correlation with the gains in accuracy "
         "and in loss that fine-tuning finds, of biases and of weights;\nseconds of the proxy "
-        "(one-batch: with so many processes), and of all fine-tuning on one core. Those of "
-        "Pets-37 are of an earlier analysis, with three windows of each picture.\n",
+        "(one-batch: with so many processes), and of all fine-tuning on one core.\n",
         table(
             ["network, pictures, proxy", "biases, accuracy", "weights, accuracy", "biases, loss",
              "weights, loss", "s", "processes", "fine-tuning, s"],
