@@ -7,6 +7,7 @@ the test pictures, as in the int8 study.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -207,7 +208,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        words = {**asdict(self), "scheme": rules_of(self.scheme)}
+        words = {**asdict(self), "scheme": stamp(self.scheme)}
         words["recipe"] = {
             k: v for k, v in words["recipe"].items() if k not in ("adam", "held_out")
         }
@@ -224,9 +225,10 @@ def candidate_of(toml: str, layers: Sequence[str]) -> Candidate:
     return Candidate(before - min(biased, default=before), weights)
 
 
-def rules_of(toml: str) -> list[list[Any]]:
-    """A scheme without the words around it."""
-    return [[r.params, r.channels] for r in Scheme.from_toml(toml).rules]
+def stamp(toml: str) -> str:
+    """Of a scheme without the words around it, which the files of schemes have in full."""
+    rules = [[r.params, r.channels] for r in Scheme.from_toml(toml).rules]
+    return hashlib.sha256(json.dumps(rules).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
