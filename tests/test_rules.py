@@ -19,6 +19,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 # Rooms of the same row may use each other, later rows may use earlier ones.
 ROWS = (
+    ("names", "axes"),
     ("errors", "cache"),
     ("ir",),
     ("ops", "place", "machine", "quant", "models"),

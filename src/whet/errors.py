@@ -21,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .names import printable
+
 
 class WhetError(Exception):
     """An error with four parts: what happened, where, why in numbers, and what would work."""
@@ -42,7 +44,7 @@ class WhetError(Exception):
             listed = [parts] if isinstance(parts, str) else parts
             for i, part in enumerate(part for part in listed if part):
                 lines.append(f"  {label if i == 0 else '':<5} {part}")
-        super().__init__("\n".join(lines))
+        super().__init__(printable("\n".join(lines)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """So that it arrives whole from another process."""

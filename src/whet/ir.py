@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import InternalError, ShapeError
+from .names import quoted
 
 Array = npt.NDArray[Any]
 
@@ -101,7 +102,7 @@ class Value:
         return self.type.shape
 
     def __str__(self) -> str:
-        return f"%{self.name}"
+        return f"%{quoted(self.name)}"
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Loc:
     source: str = ""
 
     def __str__(self) -> str:
-        return "  ".join(part for part in (self.module, self.op, self.source) if part)
+        return "  ".join(part for part in (quoted(self.module), self.op, self.source) if part)
 
 
 Field = tuple[str, int | float | tuple[int, ...]]

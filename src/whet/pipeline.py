@@ -154,7 +154,8 @@ def tensors_of(*imported: Imported) -> dict[str, TensorInfo]:
     for part in imported:
         for leaf in part.graph.leaves:
             if leaf.name in part.orders and leaf.role is not Role.CONST:
-                found.setdefault(leaf.name, TensorInfo(leaf.type, part.orders[leaf.name]))
+                info = TensorInfo(leaf.type, part.orders[leaf.name], part.axes.get(leaf.name, ()))
+                found.setdefault(leaf.name, info)
     return found
 
 

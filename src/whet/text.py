@@ -8,6 +8,7 @@
       return %fc
     }
 
+Names are one word each: spaces, commas and the like are escapes, see `names`.
 Constants of up to 16 elements carry their values (`const = [0.5]`); larger arrays, and the values
 of parameters, are not part of the text and are handed to `parse_graph` beside it.
 """
@@ -23,6 +24,7 @@ import numpy as np
 
 from .errors import InternalError, WhetError
 from .ir import Array, Attributes, Builder, DType, Graph, Loc, Node, Role, Type, Value
+from .names import unquoted
 
 INLINE = 16
 NAME = r"%[^\s,]+"
@@ -132,11 +134,11 @@ class _Parser:
 
     def leaf(self, name: str, type_: str, role: str, inline: str | None) -> None:
         kind = parse_type(type_)
-        data = self.data.get(name[1:])
+        data = self.data.get(unquoted(name[1:]))
         if inline is not None:
             words = [w for w in inline[1:-1].split(",") if w.strip()]
             data = np.array([float(w) for w in words]).reshape(kind.shape)
-        self.define(name, self.builder.leaf(name[1:], kind, Role(role), data))
+        self.define(name, self.builder.leaf(unquoted(name[1:]), kind, Role(role), data))
 
     def node(self, outs: str, op: str, ins: str | None, attrs: str | None, types: str) -> None:
         from .ops import by_name
@@ -147,17 +149,16 @@ class _Parser:
         assert isinstance(call, ast.Call)
         keywords = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
         self.builder.loc = Loc()
-        names = [n.strip() for n in outs.split(",")]
-        results = self.builder.emit_all(by_name(op), *operands, name=names[0][1:], **keywords)
+        words = [n.strip() for n in outs.split(",")]
+        names = [unquoted(word[1:]) for word in words]
+        results = self.builder.emit_all(by_name(op), *operands, name=names[0], **keywords)
         expected = [parse_type(t) for t in re.findall(r"\w+\[[\d,]*\]", types)]
         if [r.type for r in results] != expected:
             raise ValueError(f"{op} gives {', '.join(str(r.type) for r in results)}")
-        renamed = tuple(
-            dataclasses.replace(r, name=n[1:]) for r, n in zip(results, names, strict=True)
-        )
+        renamed = tuple(dataclasses.replace(r, name=n) for r, n in zip(results, names, strict=True))
         self.builder.nodes[-1] = dataclasses.replace(self.builder.nodes[-1], outs=renamed)
-        for name, value in zip(names, renamed, strict=True):
-            self.define(name, value)
+        for word, value in zip(words, renamed, strict=True):
+            self.define(word, value)
 
     def graph(self) -> Graph:
         from .ir import verify

@@ -12,9 +12,12 @@ extern "C" {
 #define NET_ALIGNED _Alignas(16)
 #endif
 
-#define NET_INPUT_ELEMENTS 20 /* 4 x 5 */
+/* input: 4 x 5: N x D, as in PyTorch */
+#define NET_INPUT_ELEMENTS 20
+/* label: 4: N, as in PyTorch */
 #define NET_LABEL_ELEMENTS 4
-#define NET_OUTPUT_ELEMENTS 12 /* 4 x 3 */
+/* output: 4 x 3: N x D, as in PyTorch */
+#define NET_OUTPUT_ELEMENTS 12
 #define NET_ARENA_BYTES 416
 #define NET_LEARNING_RATE 0.01f /* the optimizer's, as compiled */
 

@@ -42,7 +42,7 @@ def around(program: Program) -> dict[str, str]:
         found = {to: filled(template(f"cortex-m/{name}"), words) for name, to in FIRMWARE.items()}
         found["main.c"] = main_c(program, "cortex-m/main.c")
         if has_one_input(program):
-            found |= flash_samples(program.name, ())
+            found |= flash_samples(program, ())
     if not program.target.threads:
         found["CMakeLists.txt"] = filled(template("CMakeLists.txt"), words)
     return found
@@ -57,8 +57,15 @@ def main_c(program: Program, name: str) -> str:
     """The main program: a fixed file whose few macros say what this model is called."""
     if not has_one_input(program):
         return main_for_many(program)
+    text = filled(template(name), {"arrays": "\n".join(arrays_lines(program))})
     prefix = program.name
-    return template(name).replace("NET_", f"{prefix.upper()}_").replace("net_", f"{prefix}_")
+    return text.replace("NET_", f"{prefix.upper()}_").replace("net_", f"{prefix}_")
+
+
+def arrays_lines(program: Program) -> list[str]:
+    """The order of axes of every array, as lines of a comment."""
+    width = max(map(len, program.axes))
+    return [f" *   {name:<{width}}  {axes}" for name, axes in program.axes.items() if axes]
 
 
 def main_for_many(program: Program) -> str:
@@ -73,9 +80,10 @@ def main_for_many(program: Program) -> str:
     return example_c(program.name, [name for name, _ in leaves], inside, arrays)
 
 
-def flash_samples(name: str, pairs: Sequence[tuple[Array, Array]]) -> dict[str, str]:
+def flash_samples(program: Program, pairs: Sequence[tuple[Array, Array]]) -> dict[str, str]:
     """The samples that a microcontroller has in its flash."""
-    return {"samples.h": samples_h(name, len(pairs)), "samples.c": samples_c(name, pairs)}
+    name, axes = program.name, program.axes
+    return {"samples.h": samples_h(name, len(pairs), axes), "samples.c": samples_c(name, pairs)}
 
 
 def template(name: str) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import InternalError
 from ..ir import Arg, Call, Graph, Node, Role, Struct, Type, Value, Workspace
+from ..names import for_comment
 from ..plan import Buffer, Plan
 from ..quant import Quant
 from ..text import summary
@@ -21,6 +22,8 @@ WIDTH = 100
 
 
 def comment(text: str, indent: str = "    ") -> list[str]:
+    """A comment about anything, names of the model too: they may hold what ends a comment."""
+    text = for_comment(text)
     if len(indent) + len(text) + 6 <= WIDTH:
         return [f"{indent}/* {text} */"]
     room = WIDTH - len(indent) - 10
@@ -391,6 +394,7 @@ def model_h(
     lr: float,
     threads: bool,
     quants: Mapping[str, Quant],
+    axes: Mapping[str, str],
     places: Sequence[Place],
 ) -> str:
     upper = prefix.upper()
@@ -409,7 +413,7 @@ def model_h(
         f"#define {upper}_ALIGNED _Alignas({align})",
         "#endif",
         "",
-        *sizes(upper, plans),
+        *sizes(upper, plans, axes),
         *meanings(upper, plans, quants),
         f"#define {upper}_ARENA_BYTES {max(arena, 1)}",
         f"#define {upper}_LEARNING_RATE {float_text(lr)} /* the optimizer's, as compiled */",
@@ -502,8 +506,8 @@ def declaration(t: Type, word: str) -> str:
     return f"{t.dtype.c} {word}[{t.elements}]{shape}"
 
 
-def sizes(upper: str, plans: Mapping[str, Plan]) -> list[str]:
-    """Elements of every array the caller hands over, by its name in the prototypes."""
+def sizes(upper: str, plans: Mapping[str, Plan], axes: Mapping[str, str]) -> list[str]:
+    """Every array the caller hands over, by its name in the prototypes: its axes and elements."""
     found: dict[str, Value] = {}
     for plan in plans.values():
         signature = Signature.of(plan.graph)
@@ -511,8 +515,8 @@ def sizes(upper: str, plans: Mapping[str, Plan]) -> list[str]:
         found.update((n, v) for n, v in signature.outputs if n != "loss")
     lines = []
     for name, v in found.items():
-        note = f" /* {' x '.join(map(str, v.shape))} */" if v.type.rank > 1 else ""
-        lines.append(f"#define {upper}_{name.upper()}_ELEMENTS {v.type.elements}{note}")
+        lines += comment(f"{name}: {axes[name]}", "") if axes[name] else []
+        lines.append(f"#define {upper}_{name.upper()}_ELEMENTS {v.type.elements}")
     return lines
 
 

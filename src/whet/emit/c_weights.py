@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Array, DType, Type
-from .c import WIDTH, declaration, float_text
+from .c import WIDTH, comment, declaration, float_text
 from .tensors import Tensors
 
 INLINE_WEIGHTS = 1 << 20  # bytes; more than this goes to weights.bin
@@ -81,7 +81,7 @@ def weights_included(
     return INCLUDE_BINARY + "\n".join(lines) + "\n", b"".join(blob)
 
 
-def samples_h(prefix: str, count: int) -> str:
+def samples_h(prefix: str, count: int, axes: Mapping[str, str]) -> str:
     upper = prefix.upper()
     return "\n".join(
         [
@@ -94,8 +94,14 @@ def samples_h(prefix: str, count: int) -> str:
             f"#define {upper}_SAMPLES {count}",
             "",
             "typedef struct {",
-            f"    {prefix}_input_t input[{upper}_INPUT_ELEMENTS];",
-            f"    {prefix}_label_t label[{upper}_LABEL_ELEMENTS];",
+            *(
+                line
+                for name in ("input", "label")
+                for line in (
+                    *(comment(axes[name]) if axes[name] else ()),
+                    f"    {prefix}_{name}_t {name}[{upper}_{name.upper()}_ELEMENTS];",
+                )
+            ),
             f"}} {prefix}_sample_t;",
             "",
             *([f"extern const {prefix}_sample_t {prefix}_samples[{upper}_SAMPLES];", ""]

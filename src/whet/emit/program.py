@@ -10,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..axes import in_words, usual_names
 from ..errors import BuildError, DataError, InternalError, TargetError, WhetError
 from ..ir import Array, DType, Graph, Role, Type
 from ..machine import UNTUNED, Machine
@@ -38,6 +39,15 @@ class TensorInfo:
 
     type: Type
     order: tuple[int, ...]
+    names: tuple[str, ...] = ()  # of its axes, as PyTorch has them
+
+    @property
+    def axes(self) -> str:
+        """Sizes and names of the axes in the order they are stored in; empty for a number."""
+        if not self.order:
+            return ""
+        sizes = " x ".join(map(str, self.type.shape))
+        return f"{sizes}: {in_words(self.names or usual_names(self.order), self.order)}"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -166,6 +176,15 @@ class Program:
         return memory_of(self)
 
     @functools.cached_property
+    def axes(self) -> dict[str, str]:
+        """How the arrays of a training step and of a prediction lie, by their names in model.h."""
+        step, predict = (c.Signature.of(self.entries[n]) for n in ("train_step", "predict"))
+        arrays = [(n, v) for n, v in step.leaves if v.role is not Role.SCALAR]
+        found = {name: self.tensors[value.name].axes for name, value in arrays}
+        outputs = zip(predict.outputs, self.outputs, strict=True)
+        return found | {name: info.axes for (name, _), info in outputs}
+
+    @functools.cached_property
     def fingerprint(self) -> int:
         """A checksum of the model and of what trains: a checkpoint of anything else is refused."""
         store = self.storage
@@ -188,6 +207,7 @@ class Program:
                 self.lr,
                 threads,
                 self.quants,
+                self.axes,
                 places,
             ),
             "model.c": c.model_c(
@@ -313,7 +333,7 @@ class Program:
         size = self.tensors[leaf.name].shape[0]
         starts = range(0, len(inputs) - size + 1, size)
         pairs = [stored_batch(self, inputs[i : i + size], labels[i : i + size]) for i in starts]
-        return {name: text.encode() for name, text in flash_samples(self.name, pairs).items()}
+        return {name: text.encode() for name, text in flash_samples(self, pairs).items()}
 
     def load(self, threads: int | None = None) -> Trainer:
         """Build with the machine's C compiler and load it into this process.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node as FxNode
 
+from ..axes import names_of_space, usual_names
 from ..errors import FrontendError, InternalError, ShapeError, UnsupportedOps
 from ..ir import Builder, DType, Graph, Loc, Op, Role, Type, Value
 from ..ops.random import RngNext
@@ -61,6 +63,7 @@ class Imported:
     graph: Graph
     orders: dict[str, Order]  # stored axis order of every input, label, parameter and state
     outputs: tuple[Tensor, ...]
+    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of inputs' axes
 
 
 class Importer:
@@ -81,6 +84,7 @@ class Importer:
         self.arranger = Arranger(self.b)
         self.env: dict[FxNode, Any] = {}
         self.orders: dict[str, Order] = {}
+        self.axes: dict[str, tuple[str, ...]] = {}
         self.problems: list[str] = []
         self.rng: Value | None = None
         self.sites = 0
@@ -134,7 +138,8 @@ class Importer:
         outputs = self.finish_outputs(next(n for n in graph.nodes if n.op == "output"))
         if self.rng is not None:
             self.b.update(self.rng, self.b.emit(RngNext, self.rng, name="rng.next"))
-        return Imported(self.b.finish(t.value for t in outputs), self.orders, tuple(outputs))
+        graph_ = self.b.finish(t.value for t in outputs)
+        return Imported(graph_, self.orders, tuple(outputs), self.axes)
 
     def placeholders(self, weights: dict[FxNode, Order]) -> None:
         """Parameters become leaves; buffers that never change become foldable constants."""
@@ -199,6 +204,7 @@ class Importer:
         name = {Role.LABEL: "label", Role.INPUT: "input"}[role]
         leaf = self.b.leaf(name, Type(dtype, shape), role)
         self.orders[leaf.name] = order
+        self.axes[leaf.name] = axis_names(node, order)
         return Tensor(leaf, order)
 
     def visit(self, node: FxNode) -> Any:
@@ -322,6 +328,25 @@ def conv_weights(nodes: Iterable[FxNode]) -> dict[FxNode, Order]:
         if "transpose" in name:
             found[weight] = channels_last(rank)
     return found
+
+
+SPATIAL = re.compile(r"aten\.\w*(?:conv|pool)(?:_transpose)?([123])d\b")
+
+
+def axis_names(node: FxNode, order: Order) -> tuple[str, ...]:
+    """What the axes of an input are called, by the first layer over space that reads it."""
+    shape, waiting, seen = tuple(node.meta["val"].shape), [node], {node}
+    for reader in waiting:
+        for user in reader.users:
+            match = SPATIAL.match(str(user.target))
+            if match and len(shape) - int(match[1]) in (1, 2):
+                return names_of_space(len(shape), int(match[1]))
+            value = user.meta.get("val")  # behind what leaves the shape as it is, axes are the same
+            same = isinstance(value, torch.Tensor) and tuple(value.shape) == shape
+            if same and user not in seen:
+                seen.add(user)
+                waiting.append(user)
+    return usual_names(order)
 
 
 def is_depthwise(weight: tuple[int, ...], groups: int) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from ..axes import channels_last as channels_last
 from ..errors import ShapeError
 from ..ir import Array, Builder, DType, Role, Type, Value
 from ..ops.shape import Reshape, Transpose
@@ -48,11 +49,6 @@ class Tensor:
 
 def plain_order(rank: int) -> Order:
     return tuple(range(rank))
-
-
-def channels_last(rank: int) -> Order:
-    """(0, 2, 3, 1) for images, (0, 2, 1) for sequences: batch, space, channels."""
-    return (0, *range(2, rank), 1) if rank >= 2 else plain_order(rank)
 
 
 def numpy_of(tensor: torch.Tensor) -> Array:

@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from typing import Any
 from unittest.mock import patch
@@ -227,7 +227,7 @@ def without_loss(training: Imported) -> Imported:
     graph, outputs = training.graph, training.outputs[1:]
     leaves = tuple(v for v in graph.leaves if v.role is not Role.LABEL)
     alone = Graph(graph.name, leaves, graph.nodes, tuple(t.value for t in outputs), (), graph.data)
-    return Imported(prune(alone), training.orders, outputs)
+    return replace(training, graph=prune(alone), outputs=outputs)
 
 
 def check_inputs(model: nn.Module, inputs: Any) -> None:

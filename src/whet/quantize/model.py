@@ -63,7 +63,7 @@ def check_moments(training: Training, folds: Mapping[str, Fold], integers: Colle
 def with_graph(imported: Imported, graph: Graph) -> Imported:
     """The same model in another form: outputs are those of the graph, in order."""
     pairs = zip(imported.outputs, graph.outputs, strict=True)
-    return Imported(graph, imported.orders, tuple(replace(t, value=v) for t, v in pairs))
+    return replace(imported, graph=graph, outputs=tuple(replace(t, value=v) for t, v in pairs))
 
 
 def folded(graph: Graph) -> tuple[Graph, dict[str, Fold]]:

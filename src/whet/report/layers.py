@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..ir import Graph, Node, Role, Value
+from ..names import quoted
 from ..ops.fused_update import FusedUpdate
 from ..ops.stream import StreamOp, stage_macs
 from ..plan import Buffer
@@ -50,7 +51,7 @@ class Layer:
 
     @property
     def label(self) -> str:
-        return self.name or "(forward)"
+        return quoted(self.name) or "(forward)"
 
     @property
     def says_something(self) -> bool:
@@ -143,7 +144,7 @@ def what_trains(leaves: list[Value], trained: set[Value]) -> tuple[str, tuple[st
 def kind_of(name: str) -> str:
     """`weight`, `bias`, or `some of weight` for the channels of one that train."""
     whole = name.removesuffix(".part")
-    kind = whole.rpartition(".")[2]
+    kind = quoted(whole.rpartition(".")[2])
     return kind if whole == name else f"some of {kind}"
 
 

@@ -149,5 +149,5 @@ def peak_lines(entry: str, plan: Plan) -> list[str]:
     calls = [n.op.call(n) is not None for n in nodes]
     at = f"call {sum(calls[: plan.peak + 1])} of {sum(calls)}"
     lines = [f"  peak of {entry}, {at}", f"    {summary(node)}"]
-    lines += [f"    {kib(b.bytes):>12}  %{b.values[0].name}  {lifetime(b)}" for b in live[:5]]
+    lines += [f"    {kib(b.bytes):>12}  {b.values[0]}  {lifetime(b)}" for b in live[:5]]
     return lines + ([f"    {kib(rest):>12}  in {len(live) - 5} others"] if rest else [])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax import saxutils
+
+from ..names import printable
 
 WIDTH, HEIGHT = 1100, 520
 INK, GREY, RULE = "#222222", "#666666", "#e4e4e4"
@@ -23,9 +25,14 @@ def element(tag: str, *children: str, **attributes: str | float) -> str:
     words = [tag]
     for key, value in attributes.items():
         text = value if isinstance(value, str) else number(value)
-        words.append(f"{key.rstrip('_').replace('_', '-')}={quoteattr(text)}")
+        words.append(f"{key.rstrip('_').replace('_', '-')}={saxutils.quoteattr(printable(text))}")
     content = "".join(children)
     return f"<{' '.join(words)}>{content}</{tag}>" if content else f"<{' '.join(words)}/>"
+
+
+def escape(words: str) -> str:
+    """Text for XML, which has no place for control characters."""
+    return saxutils.escape(printable(words))
 
 
 def text(x: float, y: float, words: str, size: float = 11, **attributes: str | float) -> str:

@@ -66,7 +66,8 @@ class Emulator:
         command = ["qemu-system-arm", "-M", chip.machine, "-nographic", "-monitor", "none"]
         command += ["-serial", "none", "-semihosting-config", "enable=on,target=native"]
         if watched:
-            command += ["-plugin", f"{plugin()},{arguments(built, chip, step)},out={self._seen}"]
+            path = str(plugin()).replace(",", ",,")  # QEMU's way to write one
+            command += ["-plugin", f"{path},{arguments(built, chip, step)},out={self._seen.name}"]
         self._log = open(root / "log", "wb")
         self._process = subprocess.Popen(
             [*command, "-kernel", str(built.path)],

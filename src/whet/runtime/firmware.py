@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -101,7 +102,8 @@ def compiler() -> list[str]:
     if shutil.which(f"{os.environ.get('CROSS', 'arm-none-eabi-')}gcc"):
         return []
     if importlib.util.find_spec("ziglang") is not None:
-        return [f"ZIG={sys.executable} -m ziglang"]
+        python = shlex.quote(sys.executable).replace("$", "$$")  # for the shell, through make
+        return [f"ZIG={python} -m ziglang"]
     raise BuildError(
         "no compiler for Cortex-M found",
         why="looked for arm-none-eabi-gcc and for the Python package ziglang",

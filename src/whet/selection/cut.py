@@ -92,7 +92,7 @@ def up_to(model: Model, cut: Cut) -> Model:
     alone = prune(replace(graph, outputs=(value,)))
     verify(alone)
     output = Tensor(value, tuple(range(value.type.rank)))
-    return replace(model, prediction=Imported(alone, model.prediction.orders, (output,)))
+    return replace(model, prediction=replace(model.prediction, graph=alone, outputs=(output,)))
 
 
 def with_input(part: Imported, name: str) -> Imported:
@@ -111,4 +111,4 @@ def with_input(part: Imported, name: str) -> Imported:
     rest = prune(Graph(graph.name, leaves, kept, graph.outputs, graph.state, graph.data))
     verify(rest)
     orders = {**part.orders, name: tuple(range(new.type.rank))}
-    return Imported(rest, orders, part.outputs)
+    return replace(part, graph=rest, orders=orders)

@@ -4,7 +4,9 @@
  *   ./net  data.bin [steps] [rate]     train on a file; saves checkpoint.bin
  *
  * data.bin holds batches one after the other, each as it goes into net_train_step: the input
- * array, then the label array, both little-endian, channels last. */
+ * array, then the label array, both little-endian. The order of axes:
+@arrays@
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

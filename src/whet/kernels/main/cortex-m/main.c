@@ -1,5 +1,9 @@
 /* Train: with somebody at the other end of the board's channel, on what arrives there; alone, on
- * the samples in flash (samples.c), over and over, or on made-up ones if there are none. */
+ * the samples in flash (samples.c), over and over, or on made-up ones if there are none.
+ *
+ * Arrays are little-endian. The order of their axes:
+@arrays@
+ */
 #include "board.h"
 #include "model.h"
 #include "samples.h"

@@ -1,0 +1,39 @@
+"""The order of axes in arrays, in words: what model.h, main.c and the docs say about them.
+
+Axes have PyTorch's names: N samples, C channels, L, H x W or D x H x W positions. Where a model
+does not tell what an axis is for, it is called D.
+"""
+
+from __future__ import annotations
+
+SPACE = {1: ("L",), 2: ("H", "W"), 3: ("D", "H", "W")}
+
+
+def names_of_space(rank: int, space: int) -> tuple[str, ...]:
+    """Axes of an array that a layer over `space` dimensions reads; one sample has no N."""
+    names = ("N", "C", *SPACE[space])
+    return names if rank == len(names) else names[1:]
+
+
+def usual_names(order: tuple[int, ...]) -> tuple[str, ...]:
+    """Axes, as PyTorch has them, of an array that no layer tells about."""
+    rank = len(order)
+    if rank - 2 in SPACE and order == channels_last(rank):
+        return names_of_space(rank, rank - 2)
+    if rank - 1 in SPACE and order == (*range(1, rank), 0):
+        return names_of_space(rank, rank - 1)
+    return ("N", "D") if rank == 2 else ("N", *(f"D{i}" for i in range(1, rank)))[:rank]
+
+
+def channels_last(rank: int) -> tuple[int, ...]:
+    """(0, 2, 3, 1) for images, (0, 2, 1) for sequences: batch, space, channels."""
+    return (0, *range(2, rank), 1) if rank >= 2 else tuple(range(rank))
+
+
+def in_words(names: tuple[str, ...], order: tuple[int, ...]) -> str:
+    """`N x C x L, as in PyTorch`: stored axis k is PyTorch's axis order[k]."""
+    stored = " x ".join(names[axis] for axis in order)
+    if order == tuple(range(len(order))):
+        return f"{stored}, as in PyTorch"
+    last = ", channels last" if order == channels_last(len(order)) else ""
+    return f"{stored}{last}; PyTorch has {' x '.join(names)}"

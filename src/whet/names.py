@@ -1,0 +1,42 @@
+"""Names from a model, made safe for where they are printed.
+
+PyTorch lets a module be called anything without a dot in it: newlines, quotes, the end of a
+comment. What is not plain is spelled as an escape, `\\x2a` for `*`.
+"""
+
+from __future__ import annotations
+
+import re
+
+NOT_PLAIN = re.compile(r"[^!-~]|[,\\]")  # spaces, commas, backslashes, control, not ASCII
+ESCAPE = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
+
+# What ends or begins a comment, joins two lines into one, or is a trigraph.
+NOT_IN_COMMENTS = re.compile(r"\*/|/\*|\?\?|\\(?=\s|$)|[^ -~]")
+
+
+def spelled(text: str) -> str:
+    """Every character as an escape."""
+    widths = ((0x100, r"\x{:02x}"), (0x10000, r"\u{:04x}"), (0x110000, r"\U{:08x}"))
+    codes = map(ord, text)
+    return "".join(next(word for end, word in widths if n < end).format(n) for n in codes)
+
+
+def quoted(name: str) -> str:
+    """A name as one word of printable ASCII, without commas; different names stay different."""
+    return NOT_PLAIN.sub(lambda match: spelled(match[0]), name)
+
+
+def unquoted(word: str) -> str:
+    """The name that was quoted."""
+    return ESCAPE.sub(lambda match: chr(int(match[1] or match[2] or match[3], 16)), word)
+
+
+def for_comment(text: str) -> str:
+    """Text for a C comment: nothing in it ends the comment, and the compiler has no remarks."""
+    return NOT_IN_COMMENTS.sub(lambda match: spelled(match[0]), text)
+
+
+def printable(text: str) -> str:
+    """Text for a terminal or a report, without control characters and the like."""
+    return "".join(c if c.isprintable() or c in "\n\t" else spelled(c) for c in text)
