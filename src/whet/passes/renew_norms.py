@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from typing import Any
 
-from ..ir import Builder, Graph, Node, Value
-from ..ops.norm import BatchNormClipped, BatchNormTrain
+from ..ir import Builder, Graph, Loc, Node, Value
+from ..ops.norm import BatchNorm, BatchNormClipped, BatchNormTrain
+from .fuse_layers import LIMITS
+
+Renewed = tuple[tuple[Value, ...], dict[str, Any], Loc]  # operands, attributes, place
 
 
 def renew_norms(graph: Graph) -> Graph:
-    """The gradients behind a batch_norm_train read y = batch_norm_clipped(x, w, b, mean, var).
+    """The gradients behind a batch norm read y = batch_norm_clipped(x, w, b, mean, var).
 
-    Its own gradient keeps x, mean and var anyway, so y need not be kept beside them. That halves
-    what a network keeps, and one walk over numbers near the processor costs less than to fetch as
-    many from memory.
+    Its own gradient keeps x, mean and var anyway, so y need not be kept beside them; nor does what
+    a ReLU makes of y. That halves what a network keeps, and one walk over numbers near the
+    processor costs less than to fetch as many from memory. A batch norm with fixed statistics keeps
+    x only if its weight trains: nothing is gained otherwise.
     """
     made = {v: i for i, node in enumerate(graph.nodes) for v in node.outs}
     loss = max((made.get(v, -1) for v in graph.outputs), default=-1)
@@ -25,20 +30,30 @@ def renew_norms(graph: Graph) -> Graph:
     for i, node in enumerate(graph.nodes):
         for value in node.ins if i > loss else ():
             if value in norms and value not in again:
-                norm = norms[value]
-                b.loc, name = norm.loc, f"{value.name}.again"
-                operands = (*norm.ins, *norm.outs[1:])
-                again[value] = b.emit(BatchNormClipped, *operands, name=name, **asdict(norm.attrs))
+                operands, attrs, b.loc = norms[value]
+                name = f"{value.name}.again"
+                again[value] = b.emit(BatchNormClipped, *operands, name=name, **attrs)
         ins = tuple(again.get(v, v) for v in node.ins) if i > loss else node.ins
         b.nodes.append(replace(node, ins=ins))
     b.state = list(graph.state)
     return b.finish(graph.outputs)
 
 
-def _norms(graph: Graph, loss: int) -> Iterator[tuple[Value, Node]]:
+def _norms(graph: Graph, loss: int) -> Iterator[tuple[Value, Renewed]]:
     """Results of normalisations whose operand is read behind the loss as well."""
     read = {v for node in graph.nodes[loss + 1 :] for v in node.ins}
     kept = {*graph.outputs, *(nxt for _, nxt in graph.state)}
+    frozen: dict[Value, Node] = {}  # results of those with fixed statistics
     for node in graph.nodes[: loss + 1]:
-        if node.op is BatchNormTrain and node.out not in kept and node.ins[0] in read:
-            yield node.out, node
+        if node.out in kept:
+            continue
+        if node.op is BatchNormTrain and node.ins[0] in read:
+            yield node.out, ((*node.ins, *node.outs[1:]), asdict(node.attrs), node.loc)
+        elif node.op is BatchNorm and node.ins[0] in read:
+            frozen[node.out] = node
+            yield node.out, (node.ins, asdict(node.attrs), node.loc)
+        elif node.op in LIMITS and node.ins[0] in frozen:
+            norm = frozen[node.ins[0]]
+            low, high = LIMITS[node.op](node.attrs)
+            attrs = asdict(norm.attrs) | {"low": low, "high": high}
+            yield node.out, (norm.ins, attrs, norm.loc)
