@@ -26,6 +26,7 @@ from .passes import (
 from .plan import lifetimes
 from .scheme import Chosen, Scheme, parameters_of
 from .targets import HOST, Target
+from .text import print_attrs
 from .training import Training, Whole
 
 LARGE = 16 << 20  # bytes of RAM that no microcontroller has
@@ -108,20 +109,28 @@ def growth(entries: Mapping[str, Graph], options: Options) -> int:
 
 
 def identity(model: Model, chosen: Chosen, parts: Mapping[str, Part]) -> int:
-    """A checksum of the model and of every number in it that does not train.
+    """A checksum of the model: its layers, its parameters, and every number that does not train.
 
-    How it is compiled is not part of it, so that a checkpoint outlives another budget.
+    The batch size, the loss and how it is compiled are not part of it: a checkpoint outlives them.
     """
-    graph = model.training.graph
-    crc = zlib.crc32(f"{graph}{model.prediction.graph}".encode())
+    graph, units = model.training.graph, model.rules.whole.units
+    own = graph.leaves_of(Role.PARAM)
+    words = [f"{leaf} : {leaf.type}" for leaf in own]
+    for node in graph.nodes:
+        weights = ", ".join(str(v) for v in node.ins if v.role is Role.PARAM)
+        if weights and node.op.macs(node):
+            words.append(f"{node.op.name} {weights}{print_attrs(node.attrs)}")
+    words += [f"{name} in {unit.unit!r} of {unit.scale}" for name, unit in units.items()]
     places = {part.whole: part.place for part in parts.values()}
-    for leaf in graph.leaves_of(Role.PARAM, Role.CONST):
-        if leaf.name in chosen and leaf.name not in places:
-            continue
-        data = graph.data[leaf.name].astype(leaf.type.dtype.numpy)
-        if leaf.name in places:
-            data[places[leaf.name]] = 0
-        crc = zlib.crc32(data.tobytes(), crc)
+    arrays = dict(model.buffers) | {unit.scale: graph.data[unit.scale] for unit in units.values()}
+    for leaf in own:
+        if leaf.name not in chosen or leaf.name in places:
+            arrays[leaf.name] = graph.data[leaf.name].astype(leaf.type.dtype.numpy)
+    for name, place in places.items():
+        arrays[name][place] = 0
+    crc = zlib.crc32("\n".join((*words, *arrays)).encode())
+    for array in arrays.values():
+        crc = zlib.crc32(array.tobytes(), crc)
     return crc
 
 

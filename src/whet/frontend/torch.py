@@ -17,12 +17,13 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from ..errors import FrontendError
-from ..ir import Graph, Role, prune
+from ..ir import Array, Graph, Role, prune
 from ..quant import Fold, Quant
 from ..training import Training
 from . import aten as _register_handlers  # noqa: F401
 from .importer import HANDLERS, Imported, Importer
 from .optim import trainable, training_of
+from .tensor import numpy_of
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -39,6 +40,7 @@ class Model:
     rules: Training
     lr: float
     trainable: tuple[str, ...]  # what PyTorch would train: requires_grad, and in the optimizer
+    buffers: Mapping[str, Array] = field(default_factory=dict)  # those that never change
     quants: Mapping[str, Quant] = field(default_factory=dict)  # of int8 inputs
     folds: Mapping[str, Fold] = field(default_factory=dict)  # of integer parameters
 
@@ -219,7 +221,12 @@ def import_model(
     rules, lr = training_of(optimizer, by_id, training.orders, clip_norm)
     ids = trainable(model, optimizer)
     requested = dict.fromkeys(name for i, name in by_id.items() if i in ids)
-    return Model(training, prediction, rules, lr, tuple(requested))
+    fixed = {
+        name: numpy_of(buffer)
+        for name, buffer in model.named_buffers()
+        if buffer.is_floating_point() and name not in training.orders
+    }
+    return Model(training, prediction, rules, lr, tuple(requested), fixed)
 
 
 def without_loss(training: Imported) -> Imported:
