@@ -59,6 +59,16 @@ static void arena_starts_as_anything(void) {
         CHECK(net_predict(&one, input, output) == NET_OK);
         CHECK(net_predict(&two, input, again) == NET_OK);
         CHECK(memcmp(output, again, sizeof output) == 0 && same_state(&one, &two));
+#ifdef NET_HAS_PREDICT_ONE
+        const size_t in = NET_INPUT_ELEMENTS / NET_BATCH, out = NET_OUTPUT_ELEMENTS / NET_BATCH;
+        for (size_t row = 0; row < NET_BATCH; row++) {
+            memset(two.arena, 0xFF, sizeof two.arena);
+            CHECK(net_predict_one(&two, input + row * in, again + row * out) == NET_OK);
+        }
+        for (size_t k = 0; k < NET_OUTPUT_ELEMENTS; k++)
+            CHECK(fabsf(again[k] - output[k]) <= 1e-5f * (1.0f + fabsf(output[k])));
+        CHECK(same_state(&one, &two));
+#endif
     }
 }
 

@@ -151,7 +151,8 @@ def search_scheme(
             )
     assert ram is not None
     search = Search() if update == AUTO else update
-    return search_for(source, imported, data, [ram], options, search).scheme
+    plain = replace(options, single=False)  # candidates predict whole batches
+    return search_for(source, imported, data, [ram], plain, search).scheme
 
 
 def target_of(name: str, portable: bool, ram: int | str | None, flash: int | str | None) -> Target:

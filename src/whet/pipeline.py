@@ -19,6 +19,7 @@ from .passes import (
     choose,
     narrow_frozen,
     narrow_gradients,
+    one_sample,
     optimise,
     simplify,
     split_channels,
@@ -44,6 +45,7 @@ class Options:
     machine: Machine = UNTUNED  # that the kernels are chosen for
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
     narrow: bool = False  # frozen weights are stored in 8 bits where those make them up
+    single: bool = True  # a program for batches also predicts one sample
 
 
 def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None) -> Program:
@@ -64,6 +66,9 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         entries["gradients"] = training.gradients(forward, rules)
         entries["apply"] = training.apply(forward, rules, entries["gradients"])
     entries["predict"] = training.predict(prediction)
+    single = one_sample(entries["predict"]) if options.single and in_batches(model) else None
+    if single is not None:
+        entries["predict_one"] = replace(single, name="predict_one")
     if (kind := rules.whole.gradients) != "float32":
         entries = {name: narrow_gradients(graph, kind) for name, graph in entries.items()}
     inplace, inside = "inplace" not in options.without, options.target.chip is not None
@@ -98,6 +103,13 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         folds=model.folds,
         whole=rules.whole,
     )
+
+
+def in_batches(model: Model) -> bool:
+    """Whether samples lie one behind the other in all that a prediction takes and gives."""
+    part = model.prediction
+    inputs = (part.orders[leaf.name] for leaf in part.graph.leaves_of(Role.INPUT))
+    return all(order[:1] == (0,) for order in (*inputs, *(t.order for t in part.outputs)))
 
 
 def growth(entries: Mapping[str, Graph], options: Options) -> int:

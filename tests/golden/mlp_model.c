@@ -117,18 +117,41 @@ net_status_t net_predict(net_t *net, const float *input, float *output) {
     return status;
 }
 
+static net_status_t predict_one(net_t *net, const float *input, float *output) {
+
+    /* %fc1 = linear %input, %fc1.weight, %fc1.bias : f32[1,8] */
+    whet_linear_f32(AT(float, 0), input, net->params.fc1_weight, net->params.fc1_bias, 1, 5, 8);
+
+    /* %act = tanh %fc1 : f32[1,8] */
+    whet_tanh_f32(AT(float, 0), AT(float, 0), 8);
+
+    /* %fc2 = linear %act, %fc2.weight, %fc2.bias : f32[1,3] */
+    whet_linear_f32(AT(float, 32), AT(float, 0), net->params.fc2_weight, net->params.fc2_bias, 1,
+                    8, 3);
+
+    memcpy(output, AT(float, 32), 12);
+    return NET_OK;
+}
+
+net_status_t net_predict_one(net_t *net, const float *input, float *output) {
+    const uint32_t before = whet_flush_subnormals();
+    const net_status_t status = predict_one(net, input, output);
+    whet_restore_subnormals(before);
+    return status;
+}
+
 size_t net_save(const net_t *net, void *buffer, size_t size) {
     const whet_const_bytes_t spans[] = {
         {&net->params, sizeof net->params},
     };
-    return whet_checkpoint_save(buffer, size, 0xbe5cfe43u, spans, 1);
+    return whet_checkpoint_save(buffer, size, 0x5ae0278cu, spans, 1);
 }
 
 net_status_t net_load(net_t *net, const void *buffer, size_t size) {
     const whet_bytes_t spans[] = {
         {&net->params, sizeof net->params},
     };
-    switch (whet_checkpoint_load(buffer, size, 0xbe5cfe43u, spans, 1)) {
+    switch (whet_checkpoint_load(buffer, size, 0x5ae0278cu, spans, 1)) {
     case WHET_CHECKPOINT_OK: return NET_OK;
     case WHET_CHECKPOINT_TRUNCATED: return NET_TRUNCATED;
     case WHET_CHECKPOINT_FOREIGN: return NET_FOREIGN;

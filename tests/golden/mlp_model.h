@@ -18,6 +18,8 @@ extern "C" {
 #define NET_LABEL_ELEMENTS 4
 /* output: 4 x 3: N x D, as in PyTorch */
 #define NET_OUTPUT_ELEMENTS 12
+#define NET_BATCH 4 /* samples in each of these arrays */
+#define NET_HAS_PREDICT_ONE 1
 #define NET_ARENA_BYTES 416
 #define NET_LEARNING_RATE 0.01f /* the optimizer's, as compiled */
 
@@ -53,6 +55,9 @@ net_status_t net_train_step(net_t *net, const float *input, const int32_t *label
 
 /* Forward only, in eval mode. */
 net_status_t net_predict(net_t *net, const float *input, float *output);
+
+/* Forward only, in eval mode, on one sample instead of a batch. */
+net_status_t net_predict_one(net_t *net, const float *input, float *output);
 
 /* Trained parameters and state as bytes. save returns the bytes written, or the bytes
  * needed if the buffer is NULL or too small. */

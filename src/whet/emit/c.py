@@ -414,6 +414,7 @@ def model_h(
         "#endif",
         "",
         *sizes(upper, plans, axes),
+        *batch_h(upper, plans),
         *meanings(upper, plans, quants),
         f"#define {upper}_ARENA_BYTES {max(arena, 1)}",
         f"#define {upper}_LEARNING_RATE {float_text(lr)} /* the optimizer's, as compiled */",
@@ -492,6 +493,7 @@ ENTRY_DOCS = {
     "gradients": "Forward and backward; gradients are added to those already there.",
     "apply": "Update from the gradients collected, times `scale`, and clear them.",
     "predict": "Forward only, in eval mode.",
+    "predict_one": "Forward only, in eval mode, on one sample instead of a batch.",
 }
 
 
@@ -509,15 +511,26 @@ def declaration(t: Type, word: str) -> str:
 def sizes(upper: str, plans: Mapping[str, Plan], axes: Mapping[str, str]) -> list[str]:
     """Every array the caller hands over, by its name in the prototypes: its axes and elements."""
     found: dict[str, Value] = {}
-    for plan in plans.values():
+    for plan in (plan for name, plan in plans.items() if name != "predict_one"):
         signature = Signature.of(plan.graph)
-        found.update((n, v) for n, v in signature.leaves if v.role is not Role.SCALAR)
-        found.update((n, v) for n, v in signature.outputs if n != "loss")
+        found |= {n: v for n, v in signature.leaves if v.role is not Role.SCALAR}
+        found |= {n: v for n, v in signature.outputs if n != "loss"}
     lines = []
     for name, v in found.items():
         lines += comment(f"{name}: {axes[name]}", "") if axes[name] else []
         lines.append(f"#define {upper}_{name.upper()}_ELEMENTS {v.type.elements}")
     return lines
+
+
+def batch_h(upper: str, plans: Mapping[str, Plan]) -> list[str]:
+    """That one sample can be predicted, and how many of them are a batch."""
+    if "predict_one" not in plans:
+        return []
+    batch = plans["predict"].graph.leaves_of(Role.INPUT)[0].shape[0]
+    return [
+        f"#define {upper}_BATCH {batch} /* samples in each of these arrays */",
+        f"#define {upper}_HAS_PREDICT_ONE 1",
+    ]
 
 
 def meanings(upper: str, plans: Mapping[str, Plan], quants: Mapping[str, Quant]) -> list[str]:

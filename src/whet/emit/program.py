@@ -165,6 +165,12 @@ class Program:
         return sum(kind.bytes for kind in stored.values())
 
     @property
+    def batch(self) -> int:
+        """Samples in a batch: the length of the first input."""
+        shape = self.tensors[self.entries["predict"].leaves_of(Role.INPUT)[0].name].shape
+        return shape[0] if shape else 1
+
+    @property
     def rng(self) -> str | None:
         """The name of the random generator's state, if the program has one."""
         nodes = self.entries["train_step"].nodes

@@ -21,6 +21,7 @@ from .fuse_updates import fuse_updates
 from .keep_bits import keep_bits
 from .narrow_frozen import narrow_frozen
 from .narrow_gradients import narrow_gradients
+from .one_sample import one_sample
 from .rematerialize import rematerialize
 from .renew_norms import renew_norms
 from .reorder import reorder
@@ -121,5 +122,5 @@ def _run(
 
 __all__ = [
     "SWITCHES", "Part", "Recompute", "check_switches", "choose", "narrow_frozen",
-    "narrow_gradients", "optimise", "simplify", "split_channels",
+    "narrow_gradients", "one_sample", "optimise", "simplify", "split_channels",
 ]  # fmt: skip

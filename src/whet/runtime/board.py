@@ -22,7 +22,7 @@ from .trainer import STATUS, Trainer, changing, check_one_input
 
 MAGIC, VERSION = 0x54454857, 1  # of checkpoints, as in kernels/ref/checkpoint.c
 HEADER = "<IIIIQ"
-LETTERS = {"train_step": b"T", "predict": b"P"}
+LETTERS = {"train_step": b"T", "predict": b"P", "predict_one": b"O"}
 
 
 class Board(Trainer):
@@ -88,6 +88,9 @@ class Board(Trainer):
     def threads(self) -> int:
         return 1
 
+    def _has(self, name: str) -> bool:
+        return super()._has(name) and name in LETTERS
+
     # Below: over the channel --------------------------------------------------------------------
 
     def _ask(self, letter: bytes, data: bytes, size: int) -> bytes:
@@ -103,7 +106,7 @@ class Board(Trainer):
         if entry not in LETTERS:
             raise DataError(f"a board has no command for {entry!r}", try_="step and predict")
         signature = Signature.of(self._entry(entry))
-        rate = b"" if entry == "predict" else bytes(self._scalar(scalars["lr"]))
+        rate = b"" if entry != "train_step" else bytes(self._scalar(scalars["lr"]))
         arrays = [feed[v.name] for _, v in signature.leaves if v.name in feed]
         data = rate + b"".join(array.tobytes() for array in arrays)
         outs = [np.zeros(v.shape, v.type.dtype.numpy) for _, v in signature.outputs]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from ..emit.c import STATUSES, Signature
 from ..emit.program import Program, TensorInfo
 from ..errors import CheckpointError, DataError, InternalError, NotFinite, TargetError
-from ..ir import Array, DType, Graph, Role, Type, f32
+from ..ir import Array, DType, Graph, Role, Type, Value, f32
 from ..ops.settle import LIMITS
 from ..quant import Quant
 from .build import library
@@ -59,10 +59,35 @@ class Trainer:
         self._run("apply", {}, {"lr": lr, "scale": scale})
 
     def predict(self, x: Any) -> Any:
-        """The model's output in eval mode, as a NumPy array (a tuple if there are several)."""
-        stored = self._run("predict", self._inputs("predict", x), {})
-        results = [from_stored(*pair) for pair in zip(stored, self.program.outputs, strict=True)]
+        """The model's output in eval mode, as a NumPy array (a tuple if there are several).
+
+        Any number of samples will do: those that do not fill a batch are predicted one by one.
+        """
+        given = [to_numpy(part) for part in (x if isinstance(x, (tuple, list)) else (x,))]
+        pieces = [self._predict(entry, piece) for entry, piece in self._pieces(given)]
+        results = [
+            np.concatenate(parts) if len(parts) > 1 else parts[0]
+            for parts in zip(*pieces, strict=True)
+        ]
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _predict(self, entry: str, given: list[Array]) -> list[Array]:
+        stored = self._run(entry, self._inputs(entry, given), {})
+        types = [value.type for value in self._entry(entry).outputs]
+        infos = [replace(o, type=t) for o, t in zip(self.program.outputs, types, strict=True)]
+        return [from_stored(*pair) for pair in zip(stored, infos, strict=True)]
+
+    def _pieces(self, given: list[Array]) -> Iterator[tuple[str, list[Array]]]:
+        """Samples in portions that an entry point takes: batches, then single ones."""
+        size, rows = self.program.batch, {part.shape[0] if part.ndim else 0 for part in given}
+        if not self._has("predict_one") or len(rows) != 1 or rows <= {0, size}:
+            yield "predict", given
+            return
+        (count,), start = rows, 0
+        while start < count:
+            entry, step = ("predict", size) if count - start >= size else ("predict_one", 1)
+            yield entry, [part[start : start + step] for part in given]
+            start += step
 
     # Parameters and state ----------------------------------------------------------------------
 
@@ -265,6 +290,9 @@ class Trainer:
         low, high = LIMITS[self.program.tensors[name].type.dtype.size]
         return np.clip(array / self._step_sizes(name), low, high)
 
+    def _has(self, name: str) -> bool:
+        return name in self.program.entries
+
     def _entry(self, name: str) -> Graph:
         if name not in self.program.entries:
             raise DataError(
@@ -279,12 +307,13 @@ class Trainer:
         if len(given) != len(wanted):
             raise DataError(f"the model takes {len(wanted)} inputs, got {len(given)}")
         return {
-            leaf.name: accept(array, *self._described(leaf.name))
+            leaf.name: accept(array, *self._described(leaf))
             for leaf, array in zip(wanted, given, strict=True)
         }
 
-    def _described(self, name: str) -> tuple[TensorInfo, str, Quant | None]:
-        return self.program.tensors[name], name, self.program.quants.get(name)
+    def _described(self, leaf: Value) -> tuple[TensorInfo, str, Quant | None]:
+        info = replace(self.program.tensors[leaf.name], type=leaf.type)
+        return info, leaf.name, self.program.quants.get(leaf.name)
 
     def _loss(self, entry: str, x: Any, y: Any, scalars: dict[str, float | None]) -> float:
         feed = self._inputs(entry, x)

@@ -21,6 +21,7 @@ enum { STEPS = 40 };
 typedef enum {
     TRAIN = 'T',   /* float rate, input, label: float loss */
     PREDICT = 'P', /* input: output */
+    ONE = 'O',     /* one sample of an input: its output */
     FETCH = 'F',   /* nothing: trained parameters and state, as they lie in net */
     STORE = 'S',   /* those: nothing */
     STACK = 'K',   /* nothing: uint32 bytes of stack used */
@@ -50,6 +51,15 @@ static void predict(void) {
     answer(status, ram.output, sizeof ram.output);
 }
 
+#ifdef NET_HAS_PREDICT_ONE
+static void predict_one(void) {
+    net_input_t *const input = net_input(&ram.net);
+    board_read(input, NET_INPUT_ELEMENTS / NET_BATCH * sizeof *input);
+    const net_status_t status = net_predict_one(&ram.net, input, ram.output);
+    answer(status, ram.output, sizeof ram.output / NET_BATCH);
+}
+#endif
+
 static void serve(void) {
     for (;;) {
         uint8_t command;
@@ -61,6 +71,11 @@ static void serve(void) {
         case PREDICT:
             predict();
             break;
+#ifdef NET_HAS_PREDICT_ONE
+        case ONE:
+            predict_one();
+            break;
+#endif
         case FETCH:
             answer(NET_OK, &ram.net, offsetof(net_t, arena));
             break;
