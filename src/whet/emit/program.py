@@ -234,6 +234,11 @@ class Program:
         return any(v.type.dtype is DType.I8 for n in nodes for v in n.ins)
 
     @property
+    def dtype(self) -> str:
+        """Numbers of the network."""
+        return "int8" if self.integer else "float32"
+
+    @property
     def flags(self) -> tuple[str, ...]:
         """What the compiler is told, warnings aside."""
         flags = self.target.flags
@@ -270,6 +275,19 @@ class Program:
         Once it was built or run for a microcontroller, with what was measured there.
         """
         return self._report(self.measured)
+
+    def __repr__(self) -> str:
+        scheme = f" by {self.scheme.name!r}" if self.scheme is not None else ""
+        return (
+            f"<Program {self.name} for {self.target.name}: {self.dtype}, {self.parameters:,} "
+            f"parameters, {len(self.chosen)} tensors train{scheme}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from ..report.html import program_html
+
+        return program_html(self)
 
     def _report(self, measured: Mapping[str, int]) -> str:
         from ..report import program_report

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,8 @@ class Watched:
     outside: int  # accesses that are neither in RAM nor a load from flash
     first_outside: int
     stack: int  # bytes, at its deepest
-    spent: dict[int, int]  # instructions from each address of the training step to the next in it
+    # Instructions from each address of the training step to the next in it.
+    spent: dict[int, int] = field(repr=False)
 
 
 class Emulator:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..cache import cache_folder
@@ -28,7 +28,7 @@ class Firmware:
 
     path: Path
     sections: dict[str, int]
-    symbols: dict[str, tuple[int, int]]  # address and size
+    symbols: dict[str, tuple[int, int]] = field(repr=False)  # address and size
 
     @property
     def ram(self) -> int:

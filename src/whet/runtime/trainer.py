@@ -41,6 +41,9 @@ class Trainer:
         self._net = self._allocate()
         self._function("init", None)(self._pointer)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.program!r}>"
+
     # Training ----------------------------------------------------------------------------------
 
     def step(self, x: Any, y: Any, lr: float | None = None) -> float:

@@ -37,14 +37,14 @@ class Found:
     """The candidate of a search, with what it scores and what it really needs."""
 
     budget: int
-    gains: Contributions  # that were added up
+    gains: Contributions = field(repr=False)  # that were added up
     candidate: Candidate
     score: float
     ram: int
     seconds: float
     planned: int  # how many programs were planned on the way
     outcome: Outcome | None = None  # after fine-tuning it
-    rivals: Mapping[str, Rival] = field(default_factory=dict)
+    rivals: Mapping[str, Rival] = field(default_factory=dict, repr=False)
 
 
 class Planned:
