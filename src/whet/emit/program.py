@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..axes import in_words, usual_names
-from ..errors import BuildError, DataError, InternalError, TargetError, WhetError
+from ..errors import BuildError, DataError, InternalError, TargetError, WhetError, option
 from ..ir import Array, DType, Graph, Role, Type
 from ..machine import UNTUNED, Machine
 from ..ops.random import RngNext
@@ -301,7 +301,7 @@ class Program:
         if len(flat) < len(self.kernel_files):
             raise TargetError(
                 "a program with kernels for vectors does not lie in one folder",
-                try_='target="portable", or one for a microcontroller',
+                try_=f"{option('target', 'portable')}, or one for a microcontroller",
             )
         own = {name: name for name in self.files if name.partition(".")[0] in ("model", "weights")}
         return {short: self.files[name] for short, name in (own | flat).items()}

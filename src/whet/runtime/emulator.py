@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..cache import cache_folder
-from ..errors import BuildError, RunError, WhetError
+from ..errors import BuildError, RunError, WhetError, either
 from ..targets import Chip
 from .build import find_compiler, run
 from .firmware import Firmware
@@ -146,7 +146,7 @@ class Emulator:
             return BuildError(
                 "this QEMU does not take the plugin that watches",
                 why=log.splitlines()[-3:],
-                try_=("QEMU 4.2 to 8.1", "Board(program, watched=False), or whet run --no-watch"),
+                try_=("QEMU 4.2 to 8.1", either("Board(program, watched=False)", "--no-watch")),
             )
         reason = REASONS.get(code, f"exit code {code}")
         why = [reason, *log.splitlines()[:3]]

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ..cache import cache_folder
 from ..emit.program import Program
-from ..errors import BuildError
+from ..errors import BuildError, option
 
 SECTIONS = ("text", "data", "bss", "stack")
 
@@ -133,7 +133,7 @@ def refused(program: Program, words: str) -> BuildError:
         return BuildError(
             f"the program does not fit into {chip.ram:,} bytes of RAM and {chip.flash:,} of flash",
             why=short,
-            try_="another update=, or a larger ram= or flash=",
+            try_=f"another {option('update')}, or a larger {option('ram')} or {option('flash')}",
         )
     return BuildError("the firmware could not be built", why=lines[:20])
 
