@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from whet.api import Source
 from whet.emit.program import Program
-from whet.frontend.optim import default_optimizer
+from whet.frontend.choices import optimizer_of
 from whet.frontend.torch import Model, import_model
 from whet.pipeline import Options, assemble
 from whet.scheme import Parameter, Rule, Scheme, named, parameters_of
@@ -69,7 +69,7 @@ class Ready:
         clip_norm: float | None = None,
     ) -> Ready:
         loss = nn.CrossEntropyLoss()
-        chosen = (optimizer or default_optimizer)(module)
+        chosen = optimizer_of(optimizer and optimizer(module), module)
         model = import_model(module, inputs, loss, chosen, None, clip_norm)
         copies = copy.deepcopy((module, loss, chosen))
         return cls(Source(*copies, inputs, None, clip_norm), model)

@@ -125,7 +125,7 @@ def test_element_wise_work_is_done_twice_before_layers_are() -> None:
     layers = compiled(rematerialize="layers")
     assert layers.memory["ram"] <= program.memory["ram"], "as far as it goes"
     layers.check(5)
-    with pytest.raises(SchemeError, match="no rematerialize='blocks'"):
+    with pytest.raises(SchemeError, match='no rematerialize="blocks"'):
         compiled(rematerialize="blocks")
 
 

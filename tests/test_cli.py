@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 import whet
@@ -113,17 +116,10 @@ def test_compile_takes_every_option(command: Any, models: Path) -> None:
 
 
 def test_weights_in_bytes_are_asked_for(command: Any, models: Path) -> None:
-    with pytest.warns(UserWarning, match="no frozen weight is stored in 8 bits"):
-        result = command(
-            "plan",
-            "tiny_models:convnet",
-            "--input",
-            "2,3,6,6",
-            "--update",
-            "last",
-            "--frozen",
-            "int8",
-        )
+    words = ("--update", "last", "--frozen", "int8")
+    result = command("plan", "tiny_models:convnet", "--input", "2,3,6,6", *words)
+    (warning,) = result.err.splitlines()
+    assert warning.startswith("whet: warning: no frozen weight is stored in 8 bits")
     assert result.code == 0 and "weights in 8 bits                            0 B" in result.out
 
 
@@ -222,6 +218,158 @@ def test_a_bad_name_and_a_file_in_the_way(command: Any) -> None:
     Path("out").write_text("in the way")
     result = command(*args)
     assert result.code == 1 and "cannot write the program to out" in result.err
+
+
+@pytest.fixture
+def unloaded(monkeypatch: Any) -> None:
+    def load(spec: str) -> None:
+        raise AssertionError("what is wrong was known before the model is loaded")
+
+    monkeypatch.setattr("whet.cli.models.load_model", load)
+
+
+MLP = ("tiny_models.py:mlp", "-i", "2,4")
+EARLY = {
+    "a file in the way": ("compile", ["-o", "in_the_way"], "is a file"),
+    "a file on the way": ("compile", ["-o", "in_the_way/out"], "in_the_way is a file"),
+    "bytes": ("compile", ["-o", "out", "--ram", "25x"], "try   262144, 256K or 1M"),
+    "flash": ("compile", ["-o", "out", "--flash", "1M"], "--flash means nothing to host"),
+    "no flash": ("run", ["--flash", "much"], "'much' is not a number of bytes"),
+    "scheme": ("plan", ["--update", "lst"], "did you mean last?"),
+    "part of a scheme": ("check", ["--update", "last+first"], "there is no scheme 'last+first'"),
+    "file of a scheme": ("plan", ["--update", "no.toml"], "cannot read the scheme no.toml"),
+    "several schemes": ("compare", ["--schemes", "full,lst"], "there is no scheme 'lst'"),
+    "no schemes": ("compare", ["--schemes", ","], "try   --schemes full,last"),
+    "pass": ("ir", ["--without", "reord"], "there is no pass 'reord'"),
+    "pass of a comparison": ("compare", ["--without", "reord"], "there is no pass 'reord'"),
+    "name": ("compile", ["-o", "out", "--name", "size"], "the program cannot be called 'size'"),
+    "norm": ("check", ["--clip-norm", "0"], "--clip-norm 0.0 limits nothing"),
+    "frozen integers": (
+        "check",
+        ["--dtype", "int8", "--calibrate", "random", "--frozen", "int8"],
+        "--frozen int8 is for a float program",
+    ),
+    "a search": ("compile", ["-o", "out", "--update", "auto", "--ram", "1M"], "whet search ..."),
+    "picture": ("plan", ["--picture", "no/arena.svg"], "there is no folder"),
+    "picture of a kind": ("plan", ["--layers", "a.png"], "try   a.svg"),
+    "checkpoint to write": ("run", ["--save", "no/net.bin"], "there is no folder"),
+    "checkpoint that is a folder": ("run", ["--save", "."], "it is a folder"),
+    "checkpoint to read": ("run", ["--load", "no.bin"], "No such file"),
+    "calibration": ("check", ["--dtype", "int8", "--calibrate", "no.npy"], "No such file"),
+    "data": ("run", ["--data", "no.npz"], "No such file"),
+    "entry point": ("ir", ["--entry", "backward"], "train_step, predict"),
+}
+
+
+@pytest.mark.parametrize("case", EARLY)
+def test_what_is_wrong_is_said_before_the_model_is_loaded(
+    case: str, command: Any, unloaded: None
+) -> None:
+    Path("in_the_way").write_text("")
+    name, words, message = EARLY[case]
+    result = command(name, *MLP, *words)
+    assert result.code == 1 and message in result.err, result.err
+    assert "Traceback" not in result.err
+
+
+def test_nothing_slow_is_imported_to_say_so() -> None:
+    code = "import whet.cli, sys; assert 'torch' not in sys.modules\n"
+    code += "import atexit; atexit.register(lambda: print('torch' in sys.modules))"
+    done = python_m_whet("plan", "a:b", "-i", "1", "--ram", "x", code=code)
+    assert done.returncode == 1 and done.stdout.strip() == "False", done.stderr
+
+
+def test_a_folder_that_may_not_be_written(command: Any, unloaded: None, monkeypatch: Any) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # of a user who is not root
+    result = command("compile", *MLP, "-o", "deep/out")
+    assert result.code == 1 and "cannot be written to" in result.err
+    result = command("run", *MLP, "--save", "net.bin")
+    assert result.code == 1 and "cannot be written to" in result.err
+
+
+def test_calibration_is_missed_before_tracing(command: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("whet.frontend.torch.export", lambda *_: pytest.fail("too late"))
+    result = command("check", *MLP, "--dtype", "int8")
+    assert result.code == 1 and "try   --calibrate FILE.npy" in result.err
+    assert "or --calibrate random" in result.err
+
+
+def npy(array: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def npz(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+X, Y = np.zeros((4, 4), np.float32), np.zeros(4, np.int64)
+ARRAYS = {
+    "garbage": (b"garbage, and more", "it is not a .npy file"),
+    "empty": (b"", "it is empty"),
+    "pickle": (pickle.dumps(X), "it is not a .npy file"),
+    "archive": (npz(x=X), "it is an archive"),
+    "cut off": (npy(X)[:-5], "it is damaged or cut off"),
+    "cut in its head": (npy(X)[:20], "it is damaged or cut off"),
+    "objects": (npy(np.array([{}, {}])), "it holds Python objects"),
+    "integers": (npy(Y.reshape(2, 2)), "it is int64 of shape (2, 2)"),
+    "one number": (npy(np.float32(1)), "it is float32 of shape ()"),
+    "nothing": (npy(X[:0]), "it is float32 of shape (0, 4)"),
+}
+ARCHIVES = {
+    "garbage": (b"garbage, and more", "it is not an .npz file"),
+    "empty": (b"", "it is empty"),
+    "array": (npy(X), "it is not an .npz file"),
+    "cut off": (npz(x=X, y=Y)[:200], "it is not an .npz file"),
+    "damaged": (npz(x=X, y=Y).replace(npy(X), b"\xff" * len(npy(X))), "it is damaged or cut off"),
+    "words": (npz(x=np.array(["a"] * 4), y=Y), "x of data.npz holds no numbers"),
+    "objects": (npz(x=np.array([{}] * 4), y=Y), "it holds Python objects"),
+    "no labels": (npz(x=X), "has no y"),
+}
+
+
+@pytest.mark.parametrize("case", ARRAYS)
+def test_arrays_that_cannot_be_read(case: str, command: Any, unloaded: None) -> None:
+    content, why = ARRAYS[case]
+    Path("data.npy").write_bytes(content)
+    result = command("check", *MLP, "--dtype", "int8", "--calibrate", "data.npy")
+    assert result.code == 1 and why in result.err, result.err
+    assert "allow_pickle" not in result.err
+
+
+@pytest.mark.parametrize("case", ARCHIVES)
+def test_archives_that_cannot_be_read(case: str, command: Any, unloaded: None) -> None:
+    content, why = ARCHIVES[case]
+    Path("data.npz").write_bytes(content)
+    result = command("run", *MLP, "--data", "data.npz")
+    assert result.code == 1 and why in result.err, result.err
+    assert "allow_pickle" not in result.err
+
+
+def test_run_takes_the_options_of_compile_and_goes_on_from_a_checkpoint(command: Any) -> None:
+    args = ("run", *MLP, "--target", "host", "--steps", "3", "--weight-decay", "0.1",
+            "--clip-norm", "1", "--train", "--without", "reorder", "--portable", "--name", "mine",
+            )  # fmt: skip
+    first = command(*args, "--save", "net.bin")
+    assert first.code == 0, first.err
+    assert "mine: 67 parameters" in first.out and "compiled without: " in first.out
+    again = command(*args, "--load", "net.bin")
+    assert again.code == 0 and "loaded net.bin" in again.out
+
+    def loss(result: Result) -> float:
+        return float(re.findall(r"loss of the last step (\S+)", result.out)[0])
+
+    assert loss(again) < loss(first)
+    Path("net.bin").write_bytes(b"no checkpoint")
+    assert command(*args, "--load", "net.bin").code == 1
+
+
+def test_version(command: Any) -> None:
+    result = command("--version")
+    assert result.code == 0 and result.out.strip() == f"whet {whet.__version__}"
 
 
 def test_an_unknown_entry_point(command: Any) -> None:

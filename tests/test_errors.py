@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,11 @@ from whet.errors import (
     ShapeError,
     UnsupportedOps,
     WhetError,
+    either,
+    for_the_shell,
+    option,
 )
+from whet.frontend.choices import LossName
 from whet.interp import interpret
 from whet.text import parse_graph
 
@@ -74,6 +79,56 @@ def test_a_message_has_four_parts() -> None:
         "too much  [W000]\n  at    here\n  why   a: 1\n        b: 2\n  try   less"
     )
     assert error.what == "too much"
+
+
+def test_an_option_is_written_as_its_user_writes_it() -> None:
+    said = [
+        option("update", "last"),
+        option("clip_norm", 1.0),
+        option("ram"),
+        option("watch", False),
+    ]
+    assert said == ['update="last"', "clip_norm=1.0", "ram=", "watch=False"]
+    with for_the_shell():
+        said = [
+            option("update", "a b"),
+            option("clip_norm", 1.0),
+            option("ram"),
+            option("train", True),
+        ]
+        assert said == ["--update 'a b'", "--clip-norm 1.0", "--ram", "--train"]
+        assert option("watch", False) == "--no-watch" and either("this", "that") == "that"
+    assert either("this", "that") == "this"
+
+
+def test_a_warning_is_about_the_line_that_called(recwarn: Any) -> None:
+    whet.compile(mlp(), (X,), update="last", frozen="int8")
+    whet.compare(mlp().train(), (X,), ["last"], dtype="int8", calibrate=[X])
+    words = ["no frozen weight", "in eval mode", "stays in float32"]
+    for warning, word in zip(recwarn, words, strict=True):
+        assert word in str(warning.message) and warning.filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"dtype": "int8"}, "calibrate=loader"),
+        ({"ram": "much"}, "'much' is not a number of bytes"),
+        ({"update": "lst"}, "did you mean last?"),
+        ({"update": Path("no.toml")}, "cannot read the scheme no.toml"),
+        ({"update": 5}, "update=5 is no scheme"),
+        ({"update": "auto", "ram": "1M"}, 'update="auto" needs data='),
+        ({"clip_norm": -1}, "clip_norm=-1 limits nothing"),
+        ({"without": ["reord"]}, "there is no pass 'reord'"),
+    ],
+)
+def test_what_needs_no_tracing_is_said_before(
+    options: dict[str, Any], what: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("whet.frontend.torch.export", lambda *_: pytest.fail("too late"))
+    with pytest.raises(WhetError) as caught:
+        whet.compile(mlp(), (X,), **options)
+    assert what in str(caught.value)
 
 
 # Bringing a model in -------------------------------------------------------------------------
@@ -241,6 +296,71 @@ def test_a_loss_whose_targets_are_unknown() -> None:
     assert "whet does not know what targets this loss takes" in text
     assert "the loss is TripletMarginLoss" in text
     assert "compile(..., labels=torch.zeros(...))" in text
+
+
+@pytest.mark.parametrize(
+    ("loss", "what", "hint"),
+    [
+        (nn.MSELoss, "the loss is the class MSELoss, not a loss", "loss=MSELoss()"),
+        ("hinge", "there is no loss 'hinge'", "cross-entropy, mse, l1, smooth-l1, bce-with-logits"),
+        ("", "there is no loss ''", "cross-entropy, mse"),
+        (5, "the loss is a int, which cannot be called", "loss=torch.nn.CrossEntropyLoss()"),
+    ],
+)
+def test_a_loss_that_is_none(loss: Any, what: str, hint: str) -> None:
+    text = compiling(mlp(), loss=loss)
+    assert what in text and f"try   {hint}" in text
+
+
+@pytest.mark.parametrize("name", list(LossName))
+def test_a_loss_by_name_is_that_of_pytorch(name: str) -> None:
+    kinds = {"cross-entropy": nn.CrossEntropyLoss(), "mse": nn.MSELoss(), "l1": nn.L1Loss(),
+             "smooth-l1": nn.SmoothL1Loss(), "bce-with-logits": nn.BCEWithLogitsLoss(),
+             "nll": nn.NLLLoss(), "kl": nn.KLDivLoss(reduction="batchmean")}  # fmt: skip
+    by_name, by_hand = (whet.compile(mlp(), (X,), loss=loss) for loss in (name, kinds[name]))
+    assert by_name.identity == by_hand.identity
+    assert repr(by_name.source.loss) == repr(kinds[name])
+
+
+def test_names_are_known_wherever_a_model_is_taken() -> None:
+    mse, other = (whet.compare(mlp(), (X,), ["full"], loss=loss) for loss in ("mse", None))
+    assert [row.memory["io"] for row in mse] > [row.memory["io"] for row in other]
+    for call in (
+        lambda: whet.compare(mlp(), (X,), ["full"], loss="hinge"),
+        lambda: whet.search(mlp(), (X,), (X, Y), ram="1M", loss="hinge"),
+        lambda: whet.contributions(mlp(), (X,), (X, Y), loss="hinge"),
+    ):
+        assert "there is no loss 'hinge'" in message(FrontendError, call)
+
+
+def test_a_function_is_a_loss() -> None:
+    losses = (nn.functional.cross_entropy, None)
+    ours, theirs = (whet.compile(mlp(), (X,), loss=loss, labels=Y) for loss in losses)
+    assert ours.load().step(X, Y) == theirs.load().step(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "what", "hint"),
+    [
+        (torch.optim.SGD, "is the class SGD, not an optimizer", "torch.optim.SGD(model"),
+        (torch.optim.AdamW, "is the class AdamW, not an optimizer", "torch.optim.AdamW(model"),
+        (dict, "is the class dict, not an optimizer", "torch.optim.SGD(model"),
+        (SimpleNamespace(param_groups=[]), "is a SimpleNamespace, not a torch.optim.Optimizer",
+         "torch.optim.SGD(model"),
+        ("sgdm", "there is no optimizer 'sgdm'", "sgd, adam, adamw"),
+    ],
+)  # fmt: skip
+def test_an_optimizer_that_is_none(optimizer: Any, what: str, hint: str) -> None:
+    text = compiling(mlp(), optimizer=optimizer)
+    assert what in text and hint in text.splitlines()[-1]
+
+
+def test_an_optimizer_by_name_has_all_parameters() -> None:
+    model = mlp()
+    by_name = whet.compile(model, (X,), optimizer="adam")
+    by_hand = whet.compile(model, (X,), optimizer=torch.optim.Adam(model.parameters(), lr=0.01))
+    assert by_name.files["model.c"] == by_hand.files["model.c"]
+    assert by_name.lr == 0.01
 
 
 def test_a_loss_without_reduction() -> None:

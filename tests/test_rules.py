@@ -36,6 +36,7 @@ ROWS = (
         "pipeline",
         "report",
         "selection",
+        "settings",
         "cli",
         "docs",
         "demo",

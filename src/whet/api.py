@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import copy
 import os
-import re
-import warnings
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from .budget import fit, parse_bytes
+from .budget import fit
 from .emit.program import Program
-from .errors import BudgetError, FrontendError, SchemeError, TargetError
-from .frontend.optim import default_optimizer, nothing_to_train
+from .errors import BudgetError, FrontendError, SchemeError, either, option, warn
+from .frontend.choices import loss_of, optimizer_of
+from .frontend.optim import nothing_to_train
 from .frontend.torch import Loss, Model, check_inputs, import_model
 from .machine import this_machine
-from .passes import SWITCHES, Recompute, check_switches
+from .passes import SWITCHES, check_switches
 from .pipeline import Options, assemble
 from .quantize import Int8, int8_of
+from .quantize.calibrate import not_calibrated
 from .quantize.model import integer_model
 from .report import kib
 from .report.compare import Comparison
-from .scheme import Scheme, named, parameters_of
-from .targets import PORTABLE, Chip, Target, target_named
+from .scheme import Scheme, parameters_of, preset
+from .settings import AUTO, Settings, check_clip_norm, check_search, to_compare
+from .targets import Chip
 
 if TYPE_CHECKING:
     import torch
@@ -32,15 +31,14 @@ if TYPE_CHECKING:
     from .selection import Search
 
 Update = str | os.PathLike[str] | Scheme
-AUTO = "auto"
 
 
 def compile(
     model: torch.nn.Module,
     inputs: tuple[torch.Tensor, ...],
     *,
-    loss: Loss | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    loss: Loss | str | None = None,
+    optimizer: torch.optim.Optimizer | str | None = None,
     labels: torch.Tensor | None = None,
     update: Update | Search | None = None,
     data: Any = None,
@@ -59,7 +57,8 @@ def compile(
 ) -> Program:
     """A program that trains `model` exactly as PyTorch would, on batches shaped like `inputs`.
 
-    The loss defaults to cross-entropy and the optimizer to plain SGD. `model.train()` or
+    The loss defaults to cross-entropy and the optimizer to plain SGD; both may be names ("mse",
+    "adam": with a rate of 0.01), as on the command line. `model.train()` or
     `.eval()` decides about batch norm and dropout; prediction always behaves as in eval mode.
     `update` says what trains: a Scheme, its name ("full", "bias+last", "last-3", ...) or its TOML
     file; without it, parameters train if they require a gradient and are in the optimizer. "auto",
@@ -81,42 +80,35 @@ def compile(
     `frozen="int8"` stores weights that do not train in 8 bits if those make them up, as after
     `whet.tinytl.prepare(..., bits=8)`, and widens each where it is used.
     """
-    if frozen not in (None, "int8"):
-        raise SchemeError(f"there is no frozen={frozen!r}", try_='frozen="int8"')
-    if rematerialize and rematerialize not in (True, "elements", "layers"):
-        words = ("elements", "layers")
-        raise SchemeError(f"there is no rematerialize={rematerialize!r}", try_=words)
-    switches, machine = check_switches(without), this_machine()
-    place = target_of(target, portable, ram, flash)
-    twice = Recompute(layers=rematerialize == "layers")
+    settings = Settings.of(
+        update=update, target=target, ram=ram, flash=flash, rematerialize=rematerialize,
+        portable=portable, dtype=dtype, frozen=frozen, without=without, name=name,
+        clip_norm=clip_norm,
+    )  # fmt: skip
+    place, budget = settings.target, settings.ram
+    searching = is_search(settings.update)
+    check_search(searching, budget, data)
     options = Options(
-        check_name(name), accumulate, switches, twice if rematerialize else None, place, machine,
+        settings.name, accumulate, settings.without, settings.recompute, place, this_machine(),
         narrow=frozen is not None,
     )  # fmt: skip
-    budget = place.chip.ram if place.chip else None if ram is None else parse_bytes(ram)
-    int8 = int8_of(dtype)
-    if int8 and frozen:
-        raise SchemeError('frozen="int8" is for a float program', why="all weights are bytes here")
-    if is_search(update) and calibrate is not None:
+    if searching and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size
-    if data is not None and not is_search(update):
-        raise SchemeError("data= is for a search", try_='update="auto"')
-    source = Source(model, loss, optimizer, inputs, labels, clip_norm, int8, calibrate)
+    source = Source(model, loss, optimizer, inputs, labels, clip_norm, settings.int8, calibrate)
     imported = source.imported()
     scheme = (
-        search_scheme(update, source, imported, data, budget, options)
-        if is_search(update)
-        else choose_scheme(cast(Update | None, update), imported)
+        search_scheme(settings.update, source, imported, data, budget, options)
+        if searching
+        else choose_scheme(settings.update, imported)
     )
     if budget is None:
         program = assemble(imported, scheme, options, source)
     else:
         program = fit(imported, scheme, options, budget, source)
     if frozen and not program.in_bytes:
-        warnings.warn(
+        warn(
             "no frozen weight is stored in 8 bits: none is made up of them, or there is no room to "
-            "widen one; whet.tinytl.prepare(..., bits=8) rounds weights",
-            stacklevel=2,
+            "widen one; whet.tinytl.prepare(..., bits=8) rounds weights"
         )
     if place.chip is not None:
         check_flash(program, place.chip)
@@ -124,12 +116,17 @@ def compile(
 
 
 def is_search(update: Any) -> bool:
-    """Whether a scheme is to be found, and not given."""
-    if update is None or isinstance(update, (str, os.PathLike, Scheme)):
+    """Whether a scheme is to be found, and not given; anything else is refused."""
+    if update is None or isinstance(update, (str, Scheme)):
         return update == AUTO
     from .selection import Search
 
-    return isinstance(update, Search)
+    if not isinstance(update, Search):
+        raise SchemeError(
+            f"update={update!r} is no scheme",
+            try_=('"bias+last"', '"sparse.toml"', 'whet.Scheme([whet.Rule("classifier.*")])'),
+        )
+    return True
 
 
 def search_scheme(
@@ -139,40 +136,10 @@ def search_scheme(
     from .selection import Search
     from .selection.choose import search_for
 
-    for word, given in (("ram", ram), ("data", data)):
-        if given is None:
-            raise SchemeError(
-                f'update="auto" needs {word}=',
-                why="a scheme is chosen for a budget, by what it gains on data",
-                try_=(
-                    'compile(..., update="auto", ram="256K", data=loader)',
-                    "whet search ... --ram 256K --data train.npz, on the command line",
-                ),
-            )
     assert ram is not None
     search = Search() if update == AUTO else update
     plain = replace(options, single=False)  # candidates predict whole batches
     return search_for(source, imported, data, [ram], plain, search).scheme
-
-
-def target_of(name: str, portable: bool, ram: int | str | None, flash: int | str | None) -> Target:
-    """The target asked for, with the memory asked for."""
-    if hasattr(name, "shape"):
-        raise TargetError(
-            "target= names where the program runs",
-            try_="labels=... for an example of what the loss compares with",
-        )
-    target = target_named(name)
-    if target.chip is None:
-        if flash is not None:
-            raise TargetError(f"flash= means nothing to {name}", try_='target="cortex-m7"')
-        return PORTABLE if portable else target
-    chip = replace(
-        target.chip,
-        ram=target.chip.ram if ram is None else parse_bytes(ram),
-        flash=target.chip.flash if flash is None else parse_bytes(flash),
-    )
-    return replace(target, isa=("ref",) if portable else target.isa, chip=chip)
 
 
 def check_flash(program: Program, chip: Chip) -> None:
@@ -182,7 +149,8 @@ def check_flash(program: Program, chip: Chip) -> None:
             f"{kib(need)} of weights exceed the flash of {kib(chip.flash)} by "
             f"{kib(need - chip.flash)}",
             why="frozen parameters, constants and initial values of what trains; code comes on top",
-            try_='dtype="int8", frozen="int8", a smaller model, or a larger flash=',
+            try_=f"{option('dtype', 'int8')}, {option('frozen', 'int8')}, a smaller model, or a "
+            f"larger {option('flash')}",
         )
 
 
@@ -191,8 +159,8 @@ def compare(
     inputs: tuple[torch.Tensor, ...],
     schemes: Sequence[Update],
     *,
-    loss: Loss | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    loss: Loss | str | None = None,
+    optimizer: torch.optim.Optimizer | str | None = None,
     labels: torch.Tensor | None = None,
     clip_norm: float | None = None,
     dtype: str | Int8 | None = None,
@@ -204,12 +172,13 @@ def compare(
     The first row is the first scheme with no pass at all: the plain program.
     """
     check_switches(without)
-    if not schemes:
-        raise SchemeError("there is no scheme to compare", try_='["full", "last"]')
+    updates = to_compare(schemes)
+    for update in updates:
+        is_search(update)  # or no scheme at all
     source = Source(model, loss, optimizer, inputs, labels, clip_norm, int8_of(dtype), calibrate)
     imported = source.imported()
     rows = []
-    for i, update in enumerate(schemes):
+    for i, update in enumerate(updates):
         scheme = choose_scheme(update, imported)
         name = scheme.name or f"scheme {i + 1}"
         if i == 0:
@@ -223,51 +192,17 @@ def compare(
     return rows
 
 
-def choose_scheme(update: Update | None, model: Model) -> Scheme:
+def choose_scheme(update: Scheme | str | None, model: Model) -> Scheme:
     """The scheme asked for; without one, what PyTorch would train."""
     if isinstance(update, Scheme):
         return update
-    if isinstance(update, os.PathLike):
-        return Scheme.from_toml(Path(update))
-    if isinstance(update, str):
-        return named(update, parameters_of(model.training.graph))
     if update is not None:
-        raise SchemeError(
-            f"update={update!r} is no scheme",
-            try_=('"bias+last"', '"sparse.toml"', 'whet.Scheme([whet.Rule("classifier.*")])'),
-        )
+        return preset(update, parameters_of(model.training.graph))
     used = {p.name for p in parameters_of(model.training.graph)}
     trained = [name for name in model.trainable if name in used]
     if not trained:
         raise nothing_to_train()
     return Scheme.of(trained, name="requires_grad")
-
-
-C_TYPES = frozenset(
-    f"{word}_t"
-    for word in "size ptrdiff wchar max_align intptr uintptr intmax uintmax clock time div ldiv "
-    "lldiv fpos float double int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
-)
-
-
-def check_name(name: str) -> str:
-    if not isinstance(name, str) or not re.fullmatch(r"[a-z_]\w*", name, re.ASCII | re.IGNORECASE):
-        raise FrontendError(
-            f"the program's name {name!r} is not a C identifier",
-            try_="letters, digits and underscores, and no digit first",
-        )
-    if f"{name}_t" in C_TYPES:
-        raise FrontendError(
-            f"the program cannot be called {name!r}",
-            why=f"its struct would be {name}_t, which is a type of C's own headers",
-        )
-    return name
-
-
-def check_clip_norm(limit: float | None) -> float | None:
-    if limit is not None and not 0 < float(limit) < float("inf"):
-        raise FrontendError(f"clip_norm={limit} limits nothing", try_="a number above 0, or None")
-    return None if limit is None else float(limit)
 
 
 class Source:
@@ -276,33 +211,32 @@ class Source:
     def __init__(
         self,
         model: torch.nn.Module,
-        loss: Loss | None,
-        optimizer: torch.optim.Optimizer | None,
+        loss: Loss | str | None,
+        optimizer: torch.optim.Optimizer | str | None,
         inputs: tuple[torch.Tensor, ...],
         labels: torch.Tensor | None,
         clip_norm: float | None,
         int8: Int8 | None = None,
         calibrate: Iterable[Any] | None = None,
     ) -> None:
-        import torch
-
         check_inputs(model, inputs)
-        loss = loss if loss is not None else torch.nn.CrossEntropyLoss()
-        optimizer = optimizer if optimizer is not None else default_optimizer(model)
-        self.model, self.loss, self.optimizer = copy.deepcopy((model, loss, optimizer))
+        parts = model, loss_of(loss), optimizer_of(optimizer, model)
+        self.model, self.loss, self.optimizer = copy.deepcopy(parts)
         self.inputs, self.labels = inputs, labels
         self.clip_norm = check_clip_norm(clip_norm)
         self.int8, self.calibrate = int8, calibrate
         self.integers: Model | None = None
         if int8 is None:
             if calibrate is not None:
-                raise FrontendError("a float program needs no calibration", try_='dtype="int8"')
-        elif model.training:
+                hint = option("dtype", "int8")
+                raise FrontendError("a float program needs no calibration", try_=hint)
+            return
+        if calibrate is None and getattr(model, "whet_recipe", None) is None:
+            raise not_calibrated("nothing is known about the range of its activations")
+        if model.training:
             words = "batch norm is folded and nothing drops at random"
-            warnings.warn(
-                f"an int8 program is compiled in eval mode: {words}; model.eval() says so",
-                stacklevel=3,
-            )
+            by = either("model.eval()", "--eval")
+            warn(f"an int8 program is compiled in eval mode: {words}; {by} says so")
             self.model.eval()
 
     def imported(self) -> Model:

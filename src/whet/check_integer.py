@@ -13,6 +13,7 @@ from .interp import interpret, is_open, run_exact
 from .ir import Array, Role
 from .ops.gradient_i8 import NarrowGradient
 from .pipeline import Options, assemble
+from .report.html import table
 from .runtime.trainer import Trainer, accept, from_stored
 from .straight_through import gradients
 from .targets import PORTABLE
@@ -43,6 +44,21 @@ class IntegerReport:
         if not self.rounded:
             return "bit for bit"
         return f"but for rounding in {', '.join(self.rounded)}, step by step,"
+
+    def __repr__(self) -> str:
+        error = max(self.gradients.values())
+        return (
+            f"<IntegerReport: {len(self.gradients)} gradients agree, worst {error:.1e}; "
+            f"{self.tensors} tensors equal {self.how} after {len(self.losses)} steps>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        name, error = self.worst_gradient
+        gradients = f"{len(self.gradients)} agree with autograd; worst {error:.1e} ({name})"
+        steps = f"{self.tensors} tensors equal the NumPy reference {self.how}"
+        rows = [("gradients", gradients), (f"after {len(self.losses)} steps", steps)]
+        return table("agreement of an integer program", rows)
 
     def __str__(self) -> str:
         name, error = self.worst_gradient

@@ -18,10 +18,53 @@ WhetError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from .names import printable
+
+_shell = False  # whether who reads a message has typed a command
+
+
+@contextmanager
+def for_the_shell() -> Iterator[None]:
+    """Messages that are made meanwhile name options of the command line."""
+    global _shell
+    before, _shell = _shell, True
+    try:
+        yield
+    finally:
+        _shell = before
+
+
+def either(python: str, shell: str) -> str:
+    """Words for who calls whet from Python, or for who has typed a command."""
+    return shell if _shell else python
+
+
+def option(name: str, value: Any = None) -> str:
+    """An argument as its user writes it: `update="last"`, or `--update last` in a command."""
+    word = f"--{name.replace('_', '-')}"
+    if value is None:
+        return either(f"{name}=", word)
+    if isinstance(value, bool):
+        return either(f"{name}={value}", word if value else f"--no-{word[2:]}")
+    text = f'"{value}"' if isinstance(value, str) else repr(value)
+    return either(f"{name}={text}", f"{word} {shlex.quote(str(value))}")
+
+
+def warn(text: str) -> None:
+    """Warn at the line outside of whet that led here."""
+    home = str(Path(__file__).parent)
+    depth, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(home):
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(printable(text), stacklevel=depth)
 
 
 class WhetError(Exception):

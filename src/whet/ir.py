@@ -249,6 +249,9 @@ class Graph:
     def leaves_of(self, *roles: Role) -> tuple[Value, ...]:
         return tuple(v for v in self.leaves if v.role in roles)
 
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}: {len(self.nodes)} nodes, {len(self.leaves)} leaves>"
+
     def __str__(self) -> str:
         from .text import print_graph
 

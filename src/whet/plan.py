@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -48,10 +48,10 @@ class Plan:
     """
 
     graph: Graph
-    home: Mapping[Value, Value | Buffer]
-    workspace: Mapping[Node, Value]
-    buffers: tuple[Buffer, ...]
-    copies: tuple[tuple[Value, Value], ...]
+    home: Mapping[Value, Value | Buffer] = field(repr=False)
+    workspace: Mapping[Node, Value] = field(repr=False)
+    buffers: tuple[Buffer, ...] = field(repr=False)
+    copies: tuple[tuple[Value, Value], ...] = field(repr=False)
     arena: int
     lower_bound: int
     peak: int  # index of the node at which the lower bound is reached

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import time
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 from rich.console import Console
 
-from ..errors import BuildError, WhetError
+from .. import __version__
+from ..errors import BuildError, WhetError, for_the_shell
+from ..passes import check_switches
+from ..settings import to_compare
 from . import demo
+from .files import check_file, check_folder
 from .models import Recipe, memory, numbers
 from .options import (
     CalibrateOpt,
@@ -34,6 +39,7 @@ from .options import (
     OptimizerName,
     OptimizerOpt,
     OutOpt,
+    PortableOpt,
     RamOpt,
     RematOpt,
     StepsOpt,
@@ -49,6 +55,8 @@ from .search import SearchCommand, search_command
 if TYPE_CHECKING:
     from ..emit.program import Program
 
+ENTRIES = ("train_step", "predict")
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -60,12 +68,28 @@ out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-app.command("run")(run_command)
-app.command("search", cls=SearchCommand)(search_command)
-
-
 def say(text: str = "") -> None:
     out.print(text, markup=False)
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"whet {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common_options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="print the version"),
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("run")(run_command)
+app.command("search", cls=SearchCommand)(search_command)
 
 
 @app.command("compile")
@@ -90,7 +114,7 @@ def compile_command(
     dtype: DTypeOpt = DTypeName.float32,
     calibrate: CalibrateOpt = None,
     int8: Int8Opt = None,
-    portable: Annotated[bool, typer.Option("--portable", help="kernels in plain C11 only")] = False,
+    portable: PortableOpt = False,
     accumulate: Annotated[bool, typer.Option(help="add `gradients` and `apply`")] = False,
     library: Annotated[
         bool, typer.Option("--library", help="the model alone, for a project with its own main")
@@ -100,6 +124,7 @@ def compile_command(
     """Write a folder of C that trains MODEL and builds with `make`."""
     start = time.perf_counter()
     recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
+    check_folder(output, "the program")
     program = recipe.compile(
         **numbers(dtype, calibrate, int8, input),
         update=update,
@@ -183,6 +208,9 @@ def plan_command(
     from ..report import arena_svg, layer_table, layers_svg, to_json
 
     recipe = Recipe(model, input, loss, optimizer, momentum=momentum, train=train)
+    for path in (picture, layers):
+        if path is not None:
+            check_file(path, ".svg")
     kind = numbers(dtype, calibrate, int8, input)
     program = recipe.compile(
         update=update,
@@ -211,8 +239,6 @@ def scheme_of(program: Program) -> str:
 
 
 def draw(path: Path, svg: str, quiet: bool) -> None:
-    if path.suffix != ".svg":
-        raise BuildError(f"{path} is no .svg", try_=str(path.with_suffix(".svg")))
     try:
         path.write_text(svg)
     except OSError as error:
@@ -248,8 +274,10 @@ def compare_command(
 
     recipe = Recipe(model, input, loss, optimizer, momentum=momentum, train=train)
     names = [name.strip() for name in schemes.split(",") if name.strip()]
+    updates = to_compare(names)
+    check_switches(without or ())
     kind = numbers(dtype, calibrate, int8, input)
-    rows = whet.compare(**recipe.arguments(), schemes=names, without=without or (), **kind)
+    rows = whet.compare(**recipe.arguments(), schemes=updates, without=without or (), **kind)
     if as_json:
         out.print_json(json.dumps([row.as_dict() for row in rows]))
     else:
@@ -271,11 +299,11 @@ def ir_command(
     int8: Int8Opt = None,
 ) -> None:
     """Print the graph of an entry point."""
+    if entry not in ENTRIES:
+        raise WhetError(f"no entry point {entry!r}", try_=", ".join(ENTRIES))
     kind = numbers(dtype, calibrate, int8, input)
     recipe = Recipe(model, input, train=train)
     program = recipe.compile(update=update, without=without or (), **kind)
-    if entry not in program.entries:
-        raise WhetError(f"no entry point {entry!r}", try_=", ".join(program.entries))
     say(str(program.entries[entry]))
 
 
@@ -299,7 +327,21 @@ def tune_command() -> None:
 
 def main() -> None:
     try:
-        app()
+        with for_the_shell(), warnings.catch_warnings():
+            warnings.showwarning = show_warning
+            app()
     except WhetError as error:
         err.print(f"whet: {error}", markup=False)
         sys.exit(1)
+
+
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Without the place, which is in whet or in PyTorch."""
+    err.print(f"whet: warning: {message}", markup=False)

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..errors import FrontendError
-from .options import DTypeName, FrozenName, LossName, OptimizerName, RematName
+from ..frontend.choices import LossName, OptimizerName, make_optimizer
+from ..settings import AUTO, Settings, check_search
+from .files import read_array
+from .options import DTypeName, FrozenName, RematName
 
 waiting = Console(stderr=True)
 
@@ -40,46 +43,32 @@ class Recipe:
     clip_norm: float | None = None
     train: bool = False
 
+    def __post_init__(self) -> None:
+        for text in self.inputs:
+            sizes(text)
+        parts(self.model)
+
     def arguments(self) -> dict[str, Any]:
         """What `whet.compile` and `whet.compare` both take."""
-        import torch
-
         examples = tuple(example(text) for text in self.inputs)
         model = load_model(self.model)
         model.train(self.train)
-        params = list(model.parameters())
-        if not params:
+        held = list(model.parameters())
+        if not held:
             raise FrontendError("the model has no parameters", at=self.model)
-        decay = self.weight_decay
-        rules: dict[OptimizerName, Any] = {
-            OptimizerName.sgd: lambda: torch.optim.SGD(
-                params, lr=self.lr, momentum=self.momentum, weight_decay=decay
-            ),
-            OptimizerName.adam: lambda: torch.optim.Adam(params, lr=self.lr, weight_decay=decay),
-            OptimizerName.adamw: lambda: torch.optim.AdamW(params, lr=self.lr, weight_decay=decay),
-        }
-        losses: dict[LossName, Any] = {
-            LossName.cross_entropy: torch.nn.CrossEntropyLoss,
-            LossName.mse: torch.nn.MSELoss,
-            LossName.l1: torch.nn.L1Loss,
-            LossName.smooth_l1: torch.nn.SmoothL1Loss,
-            LossName.bce: torch.nn.BCEWithLogitsLoss,
-            LossName.nll: torch.nn.NLLLoss,
-            LossName.kl: lambda: torch.nn.KLDivLoss(reduction="batchmean"),
-        }
-        try:
-            optimizer = rules[self.optimizer]()
-        except ValueError as error:
-            what = f"{self.optimizer.value} cannot be set up so"
-            raise FrontendError(what, why=str(error)) from error
+        rate = (self.lr, self.momentum, self.weight_decay)
         return dict(
-            model=model, inputs=examples, loss=losses[self.loss](), optimizer=optimizer,
-            clip_norm=self.clip_norm,
+            model=model, inputs=examples, loss=self.loss.value,
+            optimizer=make_optimizer(self.optimizer, held, *rate), clip_norm=self.clip_norm,
         )  # fmt: skip
 
     def compile(self, **options: Any) -> Program:
+        """What can be checked without the model is checked before it is loaded."""
         import whet
 
+        others = {k: v for k, v in options.items() if k not in ("calibrate", "accumulate")}
+        asked = Settings.of(**others, clip_norm=self.clip_norm)
+        check_search(asked.update == AUTO, asked.ram, None)
         compile = whet.compile  # says so if there is no PyTorch
         with waiting.status("compiling"):
             return compile(**self.arguments(), **options)
@@ -135,33 +124,37 @@ VALUES: dict[type, Callable[[str, str], Any]] = {
 }  # fmt: skip
 
 
-def read_array(path: Path) -> Any:
-    import numpy as np
-
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise FrontendError(f"cannot read {path}", why=reason(error), try_="a .npy file") from error
-    if not isinstance(array, np.ndarray) or array.dtype.kind != "f" or array.ndim < 2:
-        raise FrontendError(f"{path} is no array of float inputs", try_="numpy.save(path, images)")
-    return array
+def sizes(text: str) -> tuple[tuple[int, ...], int | None]:
+    """The shape that `1,16:1000` says, and the number of ids if there is one."""
+    match = re.fullmatch(r"([1-9]\d*(?:,[1-9]\d*)*)(?::([1-9]\d*))?", text)
+    if match is None:
+        raise FrontendError(
+            f"{text!r} is not an input shape", try_="--input 1,3,128,128 or --input 1,16:1000"
+        )
+    return tuple(int(n) for n in match[1].split(",")), int(match[2]) if match[2] else None
 
 
 def example(text: str) -> torch.Tensor:
     """`1,3,32,32` is a float tensor of that shape, `1,16:1000` one of ids below 1000."""
     import torch
 
-    match = re.fullmatch(r"([1-9]\d*(?:,[1-9]\d*)*)(?::([1-9]\d*))?", text)
+    shape, count = sizes(text)
+    if count is None:
+        return torch.randn(shape)
+    ids = torch.randint(0, count, shape)
+    ids.view(-1)[0] = count - 1  # the largest id is part of the example
+    return ids
+
+
+def parts(spec: str) -> tuple[str, str, str]:
+    """Where a model is, its name there, and the arguments behind it, if any."""
+    match = re.fullmatch(r"([^:()]+):(\w+)(\(.*\))?", spec)
     if match is None:
         raise FrontendError(
-            f"{text!r} is not an input shape", try_="--input 1,3,128,128 or --input 1,16:1000"
+            f"{spec!r} does not name a model",
+            try_=("pkg.module:make_model", "whet.models:mcunet_5fps(10, folded=True)"),
         )
-    sizes = tuple(int(n) for n in match[1].split(","))
-    if match[2] is None:
-        return torch.randn(sizes)
-    ids = torch.randint(0, int(match[2]), sizes)
-    ids.view(-1)[0] = int(match[2]) - 1  # the largest id is part of the example
-    return ids
+    return match[1], match[2], match[3] or ""
 
 
 def load_model(spec: str) -> torch.nn.Module:
@@ -171,13 +164,7 @@ def load_model(spec: str) -> torch.nn.Module:
     """
     import torch
 
-    match = re.fullmatch(r"([^:()]+):(\w+)(\(.*\))?", spec)
-    if match is None:
-        raise FrontendError(
-            f"{spec!r} does not name a model",
-            try_=("pkg.module:make_model", "whet.models:mcunet_5fps(10, folded=True)"),
-        )
-    where, attribute, call = match.groups()
+    where, attribute, call = parts(spec)
     args, keywords = literal_arguments(call or "()", spec)
     try:
         module = import_file(where) if where.endswith(".py") else import_name(where)

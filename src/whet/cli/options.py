@@ -8,21 +8,8 @@ from typing import Annotated
 
 import typer
 
-
-class LossName(StrEnum):
-    cross_entropy = "cross-entropy"
-    mse = "mse"
-    l1 = "l1"
-    smooth_l1 = "smooth-l1"
-    bce = "bce-with-logits"
-    nll = "nll"
-    kl = "kl"
-
-
-class OptimizerName(StrEnum):
-    sgd = "sgd"
-    adam = "adam"
-    adamw = "adamw"
+from ..frontend.choices import LossName as LossName
+from ..frontend.choices import OptimizerName as OptimizerName
 
 
 class DTypeName(StrEnum):
@@ -55,6 +42,7 @@ InputOpt = Annotated[
         "--input", "-i", help="shape with batch, as 1,3,128,128; ids below 1000 as 1,16:1000"
     ),
 ]
+PortableOpt = Annotated[bool, typer.Option("--portable", help="kernels in plain C11 only")]
 OutOpt = Annotated[Path, typer.Option("--output", "-o", help="folder for the C program")]
 LossOpt = Annotated[LossName, typer.Option(help="what is minimised")]
 OptimizerOpt = Annotated[OptimizerName, typer.Option(help="how parameters are updated")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,10 +9,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ..errors import DataError
-from .models import Recipe, memory, numbers
+from ..errors import CheckpointError, DataError, option
+from .files import SAVE, check_file, opening, read_archive
+from .models import Recipe, memory, numbers, sizes
 from .options import (
     CalibrateOpt,
+    ClipOpt,
+    DecayOpt,
     DTypeName,
     DTypeOpt,
     FlashOpt,
@@ -25,13 +27,17 @@ from .options import (
     LrOpt,
     ModelArg,
     MomentumOpt,
+    NameOpt,
     OptimizerName,
     OptimizerOpt,
+    PortableOpt,
     RamOpt,
     RematOpt,
     TargetName,
     TargetOpt,
+    TrainOpt,
     UpdateOpt,
+    WithoutOpt,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -54,17 +60,24 @@ def run_command(
         typer.Option(help=".npz with x and y, and x_test and y_test to judge by; else made-up"),
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="training steps")] = 50,
+    load: Annotated[Path | None, typer.Option(help="checkpoint to begin with")] = None,
     save: Annotated[Path | None, typer.Option(help="checkpoint to write at the end")] = None,
     watch: Annotated[bool, typer.Option(help="check every load and store, and count")] = True,
     loss: LossOpt = LossName.cross_entropy,
     optimizer: OptimizerOpt = OptimizerName.sgd,
     lr: LrOpt = 0.01,
     momentum: MomentumOpt = 0.0,
+    weight_decay: DecayOpt = 0.0,
+    clip_norm: ClipOpt = None,
+    train: TrainOpt = False,
     update: UpdateOpt = None,
     ram: RamOpt = None,
     flash: FlashOpt = None,
     rematerialize: RematOpt = None,
     frozen: FrozenOpt = None,
+    without: WithoutOpt = None,
+    portable: PortableOpt = False,
+    name: NameOpt = "net",
     dtype: DTypeOpt = DTypeName.float32,
     calibrate: CalibrateOpt = None,
     int8: Int8Opt = None,
@@ -72,20 +85,34 @@ def run_command(
     """Train MODEL on an emulated microcontroller, or on this machine."""
     from ..runtime import Board
 
-    recipe = Recipe(model, input, loss, optimizer, lr, momentum)
-    kind = numbers(dtype, calibrate, int8, input)
-    kind |= memory(rematerialize, frozen)
-    program = recipe.compile(update=update, target=target.value, ram=ram, flash=flash, **kind)
-    batches = Batches.read(data) if data is not None else Batches.made_up(program)
-    batch = len(recipe.arguments()["inputs"][0])
+    recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
+    if save is not None:
+        check_file(save)
+    if load is not None:
+        opening(load, CheckpointError, option("save", "FILE") + " writes one")
+    found = Batches.read(data) if data is not None else None
+    program = recipe.compile(
+        **numbers(dtype, calibrate, int8, input),
+        **memory(rematerialize, frozen),
+        update=update,
+        target=target.value,
+        ram=ram,
+        flash=flash,
+        without=without or (),
+        portable=portable,
+        name=name,
+    )
+    batches = found or Batches.made_up(program)
+    batch = sizes(input[0])[0][0]
     batches.check(program, batch)
-    if save is not None and not save.absolute().parent.is_dir():
-        raise DataError(f"there is no folder {save.absolute().parent} to save to")
     with console.status("building"):
         trainer = Board(program, watch) if program.target.chip else program.load()
+    if load is not None:
+        trainer.load(load)
+        say(f"loaded {load}")
     judge(trainer, batches, batch, "before")
     try:
-        train(trainer, batches, batch, steps)
+        learn(trainer, batches, batch, steps)
     finally:  # what was learned until it was stopped, too
         if save is not None:
             trainer.save(save)
@@ -108,19 +135,10 @@ class Batches:
 
     @classmethod
     def read(cls, path: Path) -> Batches:
-        import numpy as np
-
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                found = {name: archive[name] for name in archive.files}
-        except (OSError, ValueError, TypeError, zipfile.BadZipFile) as error:
-            why = str(error.strerror) if isinstance(error, OSError) else "it is no .npz file"
-            raise DataError(
-                f"cannot read {path}", why=why, try_="np.savez(path, x=inputs, y=labels)"
-            ) from error
+        found = read_archive(path)
         if missing := {"x", "y"} - found.keys():
             words = f"{path} has no {' and no '.join(sorted(missing))}"
-            raise DataError(words, try_="np.savez(path, x=inputs, y=labels)")
+            raise DataError(words, try_=SAVE)
         if ("x_test" in found) != ("y_test" in found):
             raise DataError(f"{path} has one of x_test and y_test", try_="both, or neither")
         test = (found["x_test"], found["y_test"]) if "x_test" in found else None
@@ -159,7 +177,7 @@ class Batches:
         return cls(x, y, None)
 
 
-def train(trainer: Trainer, batches: Batches, batch: int, steps: int) -> None:
+def learn(trainer: Trainer, batches: Batches, batch: int, steps: int) -> None:
     columns = (
         TextColumn("training"),
         BarColumn(),

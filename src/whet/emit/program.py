@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..axes import in_words, usual_names
-from ..errors import BuildError, DataError, InternalError, TargetError, WhetError
+from ..errors import BuildError, DataError, InternalError, TargetError, WhetError, option
 from ..ir import Array, DType, Graph, Role, Type
 from ..machine import UNTUNED, Machine
 from ..ops.random import RngNext
@@ -240,6 +240,11 @@ class Program:
         return any(v.type.dtype is DType.I8 for n in nodes for v in n.ins)
 
     @property
+    def dtype(self) -> str:
+        """Numbers of the network."""
+        return "int8" if self.integer else "float32"
+
+    @property
     def flags(self) -> tuple[str, ...]:
         """What the compiler is told, warnings aside."""
         flags = self.target.flags
@@ -277,6 +282,19 @@ class Program:
         """
         return self._report(self.measured)
 
+    def __repr__(self) -> str:
+        scheme = f" by {self.scheme.name!r}" if self.scheme is not None else ""
+        return (
+            f"<Program {self.name} for {self.target.name}: {self.dtype}, {self.parameters:,} "
+            f"parameters, {len(self.chosen)} tensors train{scheme}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from ..report.html import program_html
+
+        return program_html(self)
+
     def _report(self, measured: Mapping[str, int]) -> str:
         from ..report import program_report
 
@@ -289,7 +307,7 @@ class Program:
         if len(flat) < len(self.kernel_files):
             raise TargetError(
                 "a program with kernels for vectors does not lie in one folder",
-                try_='target="portable", or one for a microcontroller',
+                try_=f"{option('target', 'portable')}, or one for a microcontroller",
             )
         own = {name: name for name in self.files if name.partition(".")[0] in ("model", "weights")}
         return {short: self.files[name] for short, name in (own | flat).items()}

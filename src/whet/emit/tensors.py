@@ -52,6 +52,10 @@ class Tensors:
     packed: frozenset[str] = frozenset()  # leaves that lie as kernels with vectors read them
     ids: dict[str, str] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        counts = len(self.params), len(self.state), len(self.frozen)
+        return "<Tensors: {} train, {} of state, {} frozen>".format(*counts)
+
     @classmethod
     def of(cls, entries: Mapping[str, Graph], packing: bool) -> Tensors:
         self = cls()

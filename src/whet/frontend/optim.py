@@ -28,13 +28,6 @@ def nothing_to_train() -> FrontendError:
     )
 
 
-def default_optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
-    params = list(model.parameters())
-    if not params:
-        raise nothing_to_train()
-    return torch.optim.SGD(params, lr=0.01)
-
-
 def trainable(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> set[int]:
     """Ids of the parameters that PyTorch would train."""
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}

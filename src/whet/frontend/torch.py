@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from ..errors import FrontendError
+from ..errors import FrontendError, either
 from ..ir import Array, Graph, Role, prune
 from ..quant import Fold, Quant
 from ..training import Training
@@ -251,7 +251,8 @@ def check_inputs(model: nn.Module, inputs: Any) -> None:
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and cumulative:
             raise FrontendError(
                 f"batch norm {name!r} averages its statistics over all steps (momentum=None)",
-                try_="give it a momentum such as 0.1, or put it in eval mode",
+                try_="give it a momentum such as 0.1, or put it in eval mode"
+                + either("", ", by --eval"),
             )
     for name, p in model.named_parameters():
         if p.dtype != torch.float32:

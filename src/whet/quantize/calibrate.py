@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import DataError, FrontendError, either
 from ..interp import interpret, run_reference
 from ..ir import Array, DType, Graph, Node, Role
 from ..quant import Quant, Recipe
@@ -16,6 +16,12 @@ SAMPLE = 4096  # numbers of each value and batch that percentile and mse look at
 BATCHES = 64  # of which these numbers are kept
 OUTLIERS = 1e-4  # the share of numbers that percentile leaves out, on both sides together
 CUTS = np.linspace(1.0, 0.3, 36)  # of the range that mse tries
+
+
+def not_calibrated(what: str, at: str = "") -> FrontendError:
+    python = "calibrate=loader: batches like those it will train on"
+    shell = "--calibrate FILE.npy, inputs like those it will train on; or --calibrate random"
+    return FrontendError(what, at=at, try_=either(python, shell))
 
 
 class Seen:

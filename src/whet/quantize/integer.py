@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from ..errors import FrontendError
+from ..errors import FrontendError, warn
 from ..ir import Array, Builder, DType, Graph, Node, Op, Role, Type, Value, i8
 from ..ops.binary import Add, Mul
 from ..ops.conv import Conv2d, Depthwise
@@ -28,6 +27,7 @@ from ..passes.fuse_layers import LIMITS
 from ..passes.rewriting import Uses
 from ..quant import LOW, Quant, Recipe
 from ..training import Unit
+from .calibrate import not_calibrated
 from .floats import computes, from_input, message
 from .options import Int8
 from .weights import to_integers, weight_scales
@@ -177,14 +177,7 @@ class Quantizer:
 
     def quant(self, value: Value) -> Quant:
         if value.name not in self.recipe.values:
-            raise FrontendError(
-                f"nothing is known about the range of {value}",
-                at=str(self.b.loc),
-                try_=(
-                    'dtype="int8", calibrate=loader: batches like those it will train on',
-                    "--calibrate FILE.npy on the command line",
-                ),
-            )
+            raise not_calibrated(f"nothing is known about the range of {value}", str(self.b.loc))
         return self.recipe.values[value.name]
 
     def integer(self, value: Value) -> Coded:
@@ -437,4 +430,4 @@ class Quantizer:
         if self.stayed:
             leaves = self.graph.leaves_of(Role.INPUT)
             inputs = [v for v in leaves if v.type.dtype is DType.F32 and v not in self.coded]
-            warnings.warn(message(self.stayed, inputs), stacklevel=7)
+            warn(message(self.stayed, inputs))

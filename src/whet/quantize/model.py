@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..errors import FrontendError
+from ..errors import FrontendError, option
 from ..frontend.importer import Imported
 from ..frontend.torch import Model, without_loss
 from ..ir import Graph, Role
@@ -78,6 +78,6 @@ def input_order(model: Imported) -> tuple[int, ...]:
     if len(leaves) != 1:
         raise FrontendError(
             f"an int8 program has one input, the model takes {len(leaves)}",
-            try_="a float program: compile without dtype",
+            try_=f"a float program: {option('dtype', 'float32')}",
         )
     return model.orders[leaves[0].name]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .html import table
+
 
 @dataclass(frozen=True)
 class CheckReport:
@@ -27,6 +29,29 @@ class CheckReport:
     @property
     def worst_parameter(self) -> tuple[str, float]:
         return max(self.parameters.items(), key=lambda item: item[1])
+
+    def __repr__(self) -> str:
+        error, steps = max(self.gradients.values()), len(self.losses)
+        return (
+            f"<CheckReport: {len(self.gradients)} gradients agree, worst {error:.1e}; "
+            f"{len(self.parameters)} tensors agree after {steps} steps>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        rows: list[tuple[str, ...]] = [("", "tensors", "worst error", "of", "PyTorch's float32")]
+        for word, (name, error), ours, theirs in (
+            ("gradients", self.worst_gradient, self.gradients, self.torch_gradients),
+            (
+                f"after {len(self.losses)} steps",
+                self.worst_parameter,
+                self.parameters,
+                self.torch_parameters,
+            ),
+        ):
+            worst = f"{max(theirs.values()):.1e}"
+            rows.append((word, str(len(ours)), f"{error:.1e}", name, worst))
+        return table("agreement with PyTorch in float64", rows)
 
     def merged(self, other: CheckReport) -> CheckReport:
         """Two attempts as one: the program's smaller errors, PyTorch's larger ones."""

@@ -28,6 +28,10 @@ class Comparison:
         without = {name: (p.memory["arena"], p.memory["ram"]) for name, p in others.items()}
         return cls(scheme, program.memory, kept, without)
 
+    def __repr__(self) -> str:
+        arena, ram = kib(self.memory["arena"]), kib(self.memory["ram"])
+        return f"<Comparison {self.scheme!r}: {arena} of arena, {ram} of RAM>"
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -13,13 +13,13 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from ..cache import cache_folder
-from ..errors import BuildError, RunError, WhetError
+from ..errors import BuildError, RunError, WhetError, either
 from ..targets import Chip
 from .build import find_compiler, run
 from .firmware import Firmware
@@ -44,7 +44,8 @@ class Watched:
     outside: int  # accesses that are neither in RAM nor a load from flash
     first_outside: int
     stack: int  # bytes, at its deepest
-    spent: dict[int, int]  # instructions from each address of the training step to the next in it
+    # Instructions from each address of the training step to the next in it.
+    spent: dict[int, int] = field(repr=False)
 
 
 class Emulator:
@@ -145,7 +146,7 @@ class Emulator:
             return BuildError(
                 "this QEMU does not take the plugin that watches",
                 why=log.splitlines()[-3:],
-                try_=("QEMU 4.2 to 8.1", "Board(program, watched=False), or whet run --no-watch"),
+                try_=("QEMU 4.2 to 8.1", either("Board(program, watched=False)", "--no-watch")),
             )
         reason = REASONS.get(code, f"exit code {code}")
         why = [reason, *log.splitlines()[:3]]

@@ -12,12 +12,12 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..cache import cache_folder
 from ..emit.program import Program
-from ..errors import BuildError
+from ..errors import BuildError, option
 
 SECTIONS = ("text", "data", "bss", "stack")
 
@@ -28,7 +28,7 @@ class Firmware:
 
     path: Path
     sections: dict[str, int]
-    symbols: dict[str, tuple[int, int]]  # address and size
+    symbols: dict[str, tuple[int, int]] = field(repr=False)  # address and size
 
     @property
     def ram(self) -> int:
@@ -133,7 +133,7 @@ def refused(program: Program, words: str) -> BuildError:
         return BuildError(
             f"the program does not fit into {chip.ram:,} bytes of RAM and {chip.flash:,} of flash",
             why=short,
-            try_="another update=, or a larger ram= or flash=",
+            try_=f"another {option('update')}, or a larger {option('ram')} or {option('flash')}",
         )
     return BuildError("the firmware could not be built", why=lines[:20])
 

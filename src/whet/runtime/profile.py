@@ -37,6 +37,9 @@ class Profile:
     def total(self) -> float:
         return sum(c.instructions for c in self.costs)
 
+    def __repr__(self) -> str:
+        return f"<Profile of {len(self.costs)} calls: {self.total:,.0f} instructions a step>"
+
     def of(self, phase: str) -> float:
         return sum(c.instructions for c in self.costs if c.phase == phase)
 

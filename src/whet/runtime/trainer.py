@@ -12,7 +12,7 @@ import numpy as np
 
 from ..emit.c import STATUSES, Signature
 from ..emit.program import Program, TensorInfo
-from ..errors import CheckpointError, DataError, InternalError, NotFinite, TargetError
+from ..errors import CheckpointError, DataError, InternalError, NotFinite, TargetError, option
 from ..ir import Array, DType, Graph, Role, Type, Value, f32
 from ..ops.settle import LIMITS
 from ..quant import Quant
@@ -40,6 +40,9 @@ class Trainer:
             self._set_threads(threads)
         self._net = self._allocate()
         self._function("init", None)(self._pointer)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.program!r}>"
 
     # Training ----------------------------------------------------------------------------------
 
@@ -358,7 +361,7 @@ class Trainer:
                 f"the loss is {float(outs[0])}",
                 at=where,
                 why="the input, the parameters or the learning rate let it overflow",
-                try_="a smaller learning rate, clip_norm=..., or a look at the input",
+                try_=f"a smaller learning rate, {option('clip_norm', 1.0)}, or a look at the input",
             )
         raise CheckpointError(f"the checkpoint is refused: {dict(STATUSES)[name]}", at=where)
 

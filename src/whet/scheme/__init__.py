@@ -2,10 +2,10 @@
 
 from . import contribution
 from .parameters import Parameter, parameters_of
-from .presets import blocks, named, preset, published, sparse
+from .presets import blocks, named, preset, published, sparse, written
 from .scheme import Chosen, Rule, Scheme
 
 __all__ = [
     "Chosen", "Parameter", "Rule", "Scheme", "blocks", "contribution", "named", "parameters_of",
-    "preset", "published", "sparse",
+    "preset", "published", "sparse", "written",
 ]  # fmt: skip

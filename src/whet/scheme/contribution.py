@@ -146,6 +146,12 @@ class Contributions:
     base: Outcome | None = None
     outcomes: Mapping[Candidate, Outcome] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return (
+            f"<Contributions by {self.measure}: the last {len(self.biases) - 1} biases, "
+            f"{len(self.weights)} weights>"
+        )
+
     @classmethod
     def of(
         cls, outcomes: Mapping[Candidate, Outcome], measure: str, layers: Sequence[str]

@@ -16,6 +16,7 @@ PARTS = (
     "full, last, bias, norm, lite (branches of whet.tinytl), last-K (the last K blocks and the "
     "head), layers-K (the last K layers), joined by +"
 )
+PART = re.compile(r"full|last|bias|norm|lite|(?:layers|last)-\d+", re.ASCII)
 TINYTL = {  # of arXiv:2007.11622, by what they are made of
     "tinytl-b": "bias+last",
     "tinytl-l": "lite+last",
@@ -26,11 +27,17 @@ TINYTL = {  # of arXiv:2007.11622, by what they are made of
 
 def named(name: str, parameters: Sequence[Parameter]) -> Scheme:
     """A scheme from what a user writes: a preset, a TOML file, or a published scheme's name."""
+    return written(name) or preset(name, parameters)
+
+
+def written(name: str) -> Scheme | None:
+    """The scheme of a TOML file or of a published name; None for a preset, which is checked."""
     if name.endswith(".toml"):
         return Scheme.from_toml(Path(name))
     if name in (known := published()):
         return Scheme.from_toml(known[name])
-    return preset(name, parameters)
+    check_preset(name)
+    return None
 
 
 def published() -> dict[str, str]:
@@ -40,8 +47,20 @@ def published() -> dict[str, str]:
     return {f.name.removesuffix(".toml"): f.read_text(encoding="utf-8") for f in files}
 
 
+def check_preset(name: str) -> None:
+    """Refuse a name that is none, whatever the model."""
+    if not all(PART.fullmatch(part) for part in TINYTL.get(name, name).split("+")):
+        known = ["full", "last", "bias+last", "norm+last", "last-3", *TINYTL, *published()]
+        close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        raise SchemeError(
+            f"there is no scheme {name!r}",
+            try_=(*(f"did you mean {n}?" for n in close), PARTS, "a file such as sparse.toml"),
+        )
+
+
 def preset(name: str, parameters: Sequence[Parameter]) -> Scheme:
     """The named scheme for a model with these parameters; parts may be joined with `+`."""
+    check_preset(name)
     chosen: set[str] = set()
     for part in TINYTL.get(name, name).split("+"):
         chosen.update(p.name for p in _part(part, name, parameters))
@@ -63,14 +82,7 @@ def _part(part: str, name: str, parameters: Sequence[Parameter]) -> list[Paramet
         return lite(name, parameters)
     if match := re.fullmatch(r"layers-(\d+)", part):
         return last_layers(parameters, int(match[1]))
-    if match := re.fullmatch(r"last-(\d+)", part):
-        return last_blocks(parameters, int(match[1]))
-    known = ["full", "last", "bias+last", "norm+last", "last-3", *TINYTL, *published()]
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    raise SchemeError(
-        f"there is no scheme {name!r}",
-        try_=(*(f"did you mean {n}?" for n in close), PARTS, "a file such as sparse.toml"),
-    )
+    return last_blocks(parameters, int(part.removeprefix("last-")))
 
 
 def head(parameters: Sequence[Parameter]) -> list[Parameter]:

@@ -90,6 +90,11 @@ class Scheme:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "origin", origin)
 
+    def __repr__(self) -> str:
+        name = f" {self.name!r}" if self.name else ""
+        count = len(self.rules)
+        return f"<Scheme{name}: {count} rule{'s' * (count > 1)}>"
+
     @classmethod
     def of(cls, names: Iterable[str], name: str = "") -> Scheme:
         """The scheme that trains just these parameters, whole."""

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..api import Source, check_flash, target_of
-from ..budget import parse_bytes
-from ..errors import BudgetError, WhetError
+from ..api import Source, check_flash
+from ..errors import BudgetError, WhetError, option
 from ..frontend.torch import Loss, Model
 from ..ir import Role
 from ..machine import this_machine
@@ -20,6 +19,7 @@ from ..pipeline import Options, assemble
 from ..quantize import Int8, int8_of
 from ..scheme import parameters_of
 from ..scheme.contribution import Candidate, Contributions
+from ..settings import parse_bytes, target_of
 from .analysis import Progress, Trials, analyse
 from .belief import Belief
 from .finals import finals
@@ -99,8 +99,8 @@ def contributions(
     data: Any,
     *,
     search: Search | None = None,
-    loss: Loss | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    loss: Loss | str | None = None,
+    optimizer: torch.optim.Optimizer | str | None = None,
     labels: torch.Tensor | None = None,
     clip_norm: float | None = None,
     dtype: str | Int8 | None = None,
@@ -139,8 +139,8 @@ def search(
     *,
     ram: Budget | Sequence[Budget],
     search: Search | None = None,
-    loss: Loss | None = None,
-    optimizer: torch.optim.Optimizer | None = None,
+    loss: Loss | str | None = None,
+    optimizer: torch.optim.Optimizer | str | None = None,
     labels: torch.Tensor | None = None,
     clip_norm: float | None = None,
     target: str = "host",
@@ -152,13 +152,13 @@ def search(
     Budgets are bytes, or words as "256K"; the programs are those of `compile` with the same
     arguments.
     """
-    source = Source(
-        model, loss, optimizer, inputs, labels, clip_norm, int8_of(dtype), once(calibrate)
-    )
     several: Any = ram if isinstance(ram, (list, tuple)) else [ram]
     budgets = [parse_bytes(r) for r in several]
     place = target_of(target, False, max(budgets, default=None), None)
     options = Options(target=place, without=check_switches(()), machine=this_machine())
+    source = Source(
+        model, loss, optimizer, inputs, labels, clip_norm, int8_of(dtype), once(calibrate)
+    )
     return search_for(
         source, source.imported(), data, budgets, options, Search() if search is None else search
     )
@@ -173,7 +173,7 @@ def search_for(
     search: Search,
 ) -> SearchReport:
     if not budgets:
-        raise BudgetError("there is no budget to search within", try_='ram="256K"')
+        raise BudgetError("there is no budget to search within", try_=option("ram", "256K"))
     if not isinstance(search, Search):
         raise WhetError(f"search={search!r} is no whet.Search", try_="whet.Search(workers=2)")
     if search.method == "exact":

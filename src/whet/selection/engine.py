@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ..errors import WhetError
+from ..errors import WhetError, either, option
 
 Job = TypeVar("Job")
 LOCAL = "local"  # a Ray cluster of this machine alone, started for the purpose
@@ -83,7 +83,10 @@ def in_turns(task: Path, jobs: Sequence[Job], workers: int) -> Iterator[tuple[Jo
         raise WhetError(
             "a worker process ended",
             why="it ran out of memory, or the script that started it does so again in each of them",
-            try_='if __name__ == "__main__": around what the script does; or workers=1',
+            try_=(
+                option("workers", 1),
+                either('if __name__ == "__main__": around what the script does', ""),
+            ),
         ) from error
     except BaseException:  # stopped: what is half done is of no use
         stop_all_but(others)
@@ -136,7 +139,7 @@ def on_ray(
         import ray
     except ModuleNotFoundError as error:
         raise WhetError(
-            "Ray is not installed", try_=('pip install "whet[ray]"', "--workers on this machine")
+            "Ray is not installed", try_=('pip install "whet[ray]"', option("workers", 2))
         ) from error
     started = not ray.is_initialized()
     if started:
@@ -181,7 +184,7 @@ def no_cluster(address: str, why: str) -> WhetError:
     return WhetError(
         f"there is no Ray cluster at {address}",
         why=why,
-        try_=("ray start --head", f"--ray {LOCAL} starts one for as long as it takes"),
+        try_=("ray start --head", f"{option('ray', LOCAL)} starts one for as long as it takes"),
     )
 
 

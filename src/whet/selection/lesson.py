@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..errors import DataError, NotFinite
+from ..errors import DataError, NotFinite, either
 from ..frontend.torch import Model
 from ..ir import Array, Role
 from ..pipeline import Options, assemble
@@ -91,7 +91,8 @@ class Bench:
                 raise NotFinite(
                     "the head alone diverges",
                     why=f"it is trained at a rate of {self.rate:g}",
-                    try_="a smaller rate, by the optimizer or by Lesson(rate=...)",
+                    try_="a smaller "
+                    + either("rate, by the optimizer or by Lesson(rate=...)", "--lr"),
                 )
             epoch += 1
             now = pupil.outcome(epoch)

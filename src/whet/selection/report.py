@@ -42,6 +42,10 @@ class SearchReport:
         """That of the last budget."""
         return self.rows[-1].scheme
 
+    def __repr__(self) -> str:
+        budgets = ", ".join(kib(row.found.budget) for row in self.rows)
+        return f"<SearchReport for {budgets}, by {self.contributions.measure}>"
+
     def __str__(self) -> str:
         head = (
             "budget",

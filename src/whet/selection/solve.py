@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..errors import WhetError
+from ..errors import WhetError, option
 from ..scheme.contribution import Candidate, Contributions
 from .planner import Costs, Part
 
@@ -29,7 +29,7 @@ def check_solver() -> None:
     if importlib.util.find_spec("scipy") is None:
         raise WhetError(
             "searching needs SciPy, which is not installed",
-            try_=('pip install "whet[search]"', 'method="evolution"'),
+            try_=('pip install "whet[search]"', option("method", "evolution")),
         )
 
 

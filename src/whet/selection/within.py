@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ..errors import BudgetError
+from ..errors import BudgetError, option
 from ..report import kib
 from ..scheme import Scheme, parameters_of
 from ..scheme.contribution import Candidate, Contributions, Outcome
@@ -37,14 +37,14 @@ class Found:
     """The candidate of a search, with what it scores and what it really needs."""
 
     budget: int
-    gains: Contributions  # that were added up
+    gains: Contributions = field(repr=False)  # that were added up
     candidate: Candidate
     score: float
     ram: int
     seconds: float
     planned: int  # how many programs were planned on the way
     outcome: Outcome | None = None  # after fine-tuning it
-    rivals: Mapping[str, Rival] = field(default_factory=dict)
+    rivals: Mapping[str, Rival] = field(default_factory=dict, repr=False)
 
 
 class Planned:
@@ -124,7 +124,8 @@ def check_least(planned: Planned, budget: int) -> None:
         raise BudgetError(
             f"{budget:,} bytes of RAM are too few to train anything of this model",
             why=f"its head alone takes {need:,}",
-            try_=f"a budget of {need} or more, a smaller input or batch, or int8",
+            try_=f"a budget of {need} or more, a smaller input or batch, or "
+            f"{option('dtype', 'int8')}",
         )
 
 

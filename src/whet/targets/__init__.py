@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..errors import TargetError
+from ..errors import TargetError, option
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,6 @@ TARGETS = {t.name: t for t in (HOST, PORTABLE, CORTEX_M7, CORTEX_M4)}
 def target_named(name: str) -> Target:
     if not isinstance(name, str) or name not in TARGETS:
         raise TargetError(
-            f"there is no target {name!r}", try_=[f'target="{known}"' for known in TARGETS]
+            f"there is no target {name!r}", try_=[option("target", known) for known in TARGETS]
         )
     return TARGETS[name]

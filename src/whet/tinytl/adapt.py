@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..api import compile
-from ..budget import parse_bytes
 from ..errors import BudgetError, FrontendError
+from ..settings import parse_bytes
 from .elastic import Choice, Elastic
 from .prepare import prepare
 

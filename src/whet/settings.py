@@ -1,0 +1,164 @@
+"""What `compile` is told besides its model, checked before anything slow begins.
+
+No PyTorch here: a command says what is wrong with it at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .errors import FrontendError, SchemeError, TargetError, either, option
+from .passes import Recompute, check_switches
+from .quantize.options import Int8, int8_of
+from .scheme import Scheme, written
+from .targets import PORTABLE, Target, target_named
+
+AUTO = "auto"
+UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The choices of one program, each of them known to exist."""
+
+    name: str
+    update: Any  # a Scheme, the name of a preset, None, "auto" or a Search
+    target: Target
+    ram: int | None  # budget, in bytes
+    recompute: Recompute | None
+    int8: Int8 | None
+    frozen: str | None
+    without: frozenset[str]
+    clip_norm: float | None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        update: Any = None,
+        target: str = "host",
+        ram: int | str | None = None,
+        flash: int | str | None = None,
+        rematerialize: bool | str = False,
+        portable: bool = False,
+        dtype: str | Int8 | None = None,
+        frozen: str | None = None,
+        without: Collection[str] = (),
+        name: str = "net",
+        clip_norm: float | None = None,
+    ) -> Settings:
+        if frozen not in (None, "int8"):
+            wrong = option("frozen", frozen)
+            raise SchemeError(f"there is no {wrong}", try_=option("frozen", "int8"))
+        if rematerialize and rematerialize not in (True, "elements", "layers"):
+            words = [option("rematerialize", word) for word in ("elements", "layers")]
+            raise SchemeError(f"there is no {option('rematerialize', rematerialize)}", try_=words)
+        int8 = int8_of(dtype)
+        if int8 and frozen:
+            what = f"{option('frozen', 'int8')} is for a float program"
+            raise SchemeError(what, why="all weights are bytes here")
+        place = target_of(target, portable, ram, flash)
+        twice = Recompute(layers=rematerialize == "layers") if rematerialize else None
+        bytes_ = None if ram is None else parse_bytes(ram)
+        return cls(
+            check_name(name), known_update(update), place, place.chip.ram if place.chip else bytes_,
+            twice, int8, frozen, check_switches(without), check_clip_norm(clip_norm),
+        )  # fmt: skip
+
+
+def parse_bytes(text: int | str) -> int:
+    """262144, "256K", "256 KiB" and "0.25M" are the same."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", str(text).strip(), re.IGNORECASE)
+    if match is None or not float(match[1]):
+        hint = either('262144, "256K" or "1M"', "262144, 256K or 1M")
+        raise FrontendError(f"{text!r} is not a number of bytes", try_=hint)
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+def target_of(name: str, portable: bool, ram: int | str | None, flash: int | str | None) -> Target:
+    """The target asked for, with the memory asked for."""
+    if hasattr(name, "shape"):
+        raise TargetError(
+            "target= names where the program runs",
+            try_="labels=... for an example of what the loss compares with",
+        )
+    target = target_named(name)
+    if target.chip is None:
+        if flash is not None:
+            what = f"{option('flash')} means nothing to {name}"
+            raise TargetError(what, try_=option("target", "cortex-m7"))
+        return PORTABLE if portable else target
+    chip = replace(
+        target.chip,
+        ram=target.chip.ram if ram is None else parse_bytes(ram),
+        flash=target.chip.flash if flash is None else parse_bytes(flash),
+    )
+    return replace(target, isa=("ref",) if portable else target.isa, chip=chip)
+
+
+def known_update(update: Any) -> Any:
+    """The same, or the Scheme that its file holds; a name that means nothing is refused."""
+    if isinstance(update, os.PathLike):
+        return Scheme.from_toml(Path(update))
+    if isinstance(update, str) and update != AUTO:
+        return written(update) or update
+    return update
+
+
+def to_compare(updates: Sequence[Any]) -> list[Any]:
+    if not updates:
+        hint = either('["full", "last"]', option("schemes", "full,last"))
+        raise SchemeError("there is no scheme to compare", try_=hint)
+    if any(isinstance(update, str) and update == AUTO for update in updates):
+        raise SchemeError("a search is no scheme to compare", try_="the scheme that it found")
+    return [known_update(update) for update in updates]
+
+
+def check_search(searching: bool, ram: int | None, data: Any) -> None:
+    if not searching:
+        if data is not None:
+            raise SchemeError("data= is for a search", try_='update="auto"')
+        return
+    for word, given in (("ram", ram), ("data", data)):
+        if given is None:
+            raise SchemeError(
+                f"{option('update', AUTO)} needs {option(word)}",
+                why="a scheme is chosen for a budget, by what it gains on data",
+                try_=either(
+                    'compile(..., update="auto", ram="256K", data=loader)',
+                    "whet search ... --ram 256K --data train.npz",
+                ),
+            )
+
+
+C_TYPES = frozenset(
+    f"{word}_t"
+    for word in "size ptrdiff wchar max_align intptr uintptr intmax uintmax clock time div ldiv "
+    "lldiv fpos float double int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+)
+
+
+def check_name(name: str) -> str:
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z_]\w*", name, re.ASCII | re.IGNORECASE):
+        raise FrontendError(
+            f"the program's name {name!r} is not a C identifier",
+            try_="letters, digits and underscores, and no digit first",
+        )
+    if f"{name}_t" in C_TYPES:
+        raise FrontendError(
+            f"the program cannot be called {name!r}",
+            why=f"its struct would be {name}_t, which is a type of C's own headers",
+        )
+    return name
+
+
+def check_clip_norm(limit: float | None) -> float | None:
+    if limit is not None and not 0 < float(limit) < float("inf"):
+        hint = either("a number above 0, or None", "a number above 0")
+        raise FrontendError(f"{option('clip_norm', limit)} limits nothing", try_=hint)
+    return None if limit is None else float(limit)
