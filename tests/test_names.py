@@ -7,7 +7,9 @@ import os
 import random
 import re
 import subprocess
+import tempfile
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -17,14 +19,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import whet
-from tiny import convnet, images
+from tiny import convnet, images, mlp
 from whet.emit.c import comment
 from whet.emit.program import Program
 from whet.errors import FrontendError, WhetError
 from whet.ir import Graph, Value
 from whet.names import for_comment, printable, quoted, unquoted
-from whet.report import layer_table
+from whet.report import arena_svg, layer_table, layers_svg
 from whet.scheme import parameters_of
+from whet.settings import check_name
 from whet.text import parse_graph, print_graph
 
 MARK = "touched"  # a file that appears if some name was run
@@ -165,12 +168,84 @@ def test_a_program_of_hostile_names_does_what_the_plain_one_does(
     assert not list(tmp_path.rglob(MARK))
 
 
-def test_it_builds_with_its_own_makefile(plain: Program, tmp_path: Path) -> None:
+FOLDERS = ["out", "a b", f"$(touch {MARK})", f"`touch {MARK}`", f"; touch {MARK} ;", "%s\\", "é"]
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_it_builds_with_its_own_makefile(plain: Program, name: str, tmp_path: Path) -> None:
     program, _ = renamed(plain, PIECES)
-    folder = program.write(tmp_path / "out")
+    folder = program.write(tmp_path / name)
     subprocess.run(["make", "-s", "CFLAGS=-O0"], cwd=folder, check=True)
     subprocess.run([folder / "net"], cwd=folder, check=True, capture_output=True)
     assert not list(tmp_path.rglob(MARK))
+
+
+def test_firmware_of_hostile_names_runs_where_paths_are_hostile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("TMPDIR", "XDG_CACHE_HOME"):
+        folder = tmp_path / f"{variable}, $(touch {MARK}) '"
+        folder.mkdir(mode=0o700)
+        monkeypatch.setenv(variable, str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    base = whet.compile(mlp(), (torch.randn(1, 5),), target="cortex-m7")
+    program, _ = renamed(base, PIECES)
+    folder = program.write(tmp_path / "out", samples=(torch.randn(2, 5), torch.tensor([0, 1])))
+    subprocess.run(["cmake", "-S", folder, "-B", folder / "b"], check=True, capture_output=True)
+    with program.load() as board:
+        loss = board.step(torch.ones(1, 5), torch.tensor([1]))
+    assert board.watched is not None and board.watched.outside == 0
+    host = whet.compile(mlp(), (torch.randn(1, 5),), target="portable").load()
+    assert loss == pytest.approx(host.step(torch.ones(1, 5), torch.tensor([1])), rel=1e-6)
+    assert not list(tmp_path.rglob(MARK))
+
+
+BUILT = ["net", "_", "__x", "main", "model", "int", "std", "memcpy", "weights", "x" * 64]
+REFUSED = (
+    "whet_net whet_checkpoint kernels lib size clean run all test help Makefile makefile".split()
+)
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_program_of_this_name_builds(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    program = whet.compile(mlp(), (torch.randn(1, 5),), target="portable", name=name)
+    folder = program.write(tmp_path)
+    make = ["make", "-s", "CFLAGS=-O0"]
+    subprocess.run([*make, name, "lib"], cwd=folder, check=True, capture_output=True)
+    assert (folder / name).is_file() and (folder / f"lib{name}.so").is_file()
+
+
+REFUSED += [piece for piece in PIECES if not re.fullmatch(r"[A-Za-z_]+", piece)]
+
+
+@pytest.mark.parametrize("name", [*REFUSED, "", "x" * 65], ids=ascii)
+def test_a_program_of_this_name_is_refused(name: str) -> None:
+    with pytest.raises(FrontendError, match="the program"):
+        check_name(name)
+
+
+def test_pictures_of_hostile_names_are_xml_that_draws_only(plain: Program) -> None:
+    program, _ = renamed(plain, PIECES)
+    for title in PIECES:
+        drawn = arena_svg(program.plans["train_step"], title), layers_svg(program, title)
+        for svg in drawn if title == PIECES[0] else drawn[:1]:
+            kinds = {
+                element.tag.rpartition("}")[2] for element in ElementTree.fromstring(svg).iter()
+            }
+            assert kinds <= {
+                "svg",
+                "g",
+                "rect",
+                "text",
+                "title",
+                "line",
+                "path",
+                "polyline",
+                "circle",
+            }
 
 
 def shape(code: str) -> list[str]:

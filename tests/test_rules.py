@@ -30,6 +30,7 @@ ROWS = (
     (
         "api",
         "budget",
+        "hints",
         "check",
         "check_integer",
         "straight_through",

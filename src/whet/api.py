@@ -5,25 +5,25 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .budget import fit
+from .budget import check_flash, fit
 from .emit.program import Program
-from .errors import BudgetError, FrontendError, SchemeError, either, option, warn
+from .errors import FrontendError, SchemeError, either, option, warn
 from .frontend.choices import loss_of, optimizer_of
 from .frontend.optim import nothing_to_train
 from .frontend.torch import Loss, Model, check_inputs, import_model
 from .machine import this_machine
 from .passes import SWITCHES, check_switches
 from .pipeline import Options, assemble
+from .quant import Recipe
 from .quantize import Int8, int8_of
 from .quantize.calibrate import not_calibrated
 from .quantize.model import integer_model
-from .report import kib
 from .report.compare import Comparison
 from .scheme import Scheme, parameters_of, preset
 from .settings import AUTO, Settings, check_clip_norm, check_search, to_compare
-from .targets import Chip
 
 if TYPE_CHECKING:
     import torch
@@ -142,18 +142,6 @@ def search_scheme(
     return search_for(source, imported, data, [ram], plain, search).scheme
 
 
-def check_flash(program: Program, chip: Chip) -> None:
-    """The arrays alone; the linker counts the code as well."""
-    if (need := program.memory["flash"]) > chip.flash:
-        raise BudgetError(
-            f"{kib(need)} of weights exceed the flash of {kib(chip.flash)} by "
-            f"{kib(need - chip.flash)}",
-            why="frozen parameters, constants and initial values of what trains; code comes on top",
-            try_=f"{option('dtype', 'int8')}, {option('frozen', 'int8')}, a smaller model, or a "
-            f"larger {option('flash')}",
-        )
-
-
 def compare(
     model: torch.nn.Module,
     inputs: tuple[torch.Tensor, ...],
@@ -238,6 +226,20 @@ class Source:
             by = either("model.eval()", "--eval")
             warn(f"an int8 program is compiled in eval mode: {words}; {by} says so")
             self.model.eval()
+
+    @property
+    def batch(self) -> int:
+        """Samples in the example, if that is what the first axis of all inputs counts."""
+        sizes = {len(x) if x.ndim else 1 for x in self.inputs}
+        return sizes.pop() if len(sizes) == 1 else 1
+
+    def with_batch(self, size: int, recipe: Recipe | None) -> Model:
+        """The model for the first samples of the example alone."""
+        inputs = tuple(x[:size] for x in self.inputs)
+        labels = None if self.labels is None else self.labels[:size]
+        parts = (self.model, inputs, self.loss, self.optimizer, labels, self.clip_norm)
+        smaller = import_model(*parts)
+        return smaller if self.int8 is None else integer_model(smaller, self.int8, None, recipe)
 
     def imported(self) -> Model:
         parts = (self.model, self.inputs, self.loss, self.optimizer, self.labels, self.clip_norm)

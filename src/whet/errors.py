@@ -111,7 +111,10 @@ class ShapeError(WhetError):
 
 
 class BudgetError(WhetError):
+    """`hints` are those of the message, each with its `change` and its bytes of `ram`."""
+
     code = "W301"
+    hints: tuple[Any, ...] = ()
 
 
 class SchemeError(WhetError):

@@ -143,11 +143,26 @@ C_TYPES = frozenset(
 )
 
 
+# Names of files, and of targets of make and CMake, that a program's folder has already.
+BUILD_NAMES = frozenset(
+    "all board build clean edit_cache help install kernels lib makefile package rebuild_cache run "
+    "size test".split()
+)
+
+
 def check_name(name: str) -> str:
-    if not isinstance(name, str) or not re.fullmatch(r"[a-z_]\w*", name, re.ASCII | re.IGNORECASE):
+    """A program's name: part of functions, macros, files and targets, so it is a plain word."""
+    word = r"[a-z_]\w{0,63}"
+    if not isinstance(name, str) or not re.fullmatch(word, name, re.ASCII | re.IGNORECASE):
         raise FrontendError(
             f"the program's name {name!r} is not a C identifier",
-            try_="letters, digits and underscores, and no digit first",
+            try_="up to 64 letters, digits and underscores, and no digit first",
+        )
+    if name.lower() in BUILD_NAMES or name.lower().startswith("whet"):
+        raise FrontendError(
+            f"the program cannot be called {name!r}",
+            why="its folder has a file or a target of make of that name, or a kernel may have it",
+            try_=f"{name}_net" if name.lower() in BUILD_NAMES else "a name that is your own",
         )
     if f"{name}_t" in C_TYPES:
         raise FrontendError(

@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 
 from ..errors import FrontendError, either
 from ..ir import Array, Graph, Role, prune
-from ..quant import Fold, Quant
+from ..quant import Fold, Quant, Recipe
 from ..training import Training
 from . import aten as _register_handlers  # noqa: F401
 from .importer import HANDLERS, Imported, Importer
@@ -43,6 +43,7 @@ class Model:
     buffers: Mapping[str, Array] = field(default_factory=dict)  # those that never change
     quants: Mapping[str, Quant] = field(default_factory=dict)  # of int8 inputs
     folds: Mapping[str, Fold] = field(default_factory=dict)  # of integer parameters
+    recipe: Recipe | None = None  # that integers were made by
 
 
 class WithLoss(nn.Module):

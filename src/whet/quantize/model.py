@@ -44,6 +44,7 @@ def integer_model(
         rules=replace(model.rules, whole=whole),
         quants=made.inputs,
         folds=folds,
+        recipe=recipe,
     )
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..api import Source, check_flash
+from ..api import Source
+from ..budget import check_flash
 from ..errors import BudgetError, WhetError, option
 from ..frontend.torch import Loss, Model
 from ..ir import Role
