@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -220,4 +221,6 @@ def test_positions_that_a_layer_reads_have_a_range_in_integers() -> None:
     model = prepared(from_timm("edgenext_xx_small", 64), x)
     with pytest.warns(UserWarning, match="stay in float32"):
         program = whet.compile(model, (x,), dtype="int8", calibrate=[x], update="last")
-    assert set(program.check(2).gradients) == {"head.fc.weight", "head.fc.bias"}
+    right = model(x).detach().numpy()
+    error = np.abs(program.load().predict(x) - right).max() / np.abs(right).max()
+    assert error < 0.1, error
