@@ -298,8 +298,6 @@ def test_hints_are_options_of_the_command_line(command: Any) -> None:
     result = command("compile", *MLP, "-o", "out", "--target", "cortex-m7", "--flash", "64")
     assert result.code == 1 and "--dtype int8, --frozen int8, a smaller model" in result.err
     assert 'dtype="' not in result.err and "or a larger --flash" in result.err
-    result = command("compile", *MLP, "-o", "out", "--library")
-    assert result.code == 1 and "try   --target portable, or one" in result.err
 
 
 def npy(array: Any) -> bytes:
