@@ -17,7 +17,7 @@ import pytest
 
 import whet
 from whet.cli import main
-from whet.machine import BLOCKS, this_machine
+from whet.machine import BLOCKS, Machine, this_machine
 from whet.text import parse_graph
 
 MODELS = """
@@ -294,6 +294,12 @@ def test_calibration_is_missed_before_tracing(command: Any, monkeypatch: Any) ->
     assert "or --calibrate random" in result.err
 
 
+def test_hints_are_options_of_the_command_line(command: Any) -> None:
+    result = command("compile", *MLP, "-o", "out", "--target", "cortex-m7", "--flash", "64")
+    assert result.code == 1 and "--dtype int8, --frozen int8, a smaller model" in result.err
+    assert 'dtype="' not in result.err and "or a larger --flash" in result.err
+
+
 def npy(array: Any) -> bytes:
     file = io.BytesIO()
     np.save(file, array)
@@ -417,9 +423,27 @@ def test_without_torch_the_command_says_what_it_needs(models: Path) -> None:
 def test_tune_measures_and_keeps(command: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("WHET_UNTUNED", raising=False)
-    done = command("tune")
-    assert done.code == 0 and str(tmp_path) in done.out
+    done = command("tune", "--force")  # tests keep a machine busy
+    assert done.code == 0 and str(tmp_path) in done.out, done.err
     machine = this_machine()
     assert machine.tuned and 0.1 < machine.macs < 10_000, "products per ns of any machine there is"
     assert f"{2 * machine.macs:.0f}    GFLOP/s" in done.out
     assert machine.rows in BLOCKS and f"{machine.rows}    rows in a block" in done.out
+
+
+def test_what_a_busy_machine_gives_is_not_kept(
+    command: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("WHET_UNTUNED", raising=False)
+    path = tmp_path / "whet" / "machine.json"
+    monkeypatch.setattr("whet.tune.tune", lambda: (Machine(macs=20.0), 1.5))
+    done = command("tune")
+    assert done.code == 1 and "too busy to be measured" in done.err and not path.exists()
+    assert "times were 150% above the quickest" in done.err and "--force" in done.err
+    assert command("tune", "--force").code == 0 and this_machine().macs == 20.0
+    monkeypatch.setattr("whet.tune.tune", lambda: (Machine(macs=30.0), 0.05))
+    assert command("tune").code == 0 and this_machine().macs == 30.0
+    done = command("tune", "--reset")
+    assert done.code == 0 and f"removed {path}" in done.out and not this_machine().tuned
+    assert "nothing was kept" in command("tune", "--reset").out

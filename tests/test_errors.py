@@ -211,12 +211,6 @@ def test_inputs_of_a_type_that_programs_do_not_take(dtype: torch.dtype) -> None:
     assert f"has dtype {dtype}; use float32, or integers for ids" in text
 
 
-def test_control_flow_that_depends_on_data() -> None:
-    text = compiling(Function(lambda x: x * 2 if x.sum() > 0 else x))
-    assert "control flow or shapes depend on the values of its input" in text
-    assert "torch.where" in text
-
-
 @pytest.mark.parametrize(
     ("function", "operator"),
     [

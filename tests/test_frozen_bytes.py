@@ -74,7 +74,7 @@ def test_weights_that_are_not_rounded_stay_as_they_are() -> None:
     assert asked.memory["frozen"] == plain.memory["frozen"]
     with pytest.raises(SchemeError, match="for a float program"):
         whet.compile(ready, (x,), dtype="int8", calibrate=[x], frozen="int8")
-    with pytest.raises(SchemeError, match="no frozen='int4'"):
+    with pytest.raises(SchemeError, match='no frozen="int4"'):
         whet.compile(ready, (x,), frozen="int4")
     with pytest.raises(FrontendError, match="to 9 bits"):
         tinytl.prepare(short(), x, bits=9)

@@ -49,6 +49,34 @@ def test_pools_that_round_up_indices_and_decisions_are_checked(name: str) -> Non
     assert report.rounded == () and all(a == b for a, b in report.losses)
 
 
+class Grid(nn.Module):
+    """Features, and what a layer makes of positions: a constant, or learned."""
+
+    def __init__(self, learned: bool) -> None:
+        super().__init__()
+        self.stem, self.place = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(4, 8, 1)
+        self.body, self.head = nn.Conv2d(8, 8, 3), nn.Linear(8, 4)
+        grid = 100 * torch.randn(1, 4, 7, 6)  # not the range of anything else
+        self.grid = nn.Parameter(grid) if learned else nn.Buffer(grid)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.stem(x)) + self.place(self.grid)
+        return self.head(torch.relu(self.body(x)).mean((2, 3)))
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_layer_of_a_constant_or_parameter_knows_its_range(learned: bool) -> None:
+    shape = (2, 3, 7, 6)
+    torch.manual_seed(0)
+    model = trained(Grid(learned), shape)
+    program = compiled(model, shape)
+    report = program.check(3)
+    assert {"place.weight", "stem.weight", "head.weight"} <= set(report.gradients)
+    (x,) = examples(shape, 1)
+    right, ours = model(x[:2]).detach(), torch.from_numpy(program.load().predict(x[:2].numpy()))
+    assert (ours - right).abs().max() < 0.05 * right.abs().max()
+
+
 # What stays in float32 --------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from whet.machine import BLOCKS, UNTUNED, Machine, keep, this_machine
 from whet.ops.unary import Neg
 from whet.passes import choose
 from whet.pipeline import Options, growth
-from whet.tune import solve
+from whet.tune import noise, solve
 
 MEASURED = {"direct": 2.3e6, "winograd": 1.4e6, "large": 4.4e6, "wake": 900.0}
 
@@ -65,6 +65,14 @@ def test_a_broken_file_is_passed_over(cache: Path, text: str) -> None:
     cache.mkdir()
     (cache / "machine.json").write_text(text)
     assert this_machine() is UNTUNED
+
+
+def test_noise_is_of_rounds_or_of_runs() -> None:
+    quiet = [MEASURED | {"noise": 0.02}, MEASURED | {"noise": 0.9}, MEASURED | {"noise": 0.03}]
+    assert noise(quiet) == 0.03, "one run was disturbed"
+    assert noise([run | {"noise": 0.5} for run in quiet]) == 0.5
+    slower = MEASURED | {"noise": 0.02, "large": 1.5 * MEASURED["large"], "wake": 9e9}
+    assert noise([*quiet, slower]) == pytest.approx(0.5), "that waking takes long is no noise"
 
 
 def test_a_cache_that_cannot_be_written_is_an_error(

@@ -203,7 +203,7 @@ def test_a_loss_that_is_not_finite_changes_nothing(
     text = unchanged(busy, lambda: getattr(busy, entry)(x, y), NotFinite)
     assert text.startswith(("the loss is nan", "the loss is inf"))
     assert f"at    {'train_step' if entry == 'step' else entry}" in text
-    assert "a smaller learning rate, clip_norm=..., or a look at the input" in text
+    assert "a smaller learning rate, clip_norm=1.0, or a look at the input" in text
 
 
 def test_after_an_abandoned_step_training_goes_on_as_if_it_had_not_been(

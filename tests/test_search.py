@@ -32,7 +32,9 @@ from whet.scheme.contribution import (
 )
 from whet.selection import charts
 from whet.selection.choose import turns
+from whet.selection.doubt import doubt, no_better_than_chance
 from whet.selection.evolve import Evolution
+from whet.selection.lesson import Pupil
 from whet.selection.planner import Costs, Planner
 from whet.selection.samples import Samples, split
 from whet.selection.solve import exact
@@ -356,6 +358,7 @@ def test_other_ways_to_search(tmp_path: Path, words: dict[str, str]) -> None:
         assert row.found.score == pytest.approx(found.contributions.score(row.found.candidate))
 
 
+@pytest.mark.filterwarnings("ignore:no candidate has learned")
 def test_compile_finds_a_scheme_by_itself(tmp_path: Path) -> None:
     model, x = small.network(), small.example()
     loader = [(small.data().inputs[0][i : i + 40], small.data().labels[i : i + 40])
@@ -428,7 +431,71 @@ def test_the_command(
     assert done.value.code == 0
     told = capsys.readouterr().out
     assert "auto-41K" in told and "auto-48K.toml" in told and "head alone" in told
-    assert (tmp_path / (plot or ["search"])[0] / "budgets.svg").exists()
+    folder = tmp_path / (plot or ["search"])[0]
+    assert (folder / "budgets.svg").exists() and (folder / "auto-48K.toml").exists()
+    assert not list(tmp_path.glob("*.toml")), "schemes are where the pictures are"
+
+
+@pytest.mark.parametrize("output", [None, "best.toml", "schemes"])
+def test_the_command_writes_its_scheme_and_says_where_and_whether_it_learned(
+    tmp_path: Path, monkeypatch: Any, capsys: Any, output: str | None
+) -> None:
+    """On labels of chance, which nothing can be learned from."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    samples = small.data()
+    labels = np.random.default_rng(1).permutation(samples.labels)
+    np.savez(tmp_path / "data.npz", x=np.zeros_like(samples.inputs[0]), y=labels)
+    words = ["whet", "search", "small_search:network", "-i", "4,1,12,12", "--data", "data.npz",
+             "--ram", "48K", "--by", "fisher", "--workers", "1", "--epochs", "1", "--splits", "1",
+             "--rounds", "0", "--store", "store"]  # fmt: skip
+    monkeypatch.setattr("sys.argv", words + (["-o", output] if output else []))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as done:
+        main()
+    told = capsys.readouterr()
+    assert done.value.code == 0, told.err
+    path = {None: "auto-48K.toml", "best.toml": "best.toml", "schemes": "schemes/auto-48K.toml"}
+    assert f"wrote {path[output]}\n" in told.out
+    assert f"next: whet compile ... --update {path[output]}\n" in told.out
+    assert whet.Scheme.from_toml(tmp_path / path[output]).name == "auto-48K"
+    assert "whet: warning: no candidate has learned anything: the best is right on" in told.err
+    assert "try another --lr, more --epochs, or more data" in told.err
+
+
+def test_a_search_without_a_place_for_its_schemes_does_not_begin(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    common = ["whet", "search", "no:model", "-i", "4,1,12,12", "--data", "no.npz", "--ram"]
+    for words, message in (
+        (["41K,48K", "-o", "a.toml"], "2 schemes do not go into a.toml"),
+        (["41K", "-o", "no/a.toml"], "there is no folder"),
+        (["41x"], "'41x' is not a number of bytes"),
+    ):
+        monkeypatch.setattr("sys.argv", [*common, *words])
+        with pytest.raises(SystemExit) as done:
+            main()
+        assert done.value.code == 1 and message in capsys.readouterr().err
+
+
+def test_chance_is_the_most_common_class() -> None:
+    even, uneven = np.arange(100) % 4, np.where(np.arange(100) < 70, 0, 1)
+    assert "25.0 %" in no_better_than_chance(30.0, even, 4), "within noise"
+    assert no_better_than_chance(45.0, even, 4) == ""
+    assert "70.0 %" in no_better_than_chance(72.0, uneven, 2)
+    assert no_better_than_chance(90.0, uneven, 2) == ""
+    assert "50.0 %" in no_better_than_chance(50.0, even[:0], 2), "nothing to judge by"
+
+
+def test_a_loss_that_does_not_fall_is_in_doubt() -> None:
+    bench = small.bench()
+    nan = float("nan")
+    before = Pupil(bench, Candidate()).outcome(0).loss
+    said = doubt([Outcome(nan, before, 1)], [bench])
+    assert "no candidate has learned anything: the lowest loss is" in said
+    assert doubt([Outcome(nan, 0.5 * before, 1)], [bench]) == ""
+    assert "lowest loss is inf" in doubt([Outcome(nan, DIVERGED, 1)], [bench])
+    assert doubt([], [bench]) == ""
 
 
 def test_a_bare_plot_has_a_folder() -> None:

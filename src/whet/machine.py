@@ -77,6 +77,19 @@ def this_machine() -> Machine:
     return Machine(**numbers, tuned=True) if sane else UNTUNED
 
 
+def forget() -> Path | None:
+    """Remove what `keep` wrote: where that was, or None if there was nothing."""
+    folder = cache_path()
+    path = None if folder is None else folder / NAME
+    if path is None or not path.exists():
+        return None
+    try:
+        path.unlink()
+    except OSError as error:
+        raise BuildError(f"cannot remove {path}", why=str(error.strerror)) from error
+    return path
+
+
 def keep(machine: Machine) -> Path:
     """Write the numbers where `this_machine` finds them."""
     folder = cache_folder()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -17,22 +19,39 @@ from .targets import HOST
 
 ISA = HOST.isa
 SOURCES = ("conv2d", "matmul", "outer", "threads", "winograd")
+TIMES = ("direct", "winograd", "large")
+RUNS = 3
+QUIET = 0.2  # noise of a machine that does little else
 PATIENCE = 300  # seconds
 LEAST_WAKE = 1000.0  # nanoseconds; a clock that is read twice is not much finer
 
 
-def tune() -> Machine:
+def tune() -> tuple[Machine, float]:
     """Build a small program from the kernels, run it, and solve for the model's coefficients.
 
-    It is built with blocks of each height: the coefficients are those of the fastest one.
+    It is built with blocks of each height: the coefficients are those of the fastest one. The
+    second result is how noisy the measurement was, see `noise`.
     """
-    found = {rows: measure(rows) for rows in BLOCKS}
+    runs = {rows: measure(rows) for rows in BLOCKS}
+    found = {rows: middle(several) for rows, several in runs.items()}
     rows = min(BLOCKS, key=lambda rows: found[rows]["direct"])
-    return replace(solve(found[rows]), rows=rows, lanes=int(found[rows]["lanes"]))
+    machine = replace(solve(found[rows]), rows=rows, lanes=int(found[rows]["lanes"]))
+    return machine, statistics.median(noise(several) for several in runs.values())
 
 
-def measure(rows: int) -> dict[str, float]:
-    """Nanoseconds, with so many rows in a block; see tune.c."""
+def middle(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+
+
+def noise(runs: Sequence[dict[str, float]]) -> float:
+    """By how much times were above the quickest: of rounds within a run, or of whole runs."""
+    within = statistics.median(run["noise"] for run in runs)
+    between = [max(run[key] for run in runs) / min(run[key] for run in runs) - 1 for key in TIMES]
+    return max(within, *between)
+
+
+def measure(rows: int) -> list[dict[str, float]]:
+    """Nanoseconds of some runs, with so many rows in a block; see tune.c."""
     with tempfile.TemporaryDirectory(prefix="whet-") as name:
         folder = Path(name)
         main = resources.files("whet") / "kernels" / "main" / "tune.c"
@@ -44,17 +63,20 @@ def measure(rows: int) -> dict[str, float]:
         flags = (*STRICT, *HOST.flags, f"-DWHET_TUNED_ROWS={rows}")
         run([*find_compiler(), *flags, *sources, *HOST.libraries, "-o", "tune"], folder)
         try:
-            done = subprocess.run(
-                ["./tune"], cwd=folder, capture_output=True, text=True, check=True, timeout=PATIENCE
-            )
+            runs = [
+                subprocess.run(
+                    ["./tune"], cwd=folder, capture_output=True, text=True, check=True,
+                    timeout=PATIENCE,
+                )
+                for _ in range(RUNS)
+            ]  # fmt: skip
         except subprocess.SubprocessError as error:
             raise BuildError(
                 "the program that measures this machine failed",
                 why=str(error),
                 try_="compile as you are: the defaults do for most machines",
             ) from error
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    return [json.loads(run.stdout) for run in runs]
 
 
 def solve(found: dict[str, float]) -> Machine:

@@ -51,6 +51,7 @@ from .options import (
 )  # fmt: skip
 from .run import run_command
 from .search import SearchCommand, search_command
+from .tune import tune_command
 
 if TYPE_CHECKING:
     from ..emit.program import Program
@@ -307,22 +308,7 @@ def ir_command(
     say(str(program.entries[entry]))
 
 
-@app.command("tune")
-def tune_command() -> None:
-    """Measure this machine, once, for the choice of kernels; takes some ten seconds."""
-    from ..machine import keep
-    from ..tune import tune
-
-    say("building and measuring ...")
-    machine = tune()
-    path = keep(machine)
-    say(f"  {2 * machine.macs:6.0f}    GFLOP/s of a convolution summed tap by tap")
-    say(f"  {machine.rows:6}    rows in a block of a matrix product are the fastest")
-    say(f"  {machine.near:9.2f} ns to change the form of a number in the cache")
-    say(f"  {machine.far:9.2f} ns to do so outside")
-    say(f"  {machine.wake / 1000:8.1f}  us to share work with a second thread: worth it from")
-    say(f"  {machine.grain / 1000:6.0f}    thousand multiplications on")
-    say(f"kept in {path}, which compile reads from now on")
+app.command("tune")(tune_command)
 
 
 def main() -> None:

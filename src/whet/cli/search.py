@@ -11,8 +11,10 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from ..errors import DataError
+from ..errors import BuildError, DataError
 from ..report import kib
+from ..settings import parse_bytes
+from .files import check_file, check_folder
 from .models import Recipe, import_file, import_name, numbers, reason
 from .options import (
     CalibrateOpt,
@@ -82,6 +84,15 @@ def search_command(
     method: Annotated[MethodName, typer.Option(help="how gains are put together")] = (
         MethodName.exact
     ),
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="where schemes go: a folder, or a .toml file for one budget; the current folder "
+            "by default, or that of --plot",
+        ),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(help=f"folder for schemes, contributions and pictures; or {FOLDER}, if bare"),
@@ -131,6 +142,11 @@ def search_command(
     """
     import whet
 
+    budgets = [parse_bytes(word.strip()) for word in ram.split(",") if word.strip()]
+    if output is not None:
+        check_output(output, len(set(budgets)))
+    if plot is not None:
+        check_folder(plot, "pictures")
     recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
     samples, judge = read_data(data)
     words = whet.Search(
@@ -155,14 +171,23 @@ def search_command(
             **recipe.arguments(),
             **numbers(dtype, calibrate, int8, input),
             data=samples,
-            ram=[word.strip() for word in ram.split(",") if word.strip()],
+            ram=budgets,
             search=words,
             target=target.value,
         )
     except KeyboardInterrupt:
         console.print(f"stopped; the same command goes on, from {words.folder}", markup=False)
         raise typer.Exit(130) from None
-    tell(found, plot)
+    tell(found, plot, output)
+
+
+def check_output(path: Path, budgets: int) -> None:
+    if path.suffix != ".toml" or path.is_dir():
+        check_folder(path, "schemes")
+        return
+    check_file(path)
+    if budgets > 1:
+        raise BuildError(f"{budgets} schemes do not go into {path}", try_="--output FOLDER")
 
 
 def cores() -> int:
@@ -170,7 +195,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def tell(found: SearchReport, plot: Path | None) -> None:
+def tell(found: SearchReport, plot: Path | None, output: Path | None) -> None:
     console.print(str(found), markup=False)
     for row in found.rows:
         console.print(f"\n{row.scheme.name}", markup=False)
@@ -181,11 +206,16 @@ def tell(found: SearchReport, plot: Path | None) -> None:
             mark = "*" if rival.candidate == row.found.candidate else " "
             words = f"{name:<{width}} {kib(rival.ram):>10}  {rival.outcome}"
             console.print(f"  {mark} {words}", markup=False)
+    console.print()
     if plot is not None:
         folder = found.write(plot)
-        console.print(f"\nwrote schemes, contributions and pictures to {folder}", markup=False)
-        path = folder / f"{found.scheme.name}.toml"
-        console.print(f"next: whet compile ... --update {path}", markup=False)
+        console.print(f"wrote schemes, contributions and pictures to {folder}", markup=False)
+    if output is not None or plot is None:
+        paths = found.write_schemes(output or Path())
+        console.print(f"wrote {', '.join(map(str, paths))}", markup=False)
+    else:
+        paths = [folder / f"{found.scheme.name}.toml"]
+    console.print(f"next: whet compile ... --update {paths[-1]}", markup=False)
 
 
 def read_data(text: str) -> tuple[Any, Any]:

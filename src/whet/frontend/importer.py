@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import operator
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from torch._higher_order_ops.effects import with_effects
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node as FxNode
@@ -18,6 +20,7 @@ from ..axes import names_of_space, usual_names
 from ..errors import FrontendError, InternalError, ShapeError, UnsupportedOps
 from ..ir import Builder, DType, Graph, Loc, Op, Role, Type, Value
 from ..ops.random import RngNext
+from .places import source_of
 from .tensor import (
     Arranger,
     Order,
@@ -129,10 +132,13 @@ class Importer:
         for node in graph.nodes:
             if node.op == "call_function":
                 self.env[node] = self.visit(node)
+            elif node.op == "get_attr":  # a graph that a control-flow operator takes
+                self.env[node] = node.target
         if self.problems:
+            counts = Counter(self.problems)
             raise UnsupportedOps(
-                f"{len(self.problems)} operator(s) of this model are not supported",
-                at=self.problems,
+                f"{len(counts)} operator(s) of this model are not supported",
+                at=[f"{text}, {n} times" if n > 1 else text for text, n in counts.items()],
                 try_="replace them, or move them out of the model; docs/ops.md lists what works",
             )
         outputs = self.finish_outputs(next(n for n in graph.nodes if n.op == "output"))
@@ -154,6 +160,9 @@ class Importer:
         made: dict[str, Tensor] = {}
         for spec in specs:
             node = nodes[spec.arg.name]
+            if spec.kind is InputKind.TOKEN:
+                self.env[node] = None
+                continue
             if spec.kind is InputKind.USER_INPUT:
                 is_label = users.index(spec) >= len(users) - self.labels
                 self.env[node] = self.user_input(node, Role.LABEL if is_label else Role.INPUT)
@@ -208,31 +217,31 @@ class Importer:
         return Tensor(leaf, order)
 
     def visit(self, node: FxNode) -> Any:
-        args = self.resolve(node.args)
         kwargs = self.resolve(dict(node.kwargs))
+        target, args = operation(node, self.resolve(node.args))
         flat = [*leaves(args), *leaves(kwargs)]
-        key = str(node.target).removeprefix("aten.")
-        handler = HANDLERS.get(key)
+        handler = HANDLERS.get(str(target).removeprefix("aten."))
         if any(isinstance(x, Poison) for x in flat):
-            known = handler is not None or node.target is operator.getitem
+            known = handler is not None or target is operator.getitem or target is not node.target
             if not known and isinstance(node.meta.get("val"), (torch.Tensor, tuple)):
-                self.problems.append(problem(node, key, Unsupported(NO_OPERATOR)))
+                self.problems.append(problem(node, Unsupported(NO_OPERATOR)))
             return Poison()
-        if node.target is operator.getitem:
+        if target is operator.getitem:
             return self.item(node, *args)
         self.b.loc = location(node)
         self.name = value_name(node)
-        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-        if not random and not any(isinstance(x, Tensor) for x in flat):
-            return fold(node, args, kwargs)
+        random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
         try:
+            if not random and not any(isinstance(x, Tensor) for x in flat):
+                result = fold(target, args, kwargs)
+                return result if target is node.target else ("token", result)
             if any(not isinstance(n, int) for n in getattr(node.meta.get("val"), "shape", ())):
                 raise Unsupported("the shape of its result depends on values")
             if handler is None:
                 raise Unsupported(NO_OPERATOR)
             return handler(self, *args, **kwargs)
         except (Unsupported, ShapeError) as error:
-            self.problems.append(problem(node, key, error))
+            self.problems.append(problem(node, error))
             return Poison()
 
     def item(self, node: FxNode, results: Any, i: int) -> Any:
@@ -241,8 +250,7 @@ class Importer:
             return results[i]
         maker = node.args[0]
         if node.users and isinstance(maker, FxNode):
-            key = str(maker.target).removeprefix("aten.")
-            self.problems.append(problem(maker, key, Unsupported(f"the use of its result {i}")))
+            self.problems.append(problem(maker, Unsupported(f"the use of its result {i}")))
         return Poison()
 
     def resolve(self, x: Any) -> Any:
@@ -264,6 +272,8 @@ class Importer:
                 leaf = next((v for v in self.b.leaves if v.name == name), None)
                 if leaf is not None and isinstance(value, Tensor):
                     self.b.update(leaf, self.arranger.arrange(value, self.orders[name]))
+            elif spec.kind is OutputKind.TOKEN:
+                continue
             elif spec.kind is OutputKind.USER_OUTPUT:
                 results.append(self.tensor(value))
             else:
@@ -281,11 +291,13 @@ def leaves(x: Any) -> Iterable[Any]:
         yield x
 
 
-def fold(node: FxNode, args: Any, kwargs: Any) -> Any:
+def fold(target: Any, args: Any, kwargs: Any) -> Any:
     """No operand depends on inputs or parameters: let PyTorch compute it now."""
-    assert callable(node.target)
-    with torch.no_grad():
-        return node.target(*args, **kwargs)
+    try:
+        with torch.no_grad():
+            return target(*args, **kwargs)
+    except Exception as error:
+        raise Unsupported(f"PyTorch itself cannot compute it: {error}") from error
 
 
 def refuse_counters(exported: ExportedProgram) -> None:
@@ -360,14 +372,7 @@ def weight_order(rank: int, depthwise: bool) -> Order:
 
 
 def location(node: FxNode) -> Loc:
-    trace = (node.meta.get("stack_trace") or "").strip().splitlines()
-    frames = [t.strip() for t in trace if t.strip().startswith("File ")]
-    source = ""
-    for frame in frames:
-        path, line = frame.split('"')[1], frame.split("line ")[1].split(",")[0]
-        if "/torch/" not in path:
-            source = f"{path.rsplit('/', 1)[-1]}:{line}"
-    return Loc(module_path(node), str(node.target), source)
+    return Loc(module_path(node), str(node.target), source_of(node.meta.get("stack_trace")))
 
 
 def module_path(node: FxNode) -> str:
@@ -387,16 +392,26 @@ def value_name(node: FxNode) -> str:
     return f"{path}.{word}" if path else word
 
 
-def problem(node: FxNode, key: str, error: Exception) -> str:
+def problem(node: FxNode, error: Exception) -> str:
     def describe(x: Any) -> str:
         value = x.meta.get("val") if isinstance(x, FxNode) else x
         if isinstance(value, torch.Tensor):
             return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
         if isinstance(value, (list, tuple)):
             return f"[{', '.join(map(describe, value))}]"
+        if isinstance(x, FxNode) and value is None:
+            return x.name
         return repr(value)
 
-    operands = ", ".join(describe(x) for x in node.args)
+    target, args = operation(node, node.args)
+    operands = ", ".join(describe(x) for x in args)
     where = module_path(node) or "the model's forward"
     reason = error.what if isinstance(error, ShapeError) else str(error)
-    return f"{where}: aten.{key}({operands}): {reason}"
+    source = source_of(node.meta.get("stack_trace"))
+    place = f"  ({source})" if source else ""
+    return f"{where}: {target}({operands}): {reason}{place}"
+
+
+def operation(node: FxNode, args: Any) -> tuple[Any, Any]:
+    """The operator and its operands, of a call that PyTorch keeps in order for its effect too."""
+    return (args[1], args[2:]) if node.target is with_effects else (node.target, args)

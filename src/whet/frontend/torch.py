@@ -23,6 +23,7 @@ from ..training import Training
 from . import aten as _register_handlers  # noqa: F401
 from .importer import HANDLERS, Imported, Importer
 from .optim import trainable, training_of
+from .places import place_of
 from .tensor import numpy_of
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -105,15 +106,17 @@ def export(module: nn.Module, args: tuple[Any, ...]) -> ExportedProgram:
 @contextmanager
 def quietly() -> Iterator[None]:
     """Without PyTorch's remarks on tracing: our errors say what matters."""
-    log = logging.getLogger("torch.export")
-    level = log.level
-    log.setLevel(logging.ERROR)
+    logs = [logging.getLogger(name) for name in ("torch.export", "torch.fx")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(), redirect_stderr(StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
 
 
 class Chance:
@@ -146,15 +149,17 @@ def export_error(error: Exception) -> FrontendError:
     text = str(error).strip()
     first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
     words = ("data-dependent", "GuardOnDataDependent", "Could not guard", "unbacked")
-    kind = type(error).__name__
+    kind, place = type(error).__name__, place_of(error)
     if kind.startswith("GuardOnDataDependent") or any(w in text for w in words):
         return FrontendError(
             "the model's control flow or shapes depend on the values of its input",
+            at=place,
             why=first,
             try_=("use torch.where in place of `if` on tensors,", "and operators of fixed shape"),
         )
     return FrontendError(
         f"torch.export could not trace the model ({kind})",
+        at=place,
         why=first,
         try_="make `torch.export.export(model, inputs)` work first",
     )
@@ -177,6 +182,7 @@ def example_output(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.
         shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
         raise FrontendError(
             f"the model itself fails on the example input of shape {shapes}",
+            at=place_of(error),
             why=str(error).splitlines()[:3],
         ) from error
     return main_output(output)

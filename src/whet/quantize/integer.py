@@ -176,9 +176,13 @@ class Quantizer:
     # Values -------------------------------------------------------------------------------------
 
     def quant(self, value: Value) -> Quant:
-        if value.name not in self.recipe.values:
+        """By the recipe; the range of a constant or parameter is that of its own numbers."""
+        if value.name in self.recipe.values:
+            return self.recipe.values[value.name]
+        if (leaf := self.stored(value)) is None:
             raise not_calibrated(f"nothing is known about the range of {value}", str(self.b.loc))
-        return self.recipe.values[value.name]
+        data = self.graph.data[leaf.name]
+        return Quant.of_range(float(data.min()), float(data.max()))
 
     def integer(self, value: Value) -> Coded:
         """The value as int8, made from the float if it is one."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..api import Source
 from ..budget import check_flash
-from ..errors import BudgetError, WhetError, option
+from ..errors import BudgetError, WhetError, option, warn
 from ..frontend.torch import Loss, Model
 from ..ir import Role
 from ..machine import this_machine
@@ -23,6 +23,7 @@ from ..scheme.contribution import Candidate, Contributions
 from ..settings import parse_bytes, target_of
 from .analysis import Progress, Trials, analyse
 from .belief import Belief
+from .doubt import doubt
 from .finals import finals
 from .lesson import Bench, shared_features
 from .options import FINE_TUNING, Search
@@ -210,8 +211,12 @@ def search_for(
                 others = [setting.trials(tell, turn) for turn in range(1, len(setting.benches))]
                 found = finals(found, belief, costs, planned, [trials, *others], search)
                 seconds["finals"] = time.perf_counter() - began
+            outcomes = [o for o in (gains.base, *(f.outcome for f in found)) if o is not None]
+            doubts = doubt(outcomes, setting.benches)
     finally:
         shared_features.cache_clear()
+    if doubts:
+        warn(doubts)
     rows = [row_of(f, gains, setting) for f in found]
     missed = tuple(sorted({b for b in budgets if b < least}))
     return SearchReport(tuple(rows), gains, seconds, missed, least)

@@ -86,12 +86,26 @@ class SearchReport:
         }
         if all(row.found.outcome is not None for row in self.rows):
             files["budgets.svg"] = charts.budgets_svg([row.found for row in self.rows])
-        for row in self.rows:
-            files[f"{row.scheme.name}.toml"] = row.scheme.to_toml()
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-            for name, text in files.items():
-                (root / name).write_text(text)
-        except OSError as error:
-            raise BuildError(f"cannot write to {root}", why=str(error.strerror)) from error
+        write(root, files)
+        self.write_schemes(root)
         return root
+
+    def write_schemes(self, path: str | Path) -> list[Path]:
+        """As TOML: to a folder, or to a file, if there is one budget."""
+        root, name = Path(path), f"{self.scheme.name}.toml"
+        if root.suffix == ".toml" and not root.is_dir():
+            if len(self.rows) > 1:
+                raise BuildError(f"{len(self.rows)} schemes do not go into {root}", try_="a folder")
+            root, name = root.parent, root.name
+        files = {f"{row.scheme.name}.toml": row.scheme.to_toml() for row in self.rows[:-1]}
+        return write(root, files | {name: self.scheme.to_toml()})
+
+
+def write(root: Path, files: Mapping[str, str]) -> list[Path]:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (root / name).write_text(text)
+    except OSError as error:
+        raise BuildError(f"cannot write to {root}", why=str(error.strerror)) from error
+    return [root / name for name in files]

@@ -23,6 +23,14 @@ static int by_size(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
+static double noise = 0; /* by how much the median of something was above its quickest round */
+
+static double median(double *times, int n) {
+    qsort(times, (size_t)n, sizeof *times, by_size);
+    noise = fmax(noise, times[n / 2] / times[0] - 1);
+    return times[n / 2];
+}
+
 static float *numbers(int32_t n) {
     float *x = malloc((size_t)n * sizeof *x);
     if (x == NULL) exit(1);
@@ -46,10 +54,8 @@ static void convolution(int32_t size, int32_t c, double *direct, double *winogra
         plain[i] = middle - start;
         other[i] = now() - middle;
     }
-    qsort(plain, ROUNDS, sizeof *plain, by_size);
-    qsort(other, ROUNDS, sizeof *other, by_size);
-    *direct = plain[ROUNDS / 2];
-    *winograd = other[ROUNDS / 2];
+    *direct = median(plain, ROUNDS);
+    *winograd = median(other, ROUNDS);
     free(x);
     free(w);
     free(y);
@@ -80,6 +86,7 @@ int main(void) {
     convolution(7, 512, &plain, &large);
     printf("{\"lanes\": %d, \"direct\": %.0f, \"winograd\": %.0f, \"large\": %.0f, ", WHET_LANES,
            direct, small, large);
+    printf("\"noise\": %.3f, ", noise);
     const int threads = whet_set_threads(2);
     printf("\"wake\": %.0f}\n", threads > 1 ? waking() : 0.0);
     return 0;
