@@ -247,6 +247,11 @@ C_TYPES = frozenset(
     for word in "size ptrdiff wchar max_align intptr uintptr intmax uintmax clock time div ldiv "
     "lldiv fpos float double int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
 )
+TAKEN = {
+    "whet": "its functions would have the names of whet's kernels",
+    **dict.fromkeys(("kernels", "Makefile"), "its folder has something else of that name"),
+    **dict.fromkeys(("lib", "clean", "run"), "its Makefile has a target of that name"),
+}
 
 
 def check_name(name: str) -> str:
@@ -255,11 +260,11 @@ def check_name(name: str) -> str:
             f"the program's name {name!r} is not a C identifier",
             try_="letters, digits and underscores, and no digit first",
         )
+    why = TAKEN.get(name)
     if f"{name}_t" in C_TYPES:
-        raise FrontendError(
-            f"the program cannot be called {name!r}",
-            why=f"its struct would be {name}_t, which is a type of C's own headers",
-        )
+        why = f"its struct would be {name}_t, which is a type of C's own headers"
+    if why is not None:
+        raise FrontendError(f"the program cannot be called {name!r}", why=why)
     return name
 
 
