@@ -114,7 +114,7 @@ def count(elf: Path) -> tuple[list[int], bytes]:
     built, report = read_elf(elf), elf.parent / "seen"
     at, size = built.symbols["main"]
     everything = "ram=0:0xffffffff,flash=0:0,stack=0:0"
-    words = f"{plugin()},{everything},function={at}:{at + size},start=0,out={report}"
+    words = f"{plugin(elf.parent)},{everything},function={at}:{at + size},start=0,out={report}"
     done = cortex.run("m7", elf, options=("-plugin", words))
     assert done.returncode == 0, done.stderr
     names = {address: name for name, (address, _) in built.symbols.items()}

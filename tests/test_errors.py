@@ -281,6 +281,11 @@ def test_a_name_that_is_no_c_identifier(name: Any) -> None:
     assert "letters, digits and underscores" in text
 
 
+@pytest.mark.parametrize("name", ["whet", "kernels", "Makefile", "lib", "clean", "int32"])
+def test_a_name_that_is_taken(name: str) -> None:
+    assert f"the program cannot be called {name!r}" in compiling(mlp(), name=name)
+
+
 # The loss and the optimizer ------------------------------------------------------------------
 
 

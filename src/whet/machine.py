@@ -11,7 +11,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .cache import cache_folder, cache_path
+from .cache import cache_folder, cache_path, put, trusted
 from .errors import BuildError
 
 
@@ -61,7 +61,7 @@ BLOCKS = (6, 8, 10, 12)  # rows that a block of a matrix product may have
 def this_machine() -> Machine:
     """What `whet tune` found, or the defaults. WHET_UNTUNED=1 in the environment: the defaults."""
     path = cache_path()
-    if os.environ.get("WHET_UNTUNED") or path is None:
+    if os.environ.get("WHET_UNTUNED") or path is None or not trusted(path):
         return UNTUNED
     try:
         found = LATER | json.loads((path / NAME).read_text())
@@ -96,10 +96,8 @@ def keep(machine: Machine) -> Path:
     if folder != cache_path():
         raise BuildError(
             "there is no folder to keep the numbers in",
-            why=f"{cache_path()} cannot be written",
+            why=f"{cache_path()} cannot be written, or not by you alone",
             try_="XDG_CACHE_HOME=a folder of yours",
         )
-    partial = folder / f"{NAME}.{os.getpid()}"
-    partial.write_text(json.dumps(asdict(machine), indent=2) + "\n")
-    os.replace(partial, folder / NAME)
+    put(folder / NAME, f"{json.dumps(asdict(machine), indent=2)}\n".encode())
     return folder / NAME

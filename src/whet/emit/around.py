@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from ..ir import Array, Role
 from ..targets import Chip
-from .c import WIDTH, Signature, example_c, places_of
+from .c import WIDTH, Signature, places_of
+from .c_main import example_c, with_allocated_memory
 from .c_weights import samples_c, samples_h
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ FIRMWARE = {  # where a file of main/cortex-m/ comes to lie
     "libc/string.h": "board/libc/string.h",
     "libc/math.h": "board/libc/math.h",
 }
+
+ALLOCATED = "what main.c allocates, with data and bss,"
 
 
 def around(program: Program) -> dict[str, str]:
@@ -55,6 +58,12 @@ def has_one_input(program: Program) -> bool:
 
 def main_c(program: Program, name: str) -> str:
     """The main program: a fixed file whose few macros say what this model is called."""
+    if program.large:
+        return with_allocated_memory(static_main(program, name), program.alignment)
+    return static_main(program, name)
+
+
+def static_main(program: Program, name: str) -> str:
     if not has_one_input(program):
         return main_for_many(program)
     text = filled(template(name), {"arrays": "\n".join(arrays_lines(program))})
@@ -105,6 +114,8 @@ def words_of(program: Program) -> dict[str, str]:
         "kernel_lines": "\n    ".join(sources),
         "flags": " ".join(program.flags),
         "libraries": " ".join(program.target.libraries),
+        "far": " -fPIC -Wl,--no-relax" if program.far else "",  # whole addresses
+        "of_memory": ALLOCATED if program.large else "data + bss",
     }
 
 

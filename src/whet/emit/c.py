@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -561,30 +561,3 @@ def used_kernels(plans: Iterable[Plan]) -> list[str]:
             if call is not None:
                 found.update((call.source, *call.needs))
     return sorted(found)
-
-
-def example_c(
-    prefix: str, names: Sequence[str], inside: Collection[str], arrays: Sequence[tuple[str, Type]]
-) -> str:
-    """A main program for a step with these arguments, some of which have a place in the arena."""
-    args = [f"{prefix}_{n}(&ram.net)" if n in inside else f"ram.{n}" for n in names]
-    return "\n".join(
-        [
-            "/* One training step on zeros: put your data in their place. */",
-            '#include "model.h"',
-            "",
-            "/* All the memory that the program works in, the stack aside. */",
-            "static struct {",
-            f"    {prefix}_t net;",
-            *(f"    {declaration(t, name)};" for name, t in arrays),
-            "} ram;",
-            "",
-            "int main(void) {",
-            "    float loss;",
-            f"    {prefix}_init(&ram.net);",
-            f"    const float rate = {prefix.upper()}_LEARNING_RATE;",
-            *call_text(f"return {prefix}_train_step", ["&ram.net", *args, "rate", "&loss"]),
-            "}",
-            "",
-        ]
-    )

@@ -29,12 +29,12 @@ def weights_h(prefix: str, tensors: Tensors) -> str:
     return "\n".join([*lines, "", "#endif"]) + "\n"
 
 
-def weights_c(prefix: str, tensors: Tensors) -> tuple[str, bytes | None]:
+def weights_c(prefix: str, tensors: Tensors, far: bool = False) -> tuple[str, bytes | None]:
     """weights.c, and weights.bin if the arrays are too many to be spelled out."""
     head = ['#include "weights.h"', "", "#include <math.h>", ""]
     arrays = {n: image(tensors.data[n], t) for n, t in tensors.stored.items()}
     if sum(a.nbytes for a in arrays.values()) > INLINE_WEIGHTS:
-        return weights_included(prefix, tensors, arrays)
+        return weights_included(prefix, tensors, arrays, far)
     lines = list(head)
     for name, array in arrays.items():
         t = tensors.stored[name]
@@ -58,7 +58,7 @@ INCLUDE_BINARY = r"""/* The arrays lie in weights.bin, which the assembler inclu
 #define SYMBOL(name) TEXT(__USER_LABEL_PREFIX__) #name
 #ifdef __APPLE__
 #define READ_ONLY ".section __TEXT,__const\n"
-#else
+@far@#else
 #define READ_ONLY ".section .rodata\n"
 #endif
 #define TENSOR(name, offset, bytes)                                                                \
@@ -69,16 +69,21 @@ INCLUDE_BINARY = r"""/* The arrays lie in weights.bin, which the assembler inclu
 
 """
 
+FAR = r"""#elif defined __x86_64__ /* behind all other sections, which must not be 2 GiB apart */
+#define READ_ONLY ".section .lrodata, \"a\"\n"
+"""
+
 
 def weights_included(
-    prefix: str, tensors: Tensors, arrays: Mapping[str, Array]
+    prefix: str, tensors: Tensors, arrays: Mapping[str, Array], far: bool
 ) -> tuple[str, bytes]:
     lines, blob, offset = [], [], 0
     for name, array in arrays.items():
         lines.append(f"TENSOR({prefix}_{tensors.ids[name]}, {offset}, {array.nbytes});")
         blob.append(array.tobytes())
         offset += array.nbytes
-    return INCLUDE_BINARY + "\n".join(lines) + "\n", b"".join(blob)
+    head = INCLUDE_BINARY.replace("@far@", FAR if far else "")
+    return head + "\n".join(lines) + "\n", b"".join(blob)
 
 
 def samples_h(prefix: str, count: int, axes: Mapping[str, str]) -> str:

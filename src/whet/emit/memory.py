@@ -11,6 +11,8 @@ from .c import Signature
 if TYPE_CHECKING:
     from .program import Program
 
+STATIC = 2_000_000_000  # bytes of data; code reaches 2 GiB, and it lies among them
+
 
 def memory_of(program: Program) -> dict[str, int]:
     """Bytes by kind. `ram` is all that changes, to the byte: arena, trained parameters, state,

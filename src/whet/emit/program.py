@@ -24,7 +24,7 @@ from ..targets import HOST, Target
 from ..training import Whole
 from . import c, c_weights
 from .around import around, flash_samples
-from .memory import memory_of
+from .memory import STATIC, memory_of
 from .tensors import Tensors
 
 if TYPE_CHECKING:
@@ -181,6 +181,16 @@ class Program:
         """Bytes by kind: arena, lower_bound, trained, state, io, ram; frozen, flash."""
         return memory_of(self)
 
+    @property
+    def large(self) -> bool:
+        """Whether it is more than can be reached from code in an ordinary C program."""
+        return self.memory["ram"] + self.memory["flash"] > STATIC
+
+    @property
+    def far(self) -> bool:
+        """Whether the weights alone are."""
+        return self.memory["flash"] > STATIC
+
     @functools.cached_property
     def axes(self) -> dict[str, str]:
         """How the arrays of a training step and of a prediction lie, by their names in model.h."""
@@ -200,7 +210,7 @@ class Program:
     @functools.cached_property
     def files(self) -> dict[str, bytes]:
         """The whole output folder by relative path. The same program gives the same bytes."""
-        weights, blob = c_weights.weights_c(self.name, self.storage)
+        weights, blob = c_weights.weights_c(self.name, self.storage, self.far)
         threads = self.target.threads
         sources, places = self.kernel_files, c.places_of(self.plans["train_step"])
         files = {

@@ -9,21 +9,15 @@ from dataclasses import dataclass, field
 
 from ..ir import Array, Graph, Role, Type, Value
 from .layout import pack, packed_weights
-
-KEYWORDS = frozenset(
-    "asm auto bool break case char const continue default do double else enum extern false float "
-    "for goto if inline int long register restrict return short signed sizeof static struct switch "
-    "true typedef typeof union unsigned void volatile while NULL NAN INFINITY net "
-    # what model.h declares behind the program's name, as arrays of weights are named too
-    "init train_step gradients apply predict save load set_threads input "
-    "t status_t input_t label_t".split()
-)
+from .reserved import reserved
 
 
 def identifier(name: str) -> str:
     """A model's name as a C identifier; distinct names may collide, see `identifiers`."""
-    word = re.sub(r"\W", "_", name, flags=re.ASCII) or "_"
-    return f"_{word}" if word[:1].isdigit() or word in KEYWORDS else word
+    word = re.sub(r"\W", "_", name, flags=re.ASCII)
+    if word[:1].isdigit():
+        return f"_{word}"
+    return f"x_{word.lstrip('_')}" if reserved(word or "_") else word
 
 
 def identifiers(names: Iterable[str]) -> dict[str, str]:

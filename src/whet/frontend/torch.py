@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import keyword
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
@@ -244,6 +246,26 @@ def without_loss(training: Imported) -> Imported:
     return replace(training, graph=prune(alone), outputs=outputs)
 
 
+UNTRACED = re.compile(r'["\\\n\r\0\ud800-\udfff]')
+
+
+def check_names(model: nn.Module) -> None:
+    """torch.export writes names into Python code as they are, and runs it."""
+    tensors = [("parameter", name) for name, _ in model.named_parameters()]
+    for kind, whole in (*tensors, *(("buffer", name) for name, _ in model.named_buffers())):
+        *modules, last = whole.split(".")
+        for part in (*modules, last):
+            if keyword.iskeyword(part) or UNTRACED.search(part):
+                kind = kind if part is last else "module"
+                other = UNTRACED.sub("_", part)
+                raise FrontendError(
+                    f"a {kind} is called {part!r}, which torch.export cannot trace",
+                    at=whole,
+                    why="it writes names into Python code as they are",
+                    try_=f"rename it, to {other if other != part else f'{part}_'!r} for example",
+                )
+
+
 def check_inputs(model: nn.Module, inputs: Any) -> None:
     if not isinstance(model, nn.Module):
         raise FrontendError(f"the model is a {type(model).__name__}, not a torch.nn.Module")
@@ -253,6 +275,7 @@ def check_inputs(model: nn.Module, inputs: Any) -> None:
             why=f"got {type(inputs).__name__}",
             try_="compile(model, (torch.randn(1, 3, 128, 128),), ...)",
         )
+    check_names(model)
     for name, module in model.named_modules():
         cumulative = getattr(module, "momentum", 0.1) is None and module.training
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and cumulative:

@@ -11,11 +11,11 @@ import shutil
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..cache import cache_folder
+from ..cache import kept
 from ..emit.c import included
 from ..emit.program import Program
 from ..errors import BuildError
@@ -47,8 +47,8 @@ def find_compiler() -> list[str]:
 
 
 @functools.cache
-def version(compiler: str) -> str:
-    return subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
+def version(compiler: tuple[str, ...]) -> str:
+    return subprocess.run([*compiler, "--version"], capture_output=True, text=True).stdout
 
 
 def run(command: Sequence[str], cwd: Path) -> None:
@@ -121,15 +121,18 @@ def with_headers(source: Path, folder: Path) -> bytes:
 
 def _kernel_object(source: Path, compiler: Sequence[str], cwd: Path) -> Path:
     # -march=native means something else on every machine and to every version of the compiler.
-    words = "\0".join((platform.node(), version(compiler[0]), *compiler)).encode()
-    key = hashlib.sha256(with_headers(source, cwd) + words)
-    target = cache_folder() / f"{source.stem}-{key.hexdigest()[:24]}.o"
-    if not target.exists():
-        handle, partial = tempfile.mkstemp(dir=target.parent, suffix=".o")
-        os.close(handle)
-        try:
-            run([*compiler, "-c", str(source), "-o", partial], cwd)
-            os.replace(partial, target)
-        finally:
-            Path(partial).unlink(missing_ok=True)
+    words = (platform.node(), version(tuple(find_compiler())), *compiler)
+    target = source.with_suffix(".o")
+
+    def compiled() -> bytes:
+        run([*compiler, "-c", str(source), "-o", str(target)], cwd)
+        return target.read_bytes()
+
+    target.write_bytes(kept(kernel_name(source, cwd, words), compiled))
     return target
+
+
+def kernel_name(source: Path, folder: Path, words: Iterable[str]) -> str:
+    """What a compiled kernel is kept as: its name, its text, and all that the compiler is told."""
+    key = hashlib.sha256(with_headers(source, folder) + "\0".join(words).encode())
+    return f"{source.stem}-{key.hexdigest()[:24]}.o"

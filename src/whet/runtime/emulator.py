@@ -18,10 +18,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..cache import cache_folder
+from ..cache import kept
 from ..errors import BuildError, RunError, WhetError, either
 from ..targets import Chip
-from .build import find_compiler, run
+from .build import find_compiler, run, version
 from .firmware import Firmware
 
 PATIENCE = 0.5  # seconds between looks at whether the emulator is still there
@@ -67,7 +67,7 @@ class Emulator:
         command = ["qemu-system-arm", "-M", chip.machine, "-nographic", "-monitor", "none"]
         command += ["-serial", "none", "-semihosting-config", "enable=on,target=native"]
         if watched:
-            path = str(plugin()).replace(",", ",,")  # QEMU's way to write one
+            path = str(plugin(root)).replace(",", ",,")  # QEMU's way to write one
             command += ["-plugin", f"{path},{arguments(built, chip, step)},out={self._seen.name}"]
         self._log = open(root / "log", "wb")
         self._process = subprocess.Popen(
@@ -202,14 +202,19 @@ def read_seen(text: str) -> Watched:
     return Watched(**numbers, spent=spent)
 
 
-def plugin() -> Path:
-    """The plugin, built when it is first needed."""
+def plugin(folder: Path) -> Path:
+    """The plugin, built when it is first needed, as a file in this folder."""
     source = (resources.files("whet") / "targets" / "watch.c").read_bytes()
-    target = cache_folder() / f"watch-{hashlib.sha256(source).hexdigest()[:24]}.so"
-    if not target.exists():
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-            (Path(folder) / "watch.c").write_bytes(source)
-            flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
-            run([*find_compiler(), *flags, "watch.c", "-o", "watch.so"], Path(folder))
-            os.replace(Path(folder) / "watch.so", target)
+    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
+    command = [*find_compiler(), *flags]
+    words = "\0".join((version(tuple(find_compiler())), *command)).encode()
+    target = folder / "watch.so"
+
+    def compiled() -> bytes:
+        (folder / "watch.c").write_bytes(source)
+        run([*command, "watch.c", "-o", "watch.so"], folder)
+        return target.read_bytes()
+
+    name = f"watch-{hashlib.sha256(source + words).hexdigest()[:24]}.so"
+    target.write_bytes(kept(name, compiled))
     return target

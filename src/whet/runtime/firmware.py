@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import importlib.util
 import os
 import shlex
@@ -12,12 +10,15 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..cache import cache_folder
+from ..cache import kept
+from ..emit.around import template
 from ..emit.program import Program
 from ..errors import BuildError, option
+from .build import kernel_name
 
 SECTIONS = ("text", "data", "bss", "stack")
 
@@ -54,7 +55,7 @@ def firmware(program: Program) -> Firmware:
     """The program's firmware, built once and kept for as long as the program lives."""
     if program not in _built:
         folder = tempfile.TemporaryDirectory(prefix="whet-")
-        _built[program] = folder, build_with_kept_kernels(program, Path(folder.name))
+        _built[program] = folder, build(program, Path(folder.name))
     return _built[program][1]
 
 
@@ -63,38 +64,44 @@ _built: weakref.WeakKeyDictionary[Program, tuple[tempfile.TemporaryDirectory[str
 )
 
 
-def build_with_kept_kernels(program: Program, folder: Path) -> Firmware:
-    """Build where a program with the same kernels was built before, and move the result away.
-
-    It is the same Makefile, which finds the kernels compiled.
-    """
-    words = "\0".join((program.name, program.target.name, *program.flags, *compiler(), version()))
-    key = hashlib.sha256(words.encode())
-    for name, text in program.kernel_files.items():
-        key.update(f"{name}\0{text}\0".encode())
-    root = cache_folder() / f"firmware-{key.hexdigest()[:24]}"
-    root.mkdir(parents=True, exist_ok=True)
-    with open(root / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        built = build(program, root)
-        moved = folder / built.path.name
-        shutil.move(built.path, moved)
-    return replace(built, path=moved)
-
-
 def build(program: Program, folder: Path) -> Firmware:
-    """Write the program to `folder` and run its Makefile there."""
+    """Write the program to `folder` and run its Makefile there, which finds kernels compiled if
+    they were compiled before."""
     program.write(folder)
-    command = ["make", "-s", f"-j{os.cpu_count() or 1}", *compiler(), f"{program.name}.elf"]
+    chip = program.target.chip
+    assert chip is not None
+    setting = [text.decode() for name, text in program.files.items() if "/libc/" in name]
+    setting += [template("cortex-m/cortex-m.mk"), *chip.flags, chip.zig_cpu, *program.flags]
+    setting += [*compiler(), version()]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        kernels = sorted((folder / "kernels").glob("*.c"))
+        list(pool.map(lambda source: kernel_object(program, source, folder, setting), kernels))
+    make(program, folder, f"{program.name}.elf")
+    built = read_elf(folder / f"{program.name}.elf")
+    program.measured.update({"built ram": built.ram, "built flash": built.flash})
+    return built
+
+
+def kernel_object(program: Program, source: Path, folder: Path, setting: list[str]) -> None:
+    target = folder / "build" / "kernels" / f"{source.stem}.o"
+
+    def compiled() -> bytes:
+        make(program, folder, str(target.relative_to(folder)))
+        return target.read_bytes()
+
+    content = kept(kernel_name(source, folder, setting), compiled)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content)
+
+
+def make(program: Program, folder: Path, target: str) -> None:
+    command = ["make", "-s", f"-j{os.cpu_count() or 1}", *compiler(), target]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     except FileNotFoundError as error:
         raise BuildError("make is not installed", try_="apt install make") from error
     if done.returncode != 0:
         raise refused(program, done.stderr)
-    built = read_elf(folder / f"{program.name}.elf")
-    program.measured.update({"built ram": built.ram, "built flash": built.flash})
-    return built
 
 
 def compiler() -> list[str]:
