@@ -28,8 +28,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many comparisons with PyTorch stand behind the operator tests."""
-    totals = {"pairs": 0, "refused": 0}
+    """How many comparisons stand behind the tests of operators and of budgets."""
+    totals = {"pairs": 0, "refused": 0, "hints": 0}
     left_out: dict[str, int] = {}
     for outcome in ("passed", "failed"):
         for report in terminalreporter.stats.get(outcome, []):
@@ -44,4 +44,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             f"operators: {totals['pairs']:,} (op, sample) pairs compared with PyTorch, "
             f"{totals['refused']:,} refused as unsupported"
             + (f"; left out: {reasons}" if reasons else "")
+        )
+    if totals["hints"]:
+        terminalreporter.write_line(
+            f"budgets: {totals['hints']:,} hints offered, and all of them compiled"
         )

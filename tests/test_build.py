@@ -22,7 +22,7 @@ def test_programs_share_the_kernels_that_are_the_same(
     def objects(*more: nn.Module) -> set[str]:
         model = nn.Sequential(*layers[:2], *more, *layers[2:]).train()
         whet.compile(model, (torch.randn(2, 4),)).load()
-        return {path.name for path in (tmp_path / "whet").glob("*.o")}
+        return {path.name for path in (tmp_path / "whet").glob("*.kept")}
 
     first = objects()
     added = objects(nn.Dropout(0.5)) - first

@@ -135,4 +135,4 @@ def _kernel_object(source: Path, compiler: Sequence[str], cwd: Path) -> Path:
 def kernel_name(source: Path, folder: Path, words: Iterable[str]) -> str:
     """What a compiled kernel is kept as: its name, its text, and all that the compiler is told."""
     key = hashlib.sha256(with_headers(source, folder) + "\0".join(words).encode())
-    return f"{source.stem}-{key.hexdigest()[:24]}.o"
+    return f"{source.stem}-{key.hexdigest()[:24]}.kept"

@@ -215,6 +215,6 @@ def plugin(folder: Path) -> Path:
         run([*command, "watch.c", "-o", "watch.so"], folder)
         return target.read_bytes()
 
-    name = f"watch-{hashlib.sha256(source + words).hexdigest()[:24]}.so"
+    name = f"watch-{hashlib.sha256(source + words).hexdigest()[:24]}.kept"
     target.write_bytes(kept(name, compiled))
     return target
