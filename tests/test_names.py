@@ -354,3 +354,13 @@ def test_what_a_name_would_have_torch_run_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(FrontendError, match="cannot trace"):
         whet.compile(Named(name), (torch.randn(2, 4),))
     assert not list(tmp_path.iterdir())
+
+
+def test_the_name_of_a_scheme_stays_on_its_line(plain: Program) -> None:
+    for name in PIECES:
+        scheme = whet.Scheme.from_toml(whet.Scheme([whet.Rule("*")], name=name).to_toml())
+        assert scheme.name == name
+        program = dataclasses.replace(plain, scheme=scheme)
+        lines = program.report().splitlines()
+        assert len(lines) == len(plain.report().splitlines())
+        assert all(line.isprintable() for line in lines)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..ir import Call
+from ..names import printable, quoted
 from ..text import summary
 from .kept import kept_buffers
 
@@ -88,10 +89,10 @@ def scheme_lines(program: Program) -> list[str]:
             f"for {program.target.name}: {chip.ram:,} bytes of RAM, {chip.flash:,} of flash"
         )
     if program.scheme is not None and program.scheme.name:
-        lines.append(f"update scheme: {program.scheme.name}")
+        lines.append(f"update scheme: {' '.join(printable(program.scheme.name).split())}")
     idle = [name for name in program.chosen if name not in program.trained]
     if idle:
-        lines.append(f"chosen, but the loss does not depend on it: {', '.join(idle)}")
+        lines.append(f"chosen, but the loss does not depend on it: {', '.join(map(quoted, idle))}")
     if program.without:
         lines.append(f"compiled without: {', '.join(sorted(program.without))}")
     return lines
