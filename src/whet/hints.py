@@ -7,12 +7,14 @@ SGD without state.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from .emit.program import Program
-from .errors import SchemeError, WhetError, either, option
+from .errors import WhetError, either, option
 from .frontend.torch import Model
 from .ops.update import Sgd
 from .pipeline import Options, smallest
@@ -67,8 +69,9 @@ class Advisor:
 
     def least(self) -> Hint:
         """The change with the smallest program of all."""
-        last = {"update": preset("last", self.parameters)}
-        tries = ((change, self.compiled(change, 0)) for change in (last, self.cheapest() | last))
+        last, cheapest = {"update": preset("last", self.parameters)}, self.cheapest()
+        changes = (last, cheapest | last, cheapest)
+        tries = ((change, self.compiled(change, 0)) for change in changes if change)
         sizes = [(program.memory["ram"], change) for change, program in tries if program]
         ram, change = min(sizes, key=lambda pair: pair[0])
         return Hint(change, self.words(change), ram)
@@ -166,15 +169,15 @@ class Advisor:
         try:
             scheme = change.get("update", self.scheme)
             return smallest(model, scheme, self.options, ram, quick=True)
-        except SchemeError:  # of a weight with another use, which needs it whole
+        except WhetError:  # of a weight with another use, which needs it whole; of an idle layer
             return None
 
     def in_batches(self, size: int) -> Model | None:
         if size not in self.batches:
-            try:
+            self.batches[size] = None
+            with suppress(WhetError), warnings.catch_warnings():  # it may take its batch alone
+                warnings.simplefilter("ignore")  # what was said already
                 self.batches[size] = self.source.with_batch(size, self.model.recipe)
-            except WhetError:  # the model takes this batch alone
-                self.batches[size] = None
         return self.batches[size]
 
     # In words -------------------------------------------------------------------------------------
