@@ -170,7 +170,8 @@ def identity(model: Model, chosen: Chosen, parts: Mapping[str, Part]) -> int:
             words.append(f"{node.op.name} {weights}{print_attrs(node.attrs)}")
     words += [f"{name} in {unit.unit!r} of {unit.scale}" for name, unit in units.items()]
     places = {part.whole: part.place for part in parts.values()}
-    arrays = dict(model.buffers) | {unit.scale: graph.data[unit.scale] for unit in units.values()}
+    scales = {unit.scale for unit in units.values()} & graph.data.keys()
+    arrays = dict(model.buffers) | {name: graph.data[name] for name in sorted(scales)}
     for leaf in own:
         if leaf.name not in chosen or leaf.name in places:
             arrays[leaf.name] = graph.data[leaf.name].astype(leaf.type.dtype.numpy)
