@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import whet
-from whet.axes import in_words, usual_names
+from whet.axes import in_words, names_by_order, plain_names
 from whet.emit.program import Program
 from whet.ir import Array
 
@@ -29,6 +29,28 @@ class Ids(nn.Module):
 
 def pooled(*layers: nn.Module) -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(3))
+
+
+class Moved(nn.Module):
+    """Axes that the model moves before its layer: what they are for is not known."""
+
+    def __init__(self, layer: nn.Module, *order: int) -> None:
+        super().__init__()
+        self.layer, self.order = pooled(layer), order
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x.permute(*self.order))
+
+
+class Steps(nn.Module):
+    """Samples are the second axis."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.GRU(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0][-1]
 
 
 # A model, an example of its input, and what model.h says about it and about the output.
@@ -73,6 +95,24 @@ CASES = {
         "3 x 6 x 5: C x H x W, as in PyTorch",
         "4 x 3 x 4: H x W x C; PyTorch has C x H x W",
     ),
+    "sequences, channels last": (
+        Moved(nn.Conv1d(8, 4, 3), 0, 2, 1), torch.randn(2, 8, 8),
+        "2 x 8 x 8: N x D1 x D2, as in PyTorch", "2 x 3: N x D, as in PyTorch",
+    ),
+    "pictures, channels last": (
+        Moved(nn.Conv2d(6, 4, 3), 0, 3, 1, 2), torch.randn(2, 6, 6, 6),
+        "2 x 6 x 6 x 6: N x D2 x D3 x D1; PyTorch has N x D1 x D2 x D3",
+        "2 x 3: N x D, as in PyTorch",
+    ),
+    "four axes": (
+        pooled(nn.Linear(5, 2)), torch.randn(2, 3, 4, 5),
+        "2 x 4 x 5 x 3: N x D2 x D3 x D1; PyTorch has N x D1 x D2 x D3",
+        "2 x 3: N x D, as in PyTorch",
+    ),
+    "samples second": (
+        Steps(), torch.randn(5, 2, 4),
+        "5 x 2 x 4: D1 x D2 x D3, as in PyTorch", "2 x 3: D1 x D2, as in PyTorch",
+    ),
     "five axes": (
         pooled(nn.Linear(3, 2), nn.Tanh()), torch.randn(2, 3, 2, 4, 3),
         "2 x 3 x 2 x 4 x 3: N x D1 x D2 x D3 x D4, as in PyTorch", "2 x 3: N x D, as in PyTorch",
@@ -86,7 +126,7 @@ def compiled(case: str, **options: str) -> tuple[nn.Module, Tensor, Tensor, Prog
     output = model(x)  # a lazy layer finds its size
     is_class = output.ndim == 2
     loss = nn.CrossEntropyLoss() if is_class else nn.MSELoss()
-    y = torch.arange(len(x)) % 3 if is_class else torch.randn(output.shape)
+    y = torch.arange(len(output)) % 3 if is_class else torch.randn(output.shape)
     return model, x, y, whet.compile(model.eval(), (x,), loss=loss, **options)
 
 
@@ -158,5 +198,5 @@ def test_pages_quote_what_is_generated() -> None:
 def test_any_order_of_axes_can_be_said() -> None:
     assert in_words(("A", "B", "C"), (2, 0, 1)) == "C x A x B; PyTorch has A x B x C"
     assert in_words(("N",), (0,)) == "N, as in PyTorch"
-    assert usual_names((0,)) == ("N",)
-    assert usual_names((0, 2, 3, 4, 1)) == ("N", "C", "D", "H", "W")
+    assert plain_names(1) == ("N",)
+    assert names_by_order((0, 2, 3, 4, 1)) == ("N", "C", "D", "H", "W")

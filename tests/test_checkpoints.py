@@ -105,6 +105,83 @@ def test_an_integer_program_keeps_it_too() -> None:
         other.load(before.save())
 
 
+class Layers(nn.Module):
+    """Two layers, and whatever is computed between and behind them."""
+
+    def __init__(self, between: Callable[[Tensor], Tensor], behind: Any = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 3)
+        self.between, self.behind = between, behind
+        self.index = torch.arange(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.between(self.a(x))
+        return self.b(h if self.behind is None else self.behind(self, h, x))
+
+
+def reversed_index(model: Layers, h: Tensor, x: Tensor) -> Tensor:
+    return h[:, torch.arange(7, -1, -1)]
+
+
+def attention(heads: int) -> nn.Module:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, heads, 8, batch_first=True, dropout=0.0)
+    return nn.Sequential(layer, nn.Flatten(), nn.Linear(4 * 8, 3))
+
+
+def normed(eps: float) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8, eps), nn.Linear(8, 3))
+
+
+OTHERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], nn.Module], tuple[int, ...]]] = {
+    "activation": (lambda: Layers(torch.relu), lambda: Layers(torch.tanh), (8,)),
+    "no activation": (lambda: Layers(torch.relu), lambda: Layers(nn.Identity()), (8,)),
+    "residual": (lambda: Layers(torch.relu),
+                 lambda: Layers(torch.relu, lambda m, h, x: h + x), (8,)),
+    "factor": (lambda: Layers(lambda h: h * 2), lambda: Layers(lambda h: h * 3), (8,)),
+    "index": (lambda: Layers(torch.relu, lambda m, h, x: h[:, m.index]),
+              lambda: Layers(torch.relu, reversed_index), (8,)),
+    "epsilon": (lambda: normed(1e-5), lambda: normed(1e-1), (8,)),
+    "heads": (lambda: attention(2), lambda: attention(4), (4, 8)),
+    "pooling": (lambda: pooled(nn.MaxPool2d(2)), lambda: pooled(nn.AvgPool2d(2)), (3, 6, 6)),
+}  # fmt: skip
+
+
+def pooled(pool: nn.Module) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), pool, nn.Flatten(), nn.Linear(16, 3))
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_a_model_that_computes_something_else_is_refused(case: str) -> None:
+    *makes, shape = OTHERS[case]
+    ours, theirs = (whet.compile(make(), (torch.randn(2, *shape),)) for make in makes)
+    assert ours.storage.params == theirs.storage.params, "as far as parameters tell"
+    assert ours.fingerprint != theirs.fingerprint
+    again = whet.compile(makes[0](), (torch.randn(1, *shape),))
+    assert again.fingerprint == ours.fingerprint
+
+
+def test_buffers_of_the_size_of_the_batch_or_without_use_do_not_matter() -> None:
+    class Buffers(nn.Module):
+        def __init__(self, batch: int, unused: float) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer = nn.GRU(8, 4, batch_first=True)
+            self.register_buffer("start", torch.zeros(1, batch, 4))
+            self.register_buffer("unused", torch.tensor(unused))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x, self.start)[0][:, -1]
+
+    one, two = (
+        whet.compile(Buffers(n, float(n)), (torch.randn(n, 5, 8),)).fingerprint for n in (1, 2)
+    )
+    assert one == two
+
+
 def frozen_number() -> nn.Module:
     model = strided()
     with torch.no_grad():

@@ -53,9 +53,23 @@ class Block(nn.Module):
         return x + y if self.same else y
 
 
+class Recurrent(nn.Module):
+    def __init__(self, batch_first: bool, width: int) -> None:
+        super().__init__()
+        self.layer, self.first = nn.GRU(4, width, batch_first=batch_first), batch_first
+        self.head = nn.Linear(width, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.layer(x)[0][:, -1] if self.first else self.layer(x)[0][-1])
+
+
 def random_model(rng: random.Random) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(rng.randrange(1 << 30))
     batch = rng.choice([1, 2, 3, 4, 6])
+    if rng.random() < 0.1:
+        first = rng.random() < 0.5
+        shape = (batch, 3, 4) if first else (3, batch, 4)
+        return Recurrent(first, rng.choice([4, 8])).eval(), torch.randn(shape)
     if rng.random() < 0.25:
         sizes = [rng.choice([6, 12, 24]) for _ in range(rng.randint(2, 5))]
         pairs = pairwise(sizes)
@@ -92,12 +106,12 @@ class Case:
             rounding = rng.choice(["nearest", "carry8"])
             self.settings["dtype"] = whet.Int8(gradients=form, rounding=rounding)
             self.settings["calibrate"] = [torch.randn(4, *self.x.shape[1:])]
-        self.share = rng.uniform(0.2, 1.0)
+        self.share = rng.uniform(0.2, 0.99)
 
     def compiled(self, ram: int | None, **change: Any) -> Program:
         """With a change made as the hint says, through the front door."""
         settings = dict(self.settings)
-        x = self.x[: change.pop("batch", len(self.x))]
+        x = self.x[: change.pop("batch", len(self.x))]  # whatever the first axis is
         if form := change.pop("gradients", None):
             settings["dtype"] = replace(settings["dtype"], gradients=form)
         kind = torch.optim.SGD if change.pop("optimizer", None) else self.optimizer
@@ -106,8 +120,10 @@ class Case:
 
 
 @pytest.fixture(autouse=True)
-def imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same model at the same shape is traced once: it is asked for many times here."""
+def imported_once(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Beyond the first cases, the same model at the same shape is traced once: that saves time."""
+    if request.node.get_closest_marker("slow") is None:
+        return
     known: dict[tuple[Any, ...], Model] = {}
 
     def cached(model: nn.Module, inputs: tuple[Tensor, ...], loss: Any, optimizer: Any, *rest: Any):
@@ -119,10 +135,16 @@ def imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "import_model", cached)
 
 
+def program_of(case: Case) -> Program:
+    return case.compiled(1 << 24)
+
+
 def budgets(case: Case) -> tuple[int, int]:
-    free = case.compiled(1 << 30 if case.settings["target"] != "cortex-m7" else 1 << 24)
-    fixed = free.memory["stack"] + free.memory["io"]
-    return free.memory["ram"], fixed + int((free.memory["ram"] - fixed) * case.share)
+    """The RAM of the program as it is, and less than computing everything twice would take."""
+    large = 1 << 24
+    free, least = case.compiled(large), case.compiled(large, rematerialize="layers")
+    ram, fixed = min(p.memory["ram"] for p in (free, least)), free.memory["stack"]
+    return free.memory["ram"], fixed + int((ram - fixed) * case.share)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -137,8 +159,7 @@ def test_every_hint_compiles(seed: int, record_property: Any) -> None:
     except BudgetError as error:
         hints = error.hints
     else:
-        assert program.memory["ram"] <= budget < free, "things are computed twice"
-        record_property("hints", 0)
+        assert program.memory["ram"] <= budget < free, "rarely, placing is better than was planned"
         return
     assert hints
     if hints[0].ram > budget:  # nothing fits; then this is what would
@@ -146,8 +167,10 @@ def test_every_hint_compiles(seed: int, record_property: Any) -> None:
         assert case.compiled(hint.ram, **hint.change).memory["ram"] <= hint.ram
         with pytest.raises(BudgetError):
             case.compiled(budget, **hint.change)
+        record_property("hints", 1)
         return
     for hint in hints:
+        assert "batch" not in hint.change or program_of(case).independent, "samples come first"
         program = case.compiled(budget, **hint.change)
         assert program.memory["ram"] == hint.ram <= budget, hint.words
         if chip := program.target.chip:

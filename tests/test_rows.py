@@ -49,12 +49,45 @@ class MeanOfBatch(nn.Module):
         return self.head(x - x.mean(0))
 
 
+class Applied(nn.Module):
+    """A layer, and a function of its result."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Linear(4, 3), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.layer(x))
+
+
+def over_all(y: Tensor) -> Tensor:
+    return torch.softmax(y.flatten(), 0).reshape(y.shape)
+
+
+DEPENDENT: dict[str, tuple[nn.Module, Tensor]] = {
+    "mean of the batch": (MeanOfBatch(), torch.randn(4, 4)),
+    "softmax over the batch": (Applied(lambda y: torch.softmax(y, 0)), torch.randn(4, 4)),
+    "softmax over all": (Applied(over_all), torch.randn(4, 4)),
+    "cumulative sum": (Applied(lambda y: torch.cumsum(y, 0)), torch.randn(4, 4)),
+    "a number of the batch": (Applied(lambda y: y / y.shape[0]), torch.randn(4, 4)),
+    "a batch of channels": (
+        Applied(lambda y: nn.functional.avg_pool1d(y.T, 3, 1, 1).T), torch.randn(4, 4),
+    ),
+    "statistics of the batch": (
+        nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=False)),
+        torch.randn(4, 4),
+    ),
+    "batch second": (Recurrent(batch_first=False), torch.randn(6, 4, 4)),
+    "no batch": (nn.Linear(4, 3), torch.randn(4)),
+}  # fmt: skip
+
 Shapes = tuple[tuple[int, ...], ...]
 MODELS: dict[str, tuple[Callable[[], nn.Module], Shapes]] = {
     "linear": (mlp, ((5,),)),
     "convolutions": (lambda: convnet().train(), ((3, 6, 4),)),
     "attention": (Tokens, ((4, 8),)),
     "two inputs": (TwoInputs, ((4,), (6,))),
+    "recurrent": (lambda: Recurrent(batch_first=True), ((6, 4),)),
     "signals": (lambda: nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU(), nn.Flatten(),
                                       nn.Linear(4 * 6, 3)), ((3, 8),)),
     "MobileNetV2": (lambda: mobilenet_v2(3, 0.35).eval(), ((3, 32, 32),)),
@@ -118,21 +151,28 @@ def test_a_board_does_so_too() -> None:
     assert np.allclose(ours, host.load().predict(images[0])[:3], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("model", "x"),
-    [
-        (MeanOfBatch(), torch.randn(4, 4)),
-        (Recurrent(batch_first=False), torch.randn(6, 4, 4)),
-        (nn.Linear(4, 3), torch.randn(4)),
-    ],
-    ids=["mean of the batch", "batch second", "no batch"],
-)
-def test_what_is_not_made_of_samples_takes_the_batch_alone(model: nn.Module, x: Tensor) -> None:
-    loss = nn.MSELoss()
-    program = whet.compile(model, (x,), loss=loss, labels=torch.zeros(model(x).shape))
-    assert "predict_one" not in program.entries
+@pytest.mark.parametrize("case", DEPENDENT)
+def test_what_is_not_made_of_samples_takes_the_batch_alone(case: str) -> None:
+    model, x = DEPENDENT[case]
+    program = whet.compile(
+        model.eval(), (x,), loss=nn.MSELoss(), labels=torch.zeros(model(x).shape)
+    )
+    assert "predict_one" not in program.entries and not program.independent
     with pytest.raises(DataError, match="compiled for"):
         program.load().predict(torch.cat([x, x])[: len(x) + 1])
+
+
+def test_a_program_for_one_sample_predicts_many() -> None:
+    model, x = mlp(), torch.randn(5, 5)
+    program = whet.compile(model, (x[:1],))
+    assert "predict_one" not in program.entries
+    with torch.no_grad():
+        assert np.allclose(program.load().predict(x), model(x).numpy(), atol=1e-5)
+
+
+def test_it_can_be_left_out() -> None:
+    program = whet.compile(mlp(), (torch.randn(4, 5),), without=["one_sample"])
+    assert "predict_one" not in program.entries
 
 
 # The pass ---------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ ROWS = (
         "api",
         "budget",
         "hints",
+        "identity",
         "check",
         "check_integer",
         "straight_through",

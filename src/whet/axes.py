@@ -15,14 +15,21 @@ def names_of_space(rank: int, space: int) -> tuple[str, ...]:
     return names if rank == len(names) else names[1:]
 
 
-def usual_names(order: tuple[int, ...]) -> tuple[str, ...]:
-    """Axes, as PyTorch has them, of an array that no layer tells about."""
+def names_by_order(order: tuple[int, ...]) -> tuple[str, ...]:
+    """Axes of what a layer over space gives, told by its order; empty if it is not one."""
     rank = len(order)
     if rank - 2 in SPACE and order == channels_last(rank):
         return names_of_space(rank, rank - 2)
     if rank - 1 in SPACE and order == (*range(1, rank), 0):
         return names_of_space(rank, rank - 1)
-    return ("N", "D") if rank == 2 else ("N", *(f"D{i}" for i in range(1, rank)))[:rank]
+    return ()
+
+
+def plain_names(rank: int, samples: bool = True) -> tuple[str, ...]:
+    """Axes of an array that no layer tells about; the first one may be that of samples."""
+    first = ("N",) if samples else ()
+    rest = rank - len(first)
+    return (*first, "D") if rest == 1 else (*first, *(f"D{i}" for i in range(1, rest + 1)))[:rank]
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
@@ -35,5 +42,5 @@ def in_words(names: tuple[str, ...], order: tuple[int, ...]) -> str:
     stored = " x ".join(names[axis] for axis in order)
     if order == tuple(range(len(order))):
         return f"{stored}, as in PyTorch"
-    last = ", channels last" if order == channels_last(len(order)) else ""
+    last = ", channels last" if order == channels_last(len(order)) and "C" in names else ""
     return f"{stored}{last}; PyTorch has {' x '.join(names)}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .emit.program import Program
-from .errors import BudgetError, option
+from .errors import BudgetError, either, option
 from .frontend.torch import Model
-from .hints import Advisor, Hint
+from .hints import Advisor, Hint, typed
 from .pipeline import Options, smallest
 from .report import kib
 from .report.program import arrays_word, lifetime, live_at_peak
@@ -39,6 +39,9 @@ def over_budget(program: Program, ram: int, hints: list[Hint]) -> BudgetError:
     why += [f"{kib(b.bytes):>10}  {b.values[0]}, {lifetime(b)}" for b in live[:3]]
     why += [f"{kib(rest):>10}  in {len(live) - 3} others"] if rest else []
     tries = [str(hint) for hint in hints]
+    if not all(map(typed, (hint.change for hint in hints))):
+        where = either('error.hints[i].change["update"]', "the Python API, error.hints")
+        tries.append(f"{'':>10}  a scheme without a name is in {where}")
     if hints[0].ram > ram:
         tries = [f"none of this fits; the least is {kib(hints[0].ram)}, {hints[0].words}"]
     error = BudgetError(

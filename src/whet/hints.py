@@ -63,9 +63,12 @@ class Advisor:
             base = self.cheapest()
             kinds = [[base], *([base | {**change} for change in kind] for kind in self.presets())]
             found = [*filter(None, map(self.best, kinds))]
-        shown = {program.memory["ram"]: change for change, program in reversed(found)}
-        kept = [(c, p.memory["ram"]) for c, p in found if shown[p.memory["ram"]] is c]
-        return [Hint(change, self.words(change), ram) for change, ram in kept[:SHOWN]]
+        by_ram: dict[int, Change] = {}
+        for change, program in found:
+            ram = program.memory["ram"]
+            if ram not in by_ram or (typed(change) and not typed(by_ram[ram])):
+                by_ram[ram] = change
+        return [Hint(change, self.words(change), ram) for ram, change in by_ram.items()][:SHOWN]
 
     def least(self) -> Hint:
         """The change with the smallest program of all."""
@@ -85,14 +88,14 @@ class Advisor:
             yield [{"gradients": form} for form in NARROWER[rules.whole.gradients]]
         if any(rule.moments for rule in rules.rules.values()):
             yield [{"optimizer": "sgd"}]
-        size = self.source.batch if self.source is not None else 1
+        size = self.source.batch if self.model.independent else 1
         yield [{"batch": size >> n} for n in range(1, size.bit_length())]
 
     def cheapest(self) -> dict[str, Any]:
         """The last change of each of these kinds, together."""
         last = (kind[-1] for kind in self.cheaper() if kind)
         found = {key: value for change in last for key, value in change.items()}
-        if "batch" in found and self.in_batches(found["batch"]) is None:
+        if "batch" in found and self.with_batch(found["batch"]) is None:
             del found["batch"]
         return found
 
@@ -157,7 +160,7 @@ class Advisor:
         """The program with this change; None if the model does not allow it."""
         model = self.model
         if "batch" in change:
-            smaller = self.in_batches(change["batch"])
+            smaller = self.with_batch(change["batch"])
             if smaller is None:
                 return None
             model = smaller
@@ -168,11 +171,12 @@ class Advisor:
             model = stateless(model)
         try:
             scheme = change.get("update", self.scheme)
-            return smallest(model, scheme, self.options, ram, quick=True)
+            options = replace(self.options, single=False)  # which takes no more than a batch does
+            return smallest(model, scheme, options, ram, quick=True)
         except WhetError:  # of a weight with another use, which needs it whole; of an idle layer
             return None
 
-    def in_batches(self, size: int) -> Model | None:
+    def with_batch(self, size: int) -> Model | None:
         if size not in self.batches:
             self.batches[size] = None
             with suppress(WhetError), warnings.catch_warnings():  # it may take its batch alone
@@ -187,7 +191,7 @@ class Advisor:
         parts = []
         if "update" in change:
             name = change["update"].name
-            parts.append(name if " " in name else option("update", name))
+            parts.append(option("update", name) if typed(change) else name)
         if "gradients" in change:
             form = change["gradients"]
             int8 = replace(self.source.int8, gradients=form)
@@ -209,6 +213,11 @@ def named(chosen: Chosen, name: str) -> Change:
     """A change to exactly these parameters and channels."""
     pairs = zip(Scheme.of(chosen).rules, chosen.values(), strict=True)
     return {"update": Scheme([Rule(rule.params, channels) for rule, channels in pairs], name=name)}
+
+
+def typed(change: Change) -> bool:
+    """Whether its scheme has a name that `update` takes."""
+    return "update" not in change or " " not in change["update"].name
 
 
 def trained(found: Fitting) -> int:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from . import training
+from .axes import names_by_order, plain_names
 from .emit.program import Program, TensorInfo
-from .frontend.importer import Imported
 from .frontend.torch import Model
+from .identity import identity
 from .ir import Graph, Role
 from .machine import UNTUNED, Machine
 from .passes import (
@@ -25,9 +25,8 @@ from .passes import (
     split_channels,
 )
 from .plan import lifetimes
-from .scheme import Chosen, Scheme, parameters_of
+from .scheme import Scheme, parameters_of
 from .targets import HOST, Target
-from .text import print_attrs
 from .training import Training, Whole
 
 GAPS = 1024  # bytes that an arena whose parts begin with lines of the cache may need on top
@@ -67,7 +66,8 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         entries["gradients"] = training.gradients(forward, rules)
         entries["apply"] = training.apply(forward, rules, entries["gradients"])
     entries["predict"] = training.predict(prediction)
-    single = one_sample(entries["predict"]) if options.single and in_batches(model) else None
+    wanted = options.single and "one_sample" not in options.without and in_batches(model)
+    single = one_sample(entries["predict"]) if wanted else None
     if single is not None:
         entries["predict_one"] = replace(single, name="predict_one")
     if (kind := rules.whole.gradients) != "float32":
@@ -80,12 +80,15 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         entries = narrow_frozen(entries, trained, inplace, inside)
     if options.target.isa[0] == "vec":
         entries = choose(entries, options.machine, options.without, growth(entries, options))
-    tensors = tensors_of(model.training, model.prediction)
+    tensors = tensors_of(model)
     return Program(
         name=options.name,
         entries=entries,
         tensors=tensors | parts_of(parts, tensors),
-        outputs=tuple(TensorInfo(t.value.type, t.order) for t in model.prediction.outputs),
+        outputs=tuple(
+            TensorInfo(t.value.type, t.order, axes_of(model, t.order))
+            for t in model.prediction.outputs
+        ),
         lr=model.lr,
         scheme=scheme,
         chosen=tuple(chosen),
@@ -103,12 +106,15 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
         quants=model.quants,
         folds=model.folds,
         whole=rules.whole,
+        independent=in_batches(model),
     )
 
 
 def in_batches(model: Model) -> bool:
     """Whether samples lie one behind the other in all that a prediction takes and gives."""
     part = model.prediction
+    if not model.independent:
+        return False
     inputs = (part.orders[leaf.name] for leaf in part.graph.leaves_of(Role.INPUT))
     return all(order[:1] == (0,) for order in (*inputs, *(t.order for t in part.outputs)))
 
@@ -130,7 +136,7 @@ def smallest(
     options = replace(options, grow=False)
     program = least = assemble(model, scheme, options, source)
     rest = program.memory["ram"] - program.memory["arena"]
-    if 0 < ram < rest + (program.plans["predict"].lower_bound if quick else 0):
+    if quick and 0 < ram < rest + program.plans["predict"].lower_bound:
         return program
     enough = max(0, ram - rest - (GAPS if program.in_lines else 0))
     for limit in dict.fromkeys((enough, 0)):
@@ -156,33 +162,6 @@ def growth(entries: Mapping[str, Graph], options: Options) -> int:
     return ram // 10 if options.grow and ram >= LARGE else 0
 
 
-def identity(model: Model, chosen: Chosen, parts: Mapping[str, Part]) -> int:
-    """A checksum of the model: its layers, its parameters, and every number that does not train.
-
-    The batch size, the loss and how it is compiled are not part of it: a checkpoint outlives them.
-    """
-    graph, units = model.training.graph, model.rules.whole.units
-    own = graph.leaves_of(Role.PARAM)
-    words = [f"{leaf} : {leaf.type}" for leaf in own]
-    for node in graph.nodes:
-        weights = ", ".join(str(v) for v in node.ins if v.role is Role.PARAM)
-        if weights and node.op.macs(node):
-            words.append(f"{node.op.name} {weights}{print_attrs(node.attrs)}")
-    words += [f"{name} in {unit.unit!r} of {unit.scale}" for name, unit in units.items()]
-    places = {part.whole: part.place for part in parts.values()}
-    scales = {unit.scale for unit in units.values()} & graph.data.keys()
-    arrays = dict(model.buffers) | {name: graph.data[name] for name in sorted(scales)}
-    for leaf in own:
-        if leaf.name not in chosen or leaf.name in places:
-            arrays[leaf.name] = graph.data[leaf.name].astype(leaf.type.dtype.numpy)
-    for name, place in places.items():
-        arrays[name][place] = 0
-    crc = zlib.crc32("\n".join((*words, *arrays)).encode())
-    for array in arrays.values():
-        crc = zlib.crc32(array.tobytes(), crc)
-    return crc
-
-
 def rules_for(
     all_rules: Training, chosen: Mapping[str, Any], parts: Mapping[str, Part]
 ) -> Training:
@@ -206,15 +185,24 @@ def units_for(whole: Whole, parts: Mapping[str, Part]) -> Whole:
     return replace(whole, units=units)
 
 
-def tensors_of(*imported: Imported) -> dict[str, TensorInfo]:
+def tensors_of(model: Model) -> dict[str, TensorInfo]:
     """How PyTorch sees every tensor that it shares with the program, by name."""
     found: dict[str, TensorInfo] = {}
-    for part in imported:
+    (output, *_) = model.prediction.outputs
+    for part in (model.training, model.prediction):
         for leaf in part.graph.leaves:
             if leaf.name in part.orders and leaf.role is not Role.CONST:
-                info = TensorInfo(leaf.type, part.orders[leaf.name], part.axes.get(leaf.name, ()))
-                found.setdefault(leaf.name, info)
+                order = part.orders[leaf.name]
+                names = part.axes.get(leaf.name) or plain_names(len(order), model.independent)
+                if leaf.role is Role.LABEL and output.order == order:
+                    names = axes_of(model, order)
+                found.setdefault(leaf.name, TensorInfo(leaf.type, order, names))
     return found
+
+
+def axes_of(model: Model, order: tuple[int, ...]) -> tuple[str, ...]:
+    """Names for the axes of an output, or of a label that lies as it does."""
+    return names_by_order(order) or plain_names(len(order), model.independent)
 
 
 def parts_of(parts: Mapping[str, Part], tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:

@@ -136,13 +136,13 @@ def check_search(searching: bool, ram: int | None, data: Any) -> None:
             )
 
 
-C_TYPES = frozenset(
+C_TYPES = frozenset(  # of C's headers, and of those of POSIX
     f"{word}_t"
     for word in "size ptrdiff wchar max_align intptr uintptr intmax uintmax clock time div ldiv "
-    "lldiv fpos float double int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+    "lldiv fpos float double int8 int16 int32 int64 uint8 uint16 uint32 uint64 blkcnt blksize "
+    "clockid dev fsblkcnt fsfilcnt gid id ino key locale mode nlink off pid pthread ssize "
+    "suseconds timer uid".split()
 )
-
-
 # Names of files, and of targets of make and CMake, that a program's folder has already.
 BUILD_NAMES = frozenset(
     "all board build clean edit_cache help install kernels lib makefile package rebuild_cache run "

@@ -56,7 +56,7 @@ from .tune import tune_command
 if TYPE_CHECKING:
     from ..emit.program import Program
 
-ENTRIES = ("train_step", "predict")
+ENTRIES = ("train_step", "predict", "predict_one")
 
 app = typer.Typer(
     add_completion=False,
@@ -305,6 +305,8 @@ def ir_command(
     kind = numbers(dtype, calibrate, int8, input)
     recipe = Recipe(model, input, train=train)
     program = recipe.compile(update=update, without=without or (), **kind)
+    if entry not in program.entries:  # a batch of one, or samples that depend on each other
+        raise WhetError(f"this program has no {entry}", try_=", ".join(program.entries))
     say(str(program.entries[entry]))
 
 

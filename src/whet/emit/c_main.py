@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 
+from ..errors import InternalError
 from ..ir import Type
 from .c import call_text, declaration
 
@@ -47,7 +48,9 @@ def with_allocated_memory(main: str, align: int) -> str:
         "    }",
         "",
     ]
-    main = re.sub(r"(?m)^(?=    \w+_init\(&ram\.net\);)", lambda _: "\n".join(lines), main)
+    main, count = re.subn(r"(?m)^(?=    \w+_init\(&ram\.net\);)", lambda _: "\n".join(lines), main)
+    if count != 1 or "} *memory;" not in main:
+        raise InternalError("main.c does not have its memory where it is expected")
     own = '#include "model.h"'
     wanted = [f"#include <{name}.h>" for name in ("stdio", "stdlib")]
     missing = [line for line in wanted if line not in main]

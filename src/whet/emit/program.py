@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..axes import in_words, usual_names
+from ..axes import in_words, plain_names
 from ..errors import BuildError, DataError, InternalError, TargetError, WhetError, option
 from ..ir import Array, DType, Graph, Role, Type
 from ..machine import UNTUNED, Machine
@@ -47,7 +47,7 @@ class TensorInfo:
         if not self.order:
             return ""
         sizes = " x ".join(map(str, self.type.shape))
-        return f"{sizes}: {in_words(self.names or usual_names(self.order), self.order)}"
+        return f"{sizes}: {in_words(self.names or plain_names(len(self.order)), self.order)}"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -116,6 +116,7 @@ class Program:
     quants: Mapping[str, Quant] = field(default_factory=dict)  # what int8 inputs stand for
     folds: Mapping[str, Fold] = field(default_factory=dict)  # norms in integer parameters
     whole: Whole = field(default_factory=Whole)  # how integer parameters train
+    independent: bool = False  # whether samples may be predicted one by one
     measured: dict[str, int] = field(default_factory=dict, repr=False)  # of it built, and run
 
     @functools.cached_property

@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node as FxNode
 
-from ..axes import names_of_space, usual_names
+from ..axes import names_of_space
 from ..errors import FrontendError, InternalError, ShapeError, UnsupportedOps
 from ..ir import Builder, DType, Graph, Loc, Op, Role, Type, Value
 from ..ops.random import RngNext
@@ -213,7 +213,7 @@ class Importer:
         name = {Role.LABEL: "label", Role.INPUT: "input"}[role]
         leaf = self.b.leaf(name, Type(dtype, shape), role)
         self.orders[leaf.name] = order
-        self.axes[leaf.name] = axis_names(node, order)
+        self.axes[leaf.name] = axis_names(node)
         return Tensor(leaf, order)
 
     def visit(self, node: FxNode) -> Any:
@@ -343,22 +343,28 @@ def conv_weights(nodes: Iterable[FxNode]) -> dict[FxNode, Order]:
 
 
 SPATIAL = re.compile(r"aten\.\w*(?:conv|pool)(?:_transpose)?([123])d\b")
+MOVING = re.compile(
+    r"aten\.(?:permute|\w*transpose|t|movedim|swapaxes|\w*view|reshape|flip|roll)\b"
+)
 
 
-def axis_names(node: FxNode, order: Order) -> tuple[str, ...]:
-    """What the axes of an input are called, by the first layer over space that reads it."""
+def axis_names(node: FxNode) -> tuple[str, ...]:
+    """What the axes of an input are called, by the first layer over space that reads it.
+
+    Between the two there may be what leaves axes as they are. Empty if no such layer tells.
+    """
     shape, waiting, seen = tuple(node.meta["val"].shape), [node], {node}
     for reader in waiting:
         for user in reader.users:
             match = SPATIAL.match(str(user.target))
             if match and len(shape) - int(match[1]) in (1, 2):
                 return names_of_space(len(shape), int(match[1]))
-            value = user.meta.get("val")  # behind what leaves the shape as it is, axes are the same
+            value = user.meta.get("val")
             same = isinstance(value, torch.Tensor) and tuple(value.shape) == shape
-            if same and user not in seen:
+            if same and user not in seen and not MOVING.match(str(user.target)):
                 seen.add(user)
                 waiting.append(user)
-    return usual_names(order)
+    return ()
 
 
 def is_depthwise(weight: tuple[int, ...], groups: int) -> bool:

@@ -19,14 +19,13 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from ..errors import FrontendError, either
-from ..ir import Array, Graph, Role, prune
+from ..ir import Graph, Role, prune
 from ..quant import Fold, Quant, Recipe
 from ..training import Training
 from . import aten as _register_handlers  # noqa: F401
 from .importer import HANDLERS, Imported, Importer
 from .optim import trainable, training_of
 from .places import place_of
-from .tensor import numpy_of
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -43,7 +42,7 @@ class Model:
     rules: Training
     lr: float
     trainable: tuple[str, ...]  # what PyTorch would train: requires_grad, and in the optimizer
-    buffers: Mapping[str, Array] = field(default_factory=dict)  # those that never change
+    independent: bool = False  # whether samples have nothing to do with each other
     quants: Mapping[str, Quant] = field(default_factory=dict)  # of int8 inputs
     folds: Mapping[str, Fold] = field(default_factory=dict)  # of integer parameters
     recipe: Recipe | None = None  # that integers were made by
@@ -190,6 +189,39 @@ def example_output(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.
     return main_output(output)
 
 
+def independent(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> bool:
+    """Whether the model gives a sample the same result alone as it does in a batch.
+
+    That is tried, on random numbers: then the first axis of inputs and output is that of samples,
+    and neither their number nor their neighbours matter.
+    """
+    if any(x.ndim == 0 or len(x) != len(inputs[0]) for x in inputs):
+        return False
+    count, generator = max(2, len(inputs[0])), torch.Generator().manual_seed(0)
+
+    def drawn(x: torch.Tensor) -> torch.Tensor:
+        if x.is_floating_point():
+            return torch.randn((count, *x.shape[1:]), generator=generator)
+        return x[torch.arange(count) % len(x)]
+
+    def predicted(rows: slice) -> torch.Tensor:
+        return main_output(alone(*(x[rows] for x in batch)))
+
+    batch, alone = [drawn(x) for x in inputs], copy.deepcopy(model).eval()
+    try:
+        with torch.no_grad():
+            together = predicted(slice(count))
+            for i in (0, count - 1):
+                ours, theirs = predicted(slice(i, i + 1)), together[i : i + 1]
+                if ours.shape != theirs.shape:
+                    return False
+                if not torch.allclose(ours, theirs, 1e-3, 1e-4, equal_nan=True):
+                    return False
+    except Exception:  # it takes its own batch alone
+        return False
+    return True
+
+
 def example_target(loss: Loss, output: torch.Tensor) -> torch.Tensor:
     """What the usual losses compare an output of this shape with."""
     if isinstance(loss, (nn.CrossEntropyLoss, nn.NLLLoss)):
@@ -230,12 +262,8 @@ def import_model(
     rules, lr = training_of(optimizer, by_id, training.orders, clip_norm)
     ids = trainable(model, optimizer)
     requested = dict.fromkeys(name for i, name in by_id.items() if i in ids)
-    fixed = {
-        name: numpy_of(buffer)
-        for name, buffer in model.named_buffers()
-        if buffer.is_floating_point() and name not in training.orders
-    }
-    return Model(training, prediction, rules, lr, tuple(requested), fixed)
+    alike = independent(model, inputs)
+    return Model(training, prediction, rules, lr, tuple(requested), alike)
 
 
 def without_loss(training: Imported) -> Imported:

@@ -41,7 +41,7 @@ FORWARD: tuple[Forward, ...] = (fold_batch_norm, fold_constants, fuse_norms)
 EARLY: tuple[Pass, ...] = (share_common, drop_masks, add_parts, keep_bits, renew_norms, reorder)
 LATE: tuple[Pass, ...] = (fuse_narrow, fuse_layers, fuse_updates, stream_rows, schedule)
 
-SWITCHES = (*(p.__name__ for p in (*FORWARD, *EARLY, *LATE, choose_kernels)), "inplace")
+SWITCHES = (*(p.__name__ for p in (*FORWARD, *EARLY, *LATE, choose_kernels, one_sample)), "inplace")
 
 
 def check_switches(without: Collection[str]) -> frozenset[str]:

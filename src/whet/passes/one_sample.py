@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from ..errors import ShapeError
-from ..ir import Graph, Node, Role, Value, verify
+from ..ir import Graph, Node, Role, Type, Value, verify
 from ..ops.reduce import Expand
 from ..ops.shape import Reshape
 from .rewriting import Uses
@@ -25,17 +25,38 @@ class Batch:
 def one_sample(graph: Graph) -> Graph | None:
     """The graph with the batch taken out of every shape, or None if some value does not follow.
 
-    The inputs and outputs must be batches, along their first axis. Every value that depends on an
-    input must then have one axis, whichever it is, that is shorter by the size of the batch.
+    The inputs and outputs must be batches, along their first axis, of samples that have nothing to
+    do with each other. Every value that depends on an input must then have one axis, whichever it
+    is, that is shorter by the size of the batch. A constant may be repeated for every sample, too.
     """
-    inputs = graph.leaves_of(Role.INPUT)
-    sizes = {leaf.shape[0] if leaf.shape else 1 for leaf in inputs}
-    if len(sizes) != 1 or sizes == {1}:
+    return _with_constants(graph, {}) or _with_constants(graph, _repeated(graph))
+
+
+def _repeated(graph: Graph) -> dict[Value, Batch]:
+    """Constants that are the same along an axis as long as the batch, and that axis."""
+    size = _size(graph)
+    found = {}
+    for leaf in graph.leaves_of(Role.CONST):
+        for axis in (k for k, n in enumerate(leaf.shape) if n == size):
+            data = graph.data[leaf.name]
+            if (data == data.take([0], axis)).all():
+                found[leaf] = Batch(axis)
+                break
+    return found
+
+
+def _size(graph: Graph) -> int | None:
+    sizes = {leaf.shape[0] if leaf.shape else 1 for leaf in graph.leaves_of(Role.INPUT)}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _with_constants(graph: Graph, repeated: Mapping[Value, Batch]) -> Graph | None:
+    size, inputs = _size(graph), graph.leaves_of(Role.INPUT)
+    if size in (None, 1):
         return None
-    uses, (size,) = Uses(graph), sizes
-    now = {v: replace(v, type=replace(v.type, shape=(1, *v.shape[1:]))) for v in inputs}
-    batches = {v: Batch(0) for v in inputs}
-    nodes = []
+    batches = {v: Batch(0) for v in inputs} | dict(repeated)
+    now = {v: replace(v, type=_without(v.type, batch.axis)) for v, batch in batches.items()}
+    uses, nodes = Uses(graph), []
     for node in graph.nodes:
         ins = tuple(now.get(v, v) for v in node.ins)
         again = replace(node, ins=ins, attrs=_attributes(node, batches, size))
@@ -57,9 +78,16 @@ def one_sample(graph: Graph) -> Graph | None:
     if any(batches.get(v) != Batch(0) or now[v].shape[0] != 1 for v in graph.outputs):
         return None
     leaves, outputs = (tuple(now.get(v, v) for v in part) for part in (graph.leaves, graph.outputs))
-    made = replace(graph, leaves=leaves, nodes=tuple(nodes), outputs=outputs)
+    once = {v.name: graph.data[v.name].take([0], batch.axis) for v, batch in repeated.items()}
+    data = {**graph.data, **once}
+    made = replace(graph, leaves=leaves, nodes=tuple(nodes), outputs=outputs, data=data)
     verify(made)
     return made
+
+
+def _without(kind: Type, axis: int) -> Type:
+    """The type with a length of 1 along an axis."""
+    return replace(kind, shape=(*kind.shape[:axis], 1, *kind.shape[axis + 1 :]))
 
 
 def _batch(

@@ -83,12 +83,14 @@ class Trainer:
     def _pieces(self, given: list[Array]) -> Iterator[tuple[str, list[Array]]]:
         """Samples in portions that an entry point takes: batches, then single ones."""
         size, rows = self.program.batch, {part.shape[0] if part.ndim else 0 for part in given}
-        if not self._has("predict_one") or len(rows) != 1 or rows <= {0, size}:
+        single = "predict_one" if size > 1 else "predict"
+        known = self.program.independent and self._has(single)
+        if not known or len(rows) != 1 or rows <= {0, size}:
             yield "predict", given
             return
         (count,), start = rows, 0
         while start < count:
-            entry, step = ("predict", size) if count - start >= size else ("predict_one", 1)
+            entry, step = ("predict", size) if count - start >= size else (single, 1)
             yield entry, [part[start : start + step] for part in given]
             start += step
 
