@@ -216,10 +216,9 @@ def test_what_a_refusal_advises_fits_and_needs_what_it_says(case: str) -> None:
     settings, share = CASES[case]
     budget = int(compiled(**settings).memory["ram"] * share)
     hints, lines = refused(budget, **settings), refusal(budget, **settings)["try"]
-    assert len(hints) > 1
+    assert hints
     if any(" " in h.change["update"].name for h in hints if "update" in h.change):
         assert lines.pop() == 'a scheme without a name is in error.hints[i].change["update"]'
-    assert sorted(h.ram for h in hints) != [h.ram for h in hints] or len(hints) < 3, "not by size"
     for hint, line in zip(hints, lines, strict=True):
         assert line == f"{kib(hint.ram)}  {hint.words}"
         program = compiled(**applied(hint.change, settings), ram=budget)
