@@ -360,7 +360,8 @@ def axis_names(node: FxNode) -> tuple[str, ...]:
             if match and len(shape) - int(match[1]) in (1, 2):
                 return names_of_space(len(shape), int(match[1]))
             value = user.meta.get("val")
-            same = isinstance(value, torch.Tensor) and tuple(value.shape) == shape
+            sizes = tuple(value.shape) if isinstance(value, torch.Tensor) else ()
+            same = all(type(n) is int for n in sizes) and sizes == shape  # a size may be unknown
             if same and user not in seen and not MOVING.match(str(user.target)):
                 seen.add(user)
                 waiting.append(user)
