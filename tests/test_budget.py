@@ -227,7 +227,7 @@ def test_what_a_refusal_advises_fits_and_needs_what_it_says(case: str) -> None:
 
 def test_if_nothing_fits_the_least_is_told() -> None:
     (line,), (hint,) = refusal(1000)["try"], refused(1000)
-    assert line == f"none of this fits; the least is {kib(hint.ram)}, {hint.words}"
+    assert line == f"nothing fits; the least is {kib(hint.ram)}, by {hint.words}"
     assert hint.words == 'update="last" and a batch of 1'
     assert compiled(update="last", batch=1, ram=hint.ram).memory["ram"] <= hint.ram
     with pytest.raises(BudgetError):

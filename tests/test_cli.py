@@ -294,6 +294,11 @@ def test_calibration_is_missed_before_tracing(command: Any, monkeypatch: Any) ->
     assert "or --calibrate random" in result.err
 
 
+def test_momentum_is_for_sgd_alone(command: Any) -> None:
+    result = command("compile", *MLP, "-o", "out", "--optimizer", "adam", "--momentum", "0.9")
+    assert result.code == 1 and "adam has no --momentum" in result.err
+
+
 def test_hints_are_options_of_the_command_line(command: Any) -> None:
     result = command("compile", *MLP, "-o", "out", "--target", "cortex-m7", "--flash", "64")
     assert result.code == 1 and "--flash 1K or more, or a smaller model" in result.err

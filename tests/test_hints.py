@@ -198,5 +198,5 @@ def test_hints_are_in_the_words_of_who_asked() -> None:
     with for_the_shell():
         assert advisor.words(change) == (
             "--update last and --int8 gradients=int16 and --optimizer sgd --momentum 0 and "
-            "a batch of 2"
+            "--input 2,3,4,4"
         )

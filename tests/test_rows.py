@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -119,8 +120,26 @@ def test_training_still_wants_its_batch() -> None:
     for wrong in (torch.randn(0, 5), torch.randn(2, 6), torch.randn(5)):
         with pytest.raises(DataError, match="has shape"):
             trainer.predict(wrong)
+    with pytest.raises(DataError, match=r"shape \(7, 6\), the program was compiled for \(4, 5\)"):
+        trainer.predict(torch.randn(7, 6))
+    with pytest.raises(DataError, match=r"x\[None\], if this is one sample"):
+        trainer.predict(torch.randn(5))
     with pytest.raises(DataError, match="compiled for"):
         trainer.step(torch.randn(2, 5), torch.zeros(2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_the_header_has_the_size_of_a_batch(batch: int) -> None:
+    header = whet.compile(mlp(), (torch.randn(batch, 5),)).files["model.h"].decode()
+    assert f"#define NET_BATCH {batch} " in header
+    assert ("NET_HAS_PREDICT_ONE" in header) == (batch > 1)
+
+
+def test_nothing_lives_for_more_calls_than_there_are() -> None:
+    report = whet.compile(convnet().train(), (torch.randn(4, 3, 6, 4),)).report()
+    (calls,) = re.findall(r"peak of train_step, call \d+ of (\d+)", report)
+    alive = [int(n) for n in re.findall(r"alive for (\d+) call", report)]
+    assert alive and max(alive) <= int(calls)
 
 
 def test_an_integer_program_predicts_the_same() -> None:

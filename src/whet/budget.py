@@ -36,14 +36,14 @@ def over_budget(program: Program, ram: int, hints: list[Hint]) -> BudgetError:
     live = live_at_peak(plan)
     rest = sum(b.bytes for b in live[3:])
     why = [", ".join(f"{kib(memory[key])} {word}" for key, word in parts.items() if memory[key])]
-    why += [f"{kib(b.bytes):>10}  {b.values[0]}, {lifetime(b)}" for b in live[:3]]
+    why += [f"{kib(b.bytes):>10}  {b.values[0]}, {lifetime(plan, b)}" for b in live[:3]]
     why += [f"{kib(rest):>10}  in {len(live) - 3} others"] if rest else []
     tries = [str(hint) for hint in hints]
     if not all(map(typed, (hint.change for hint in hints))):
         where = either('error.hints[i].change["update"]', "the Python API, error.hints")
         tries.append(f"{'':>10}  a scheme without a name is in {where}")
     if hints[0].ram > ram:
-        tries = [f"none of this fits; the least is {kib(hints[0].ram)}, {hints[0].words}"]
+        tries = [f"nothing fits; the least is {kib(hints[0].ram)}, by {hints[0].words}"]
     error = BudgetError(
         f"{kib(memory['ram'])} of RAM exceed the budget of {kib(ram)} by "
         f"{kib(memory['ram'] - ram)}",

@@ -199,7 +199,9 @@ class Advisor:
         if "optimizer" in change:
             parts.append(either("plain SGD, which has no state", "--optimizer sgd --momentum 0"))
         if "batch" in change:
-            parts.append(f"a batch of {change['batch']}")
+            shapes = ((change["batch"], *x.shape[1:]) for x in self.source.inputs)
+            shown = " ".join(f"--input {','.join(map(str, shape))}" for shape in shapes)
+            parts.append(either(f"a batch of {change['batch']}", shown))
         return " and ".join(parts)
 
 

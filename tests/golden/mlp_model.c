@@ -144,14 +144,14 @@ size_t net_save(const net_t *net, void *buffer, size_t size) {
     const whet_const_bytes_t spans[] = {
         {&net->params, sizeof net->params},
     };
-    return whet_checkpoint_save(buffer, size, 0x5ae0278cu, spans, 1);
+    return whet_checkpoint_save(buffer, size, 0x06e59829u, spans, 1);
 }
 
 net_status_t net_load(net_t *net, const void *buffer, size_t size) {
     const whet_bytes_t spans[] = {
         {&net->params, sizeof net->params},
     };
-    switch (whet_checkpoint_load(buffer, size, 0x5ae0278cu, spans, 1)) {
+    switch (whet_checkpoint_load(buffer, size, 0x06e59829u, spans, 1)) {
     case WHET_CHECKPOINT_OK: return NET_OK;
     case WHET_CHECKPOINT_TRUNCATED: return NET_TRUNCATED;
     case WHET_CHECKPOINT_FOREIGN: return NET_FOREIGN;

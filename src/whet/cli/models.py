@@ -50,6 +50,9 @@ class Recipe:
 
     def arguments(self) -> dict[str, Any]:
         """What `whet.compile` and `whet.compare` both take."""
+        if self.momentum and self.optimizer is not OptimizerName.sgd:
+            what = f"{self.optimizer.value} has no --momentum"
+            raise FrontendError(what, try_="--optimizer sgd, or no --momentum")
         examples = tuple(example(text) for text in self.inputs)
         model = load_model(self.model)
         model.train(self.train)

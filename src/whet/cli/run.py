@@ -148,9 +148,13 @@ class Batches:
         """Every sample, before anything is built: it would be late to find the last one wrong."""
         from ..runtime.trainer import stored_batch
 
-        for x, y in ((self.x, self.y), *([self.test] if self.test is not None else [])):
-            if len(x) < batch:
-                raise DataError(f"{len(x)} samples are fewer than a batch of {batch}")
+        parts = {"x": (self.x, self.y)} | ({"x_test": self.test} if self.test is not None else {})
+        for name, (x, y) in parts.items():
+            if len(x) < batch and (name == "x" or not program.independent):
+                raise DataError(
+                    f"{name} has {len(x)} samples, fewer than a batch of {batch}",
+                    try_="more of them, or a smaller batch: the first number of --input",
+                )
             for at in range(0, len(x) - batch + 1, batch):
                 try:
                     stored_batch(program, x[at : at + batch], y[at : at + batch])
@@ -196,16 +200,15 @@ def learn(trainer: Trainer, batches: Batches, batch: int, steps: int) -> None:
 
 
 def judge(trainer: Trainer, batches: Batches, batch: int, when: str) -> None:
-    """Say how many of the test samples are recognised, of those that fill a batch."""
+    """Say how many of the test samples are recognised: those that fill a batch, if samples depend
+    on each other."""
     if batches.test is None:
         return
     x, y = batches.test
-    starts = range(0, len(x) - batch + 1, batch)
-    right = sum(
-        int((trainer.predict(x[at : at + batch]).argmax(1) == y[at : at + batch]).sum())
-        for at in starts
-    )
-    say(f"accuracy {when}  {right / (batch * len(starts)):6.1%}")
+    count = len(x) if trainer.program.independent else len(x) - len(x) % batch
+    pieces = ((x[at : at + batch], y[at : at + batch]) for at in range(0, count, batch))
+    right = sum(int((trainer.predict(some).argmax(1) == labels).sum()) for some, labels in pieces)
+    say(f"accuracy {when}  {right / count:6.1%}")
 
 
 def tell(board: Any) -> None:

@@ -391,6 +391,7 @@ def model_h(
     tensors: Tensors,
     arena: int,
     align: int,
+    batch: int,
     lr: float,
     threads: bool,
     quants: Mapping[str, Quant],
@@ -414,7 +415,7 @@ def model_h(
         "#endif",
         "",
         *sizes(upper, plans, axes),
-        *batch_h(upper, plans),
+        *batch_h(upper, batch, plans),
         *meanings(upper, plans, quants),
         f"#define {upper}_ARENA_BYTES {max(arena, 1)}",
         f"#define {upper}_LEARNING_RATE {float_text(lr)} /* the optimizer's, as compiled */",
@@ -522,15 +523,12 @@ def sizes(upper: str, plans: Mapping[str, Plan], axes: Mapping[str, str]) -> lis
     return lines
 
 
-def batch_h(upper: str, plans: Mapping[str, Plan]) -> list[str]:
-    """That one sample can be predicted, and how many of them are a batch."""
-    if "predict_one" not in plans:
-        return []
-    batch = plans["predict"].graph.leaves_of(Role.INPUT)[0].shape[0]
-    return [
-        f"#define {upper}_BATCH {batch} /* samples in each of these arrays */",
-        f"#define {upper}_HAS_PREDICT_ONE 1",
-    ]
+def batch_h(upper: str, batch: int, plans: Mapping[str, Plan]) -> list[str]:
+    """How many samples are a batch, and that one can be predicted alone."""
+    lines = (
+        [f"#define {upper}_BATCH {batch} /* samples in each of these arrays */"] if batch else []
+    )
+    return [*lines, *([f"#define {upper}_HAS_PREDICT_ONE 1"] if "predict_one" in plans else [])]
 
 
 def meanings(upper: str, plans: Mapping[str, Plan], quants: Mapping[str, Quant]) -> list[str]:

@@ -221,6 +221,7 @@ class Program:
                 self.storage,
                 self.arena,
                 self.alignment,
+                self.batch if self.independent else 0,
                 self.lr,
                 threads,
                 self.quants,

@@ -134,8 +134,9 @@ def entry_line(name: str, plan: Plan) -> str:
     )
 
 
-def lifetime(b: Buffer) -> str:
-    calls = b.last - b.first + 1
+def lifetime(plan: Plan, b: Buffer) -> str:
+    nodes = plan.graph.nodes[b.first : b.last + 1]
+    calls = max(1, sum(n.op.call(n) is not None for n in nodes))  # a view is none
     return f"alive for {calls} call{'s' if calls > 1 else ''}"
 
 
@@ -150,5 +151,5 @@ def peak_lines(entry: str, plan: Plan) -> list[str]:
     calls = [n.op.call(n) is not None for n in nodes]
     at = f"call {sum(calls[: plan.peak + 1])} of {sum(calls)}"
     lines = [f"  peak of {entry}, {at}", f"    {summary(node)}"]
-    lines += [f"    {kib(b.bytes):>12}  {b.values[0]}  {lifetime(b)}" for b in live[:5]]
+    lines += [f"    {kib(b.bytes):>12}  {b.values[0]}  {lifetime(plan, b)}" for b in live[:5]]
     return lines + ([f"    {kib(rest):>12}  in {len(live) - 5} others"] if rest else [])

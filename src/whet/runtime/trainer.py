@@ -85,7 +85,10 @@ class Trainer:
         size, rows = self.program.batch, {part.shape[0] if part.ndim else 0 for part in given}
         single = "predict_one" if size > 1 else "predict"
         known = self.program.independent and self._has(single)
-        if not known or len(rows) != 1 or rows <= {0, size}:
+        leaves = self._entry("predict").leaves_of(Role.INPUT)
+        shapes = [self.program.tensors[leaf.name].shape[1:] for leaf in leaves]
+        fits = [part.shape[1:] for part in given] == shapes  # if not, that is said of the whole
+        if not known or not fits or len(rows) != 1 or rows <= {0, size}:
             yield "predict", given
             return
         (count,), start = rows, 0
@@ -365,7 +368,14 @@ class Trainer:
                 why="the input, the parameters or the learning rate let it overflow",
                 try_=f"a smaller learning rate, {option('clip_norm', 1.0)}, or a look at the input",
             )
-        raise CheckpointError(f"the checkpoint is refused: {dict(STATUSES)[name]}", at=where)
+        raise CheckpointError(
+            f"the checkpoint is refused: {dict(STATUSES)[name]}",
+            at=where,
+            why="what trains, and the optimizer, must be the same too" if name == "FOREIGN" else "",
+            try_="load_state_dict(other.state_dict()), which goes by names"
+            if name == "FOREIGN"
+            else "",
+        )
 
 
 def changing(program: Program) -> Any:
@@ -453,9 +463,12 @@ def accept(x: Any, info: TensorInfo, name: str, quant: Quant | None = None) -> A
             raise DataError(f"{name} holds numbers that are not finite")
         array = quant.quantize(array)
     if tuple(array.shape) != info.shape:
+        alone = tuple(array.shape) == info.shape[1:]
         raise DataError(
             f"{name} has shape {tuple(array.shape)}, the program was compiled for {info.shape}",
-            try_="compile with an example of the shape you train on",
+            try_="x[None], if this is one sample: the first axis is that of the batch"
+            if alone
+            else "compile with an example of the shape you train on",
         )
     kinds = {DType.F32: "f", DType.I32: "iu", DType.I8: "i", DType.U8: "bu"}[info.type.dtype]
     wrong = info.type.dtype is DType.I8 and array.dtype != np.int8
