@@ -372,13 +372,14 @@ def test_biases_need_a_fraction_of_the_memory() -> None:
         update: whet.compile(ready if "-l" in update else model, (x,), update=update).arena
         for update in ("full", "tinytl-b", "tinytl-l+b")
     }
-    assert arena["full"] > 7 * arena["tinytl-b"]
-    assert arena["full"] > 6 * arena["tinytl-l+b"] > 6 * arena["tinytl-b"]
+    assert arena["full"] > 3.8 * arena["tinytl-b"]
+    assert arena["full"] > 3 * arena["tinytl-l+b"] > 3 * arena["tinytl-b"]
 
 
 @pytest.mark.slow
 def test_memory_of_proxylessnas() -> None:
-    """At 224 pixels; the paper counts 391 MB for a batch of 8 and 37 MB under TinyTL-L+B."""
+    """At 224 pixels; the paper counts 391 MB for a batch of 8 and 37 MB under TinyTL-L+B. Full
+    update takes half of that here: what batch norm gives is computed again, not kept."""
     model = models.proxyless_nas_mobile(102).eval()
     x = pictures(8, 224)
     plain, ready = (tinytl.prepare(model, x, lite_residual=lite, bits=8) for lite in (False, True))
@@ -391,8 +392,9 @@ def test_memory_of_proxylessnas() -> None:
         memory(net, x, update)
         for net, update in ((plain, "full"), (plain, "tinytl-b"), (ready, "tinytl-l+b"))
     )
-    assert full["arena"] >= 12 * bias["arena"]
-    assert full["ram"] >= 6 * (lite["ram"] + lite["frozen"])
+    assert full["arena"] < 391e6 / 2
+    assert full["arena"] >= 7 * bias["arena"]
+    assert full["ram"] >= 3.9 * (lite["ram"] + lite["frozen"])
     one = memory(ready, x[:1], "tinytl-l+b")
     assert one["ram"] + one["frozen"] < 16e6
 

@@ -185,6 +185,9 @@ def test_own_models_with_batch_statistics_train_as_pytorch_does(name: str) -> No
     agreement(prepared(build(), x).train(), x)
 
 
+RATES = {"mnasnet_100": 1e-5}  # PyTorch diverges at larger ones, too
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 4])
 @pytest.mark.parametrize("name", TIMM)
@@ -192,7 +195,7 @@ def test_timm_models_at_their_own_resolution(name: str, batch: int) -> None:
     torch.manual_seed(0)
     side = timm.get_pretrained_cfg(name).input_size[-1]
     x = torch.randn(batch, 3, side, side)
-    agreement(prepared(from_timm(name, side), x), x)
+    agreement(prepared(from_timm(name, side), x), x, lr=RATES.get(name, 1e-3))
 
 
 @pytest.mark.slow
