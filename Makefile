@@ -13,7 +13,7 @@ export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-all check demo demo-pictures lint format clean distclean \
+.PHONY: help setup test test-all check demo demo-pictures lint replay format clean distclean \
         setup-mcu system-build system-test system-mcu system-pictures
 
 help: ## print this list
@@ -39,6 +39,10 @@ lint: $(VENV)/.dev ## ruff, mypy and clang-format; changes nothing
 	@$(BIN)/mypy --no-error-summary
 	@find src/whet -name '*.[ch]' -exec $(BIN)/clang-format --dry-run -Werror {} +
 	@echo "lint: clean"
+
+BASE ?= main
+replay: $(VENV)/.dev ## compare every program of tools/replay_cases.py with those of BASE=commit
+	@$(BIN)/python tools/replay.py $(BASE)
 
 format: $(VENV)/.dev ## rewrite the Python and C sources in the project's style
 	@$(BIN)/ruff check --quiet --fix . || true
