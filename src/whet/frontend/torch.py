@@ -64,7 +64,8 @@ class WithLoss(nn.Module):
 def keep_assigned(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
     """Turn `self.buffer = value` into a change in place, the only one torch.export records."""
     pairs = [(old, after.get(name, old)) for name, old in before.items()]
-    for old, new in [(old, new.clone()) for old, new in pairs if new is not old]:
+    changed = [(old, new) for old, new in pairs if new is not old and new.shape == old.shape]
+    for old, new in [(old, new.clone()) for old, new in changed]:  # another shape is a cache
         old.copy_(new)
 
 
