@@ -185,7 +185,7 @@ def test_own_models_with_batch_statistics_train_as_pytorch_does(name: str) -> No
     agreement(prepared(build(), x).train(), x)
 
 
-RATES = {"mnasnet_100": 1e-5, "mobileone_s0": 1e-5}  # PyTorch diverges at larger ones, too
+RATES = {"mnasnet_100": 1e-5, "mobileone_s0": 1e-5}  # the loss overflows at the usual 1e-3
 
 
 @pytest.mark.slow
