@@ -30,9 +30,9 @@ from torch import nn
 
 import whet
 from whet import models
-from whet.check_integer import equal_steps
 from whet.runtime import Board
 from whet.runtime.profile import PHASES, Profile
+from whet.verify.integer import equal_steps
 
 HERE = Path(__file__).resolve().parent
 CLASSES = 10

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from whet.cache import cache_folder
+from whet.runtime.cache import cache_folder
 
 Array = np.ndarray[Any, Any]
 STORED, TAKEN = 146, 128  # pixels of a side

@@ -30,8 +30,8 @@ from torch import nn
 
 import whet
 from whet import models
-from whet.cache import cache_folder
 from whet.errors import NotFinite
+from whet.runtime.cache import cache_folder
 
 SIZE = pictures.TAKEN
 

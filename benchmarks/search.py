@@ -41,20 +41,20 @@ from search_study import (
     rate_of,
 )
 
+from whet.labs.search.analysis import Trials, analyse
+from whet.labs.search.belief import Belief
+from whet.labs.search.choose import best_within
+from whet.labs.search.engine import Engine
+from whet.labs.search.evolve import Evolution
+from whet.labs.search.finals import finals
+from whet.labs.search.lesson import Lesson
+from whet.labs.search.options import Search
+from whet.labs.search.planner import Costs
+from whet.labs.search.proxies import agreement, by_gradients, one_batch
+from whet.labs.search.store import Store
+from whet.labs.search.within import Found, Planned, scheme_for, within
 from whet.scheme import Scheme, parameters_of, preset
 from whet.scheme.contribution import Contributions
-from whet.selection.analysis import Trials, analyse
-from whet.selection.belief import Belief
-from whet.selection.choose import best_within
-from whet.selection.engine import Engine
-from whet.selection.evolve import Evolution
-from whet.selection.finals import finals
-from whet.selection.lesson import Lesson
-from whet.selection.options import Search
-from whet.selection.planner import Costs
-from whet.selection.proxies import agreement, by_gradients, one_batch
-from whet.selection.store import Store
-from whet.selection.within import Found, Planned, scheme_for, within
 
 HERE = Path(__file__).resolve().parent
 PARTS = ("rates", "others", "analyse", "search", "train", "proxies", "page")

@@ -28,11 +28,11 @@ from search_study import (
     schemes_of,
 )
 
+from whet.labs.search.belief import Belief
+from whet.labs.search.charts import biases_svg, weights_svg
+from whet.labs.search.options import Search
 from whet.scheme import Scheme
 from whet.scheme.contribution import Contributions
-from whet.selection.belief import Belief
-from whet.selection.charts import biases_svg, weights_svg
-from whet.selection.options import Search
 
 PUBLISHED, LAST, BIASES = "published", "last blocks", "biases"
 

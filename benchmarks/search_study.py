@@ -23,15 +23,16 @@ from pictures import CLASSES
 from torch import nn
 
 import whet
-from whet.frontend.torch import Model
-from whet.pipeline import Options, assemble
+from whet.emit.options import Options
+from whet.frontend.model import Model
+from whet.labs.search.engine import Engine
+from whet.labs.search.lesson import Bench, Lesson
+from whet.labs.search.planner import Costs, Planner
+from whet.labs.search.samples import Samples
+from whet.labs.search.within import Planned
+from whet.pipeline import assemble
 from whet.scheme import Parameter, Scheme, blocks, parameters_of, preset, published
 from whet.scheme.contribution import Candidate, choices, depth
-from whet.selection.engine import Engine
-from whet.selection.lesson import Bench, Lesson
-from whet.selection.planner import Costs, Planner
-from whet.selection.samples import Samples
-from whet.selection.within import Planned
 from whet.targets import target_named
 
 NETS = ("mcunet-5fps", "mbv2-w0.35")

@@ -26,8 +26,9 @@ from pictures import CLASSES, Array, Pictures
 from torch import nn
 
 import whet
-from whet import models, tinytl
+from whet import models
 from whet.demo.pictures import pretrained_model
+from whet.labs import tinytl
 
 NETS = ("mcunet-5fps", "proxyless-w0.3", "mobilenet-v2")
 LARGE = "proxyless"  # of which there are no weights: for memory alone

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 import whet
-from tiny import mlp, vectors
+from messages import X, Y, compiling, message
+from tiny import mlp
 from whet.errors import (
     DataError,
     FrontendError,
@@ -29,12 +30,11 @@ from whet.errors import (
     for_the_shell,
     option,
 )
-from whet.frontend.choices import LossName
-from whet.interp import interpret
-from whet.text import parse_graph
+from whet.frontend.torch.choices import LossName
+from whet.ir.interp import interpret
+from whet.ir.text import parse_graph
 
 SOURCE = str(Path(whet.__file__).parents[1])
-X, Y = next(vectors())
 
 
 class Function(nn.Module):
@@ -47,19 +47,6 @@ class Function(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         return self.function(self.fc(x))
-
-
-def message(error: type[WhetError], call: Callable[[], Any]) -> str:
-    with pytest.raises(error) as caught:
-        call()
-    assert caught.type is error, "not a more special error"
-    text = str(caught.value)
-    assert text.splitlines()[0] == f"{caught.value.what}  [{error.code}]"
-    return text
-
-
-def compiling(model: Any, inputs: Any = (X,), **options: Any) -> str:
-    return message(FrontendError, lambda: whet.compile(model, inputs, **options))
 
 
 # The tree ------------------------------------------------------------------------------------
@@ -125,7 +112,7 @@ def test_a_warning_is_about_the_line_that_called(recwarn: Any) -> None:
 def test_what_needs_no_tracing_is_said_before(
     options: dict[str, Any], what: str, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("whet.frontend.torch.export", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr("whet.frontend.torch.export.export", lambda *_: pytest.fail("too late"))
     with pytest.raises(WhetError) as caught:
         whet.compile(mlp(), (X,), **options)
     assert what in str(caught.value)
@@ -498,9 +485,9 @@ def test_without_torch_whet_can_be_imported_and_says_what_compiling_needs() -> N
 def test_without_torch_graphs_can_be_planned_and_run() -> None:
     printed = without_torch(
         "import numpy as np\n"
-        "from whet.text import parse_graph\n"
-        "from whet.interp import interpret\n"
-        "from whet.plan import plan\n"
+        "from whet.ir.text import parse_graph\n"
+        "from whet.ir.interp import interpret\n"
+        "from whet.memory.plan import plan\n"
         "graph = parse_graph('graph f {\\n %x : f32[2] input\\n %y = relu %x : f32[2]\\n"
         " return %y\\n}')\n"
         "print(plan(graph).arena, interpret(graph, {'x': np.array([-1.0, 2.0])})[0][0].tolist())\n"
@@ -510,7 +497,7 @@ def test_without_torch_graphs_can_be_planned_and_run() -> None:
 
 
 def test_importing_whet_does_not_import_torch() -> None:
-    code = "import whet, sys; print('torch' in sys.modules, 'whet.frontend' in sys.modules)"
+    code = "import whet, sys; print('torch' in sys.modules, 'whet.frontend.torch' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONPATH": SOURCE},

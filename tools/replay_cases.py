@@ -77,7 +77,7 @@ def images(n: int, side: int, channels: int = 3) -> Tensor:
 
 Made = tuple[nn.Module, Tensor]
 MODELS: dict[str, Callable[[], Made]] = {
-    "mlp": lambda: (models.mlp(), torch.randn(4, 784)),
+    "mlp": lambda: (models.mlp([784, 32, 10]), torch.randn(4, 784)),
     "lenet": lambda: (models.lenet(), images(2, 28, 1)),
     "mobilenet": lambda: (models.mobilenet_v2(10, 0.35), images(2, 32)),
     "mcunet": lambda: (models.mcunet_5fps(10, folded=True), images(1, 64)),

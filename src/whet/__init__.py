@@ -16,10 +16,11 @@ from .scheme import Rule, Scheme
 if TYPE_CHECKING:
     from .api import compare as compare
     from .api import compile as compile
-    from .selection import Lesson as Lesson
-    from .selection import Search as Search
-    from .selection import contributions as contributions
-    from .selection import search as search
+    from .labs import tinytl as tinytl
+    from .labs.search import Lesson as Lesson
+    from .labs.search import Search as Search
+    from .labs.search import contributions as contributions
+    from .labs.search import search as search
 
 __all__ = [
     "Int8", "Lesson", "Program", "Rule", "Scheme", "Search", "Trainer", "WhetError", "compare",
@@ -29,8 +30,8 @@ __version__ = "0.1.0"
 
 
 LATE = {
-    "compare": ".api", "compile": ".api", "Lesson": ".selection", "Search": ".selection",
-    "contributions": ".selection", "search": ".selection",
+    "compare": ".api", "compile": ".api", "Lesson": ".labs.search", "Search": ".labs.search",
+    "contributions": ".labs.search", "search": ".labs.search", "tinytl": ".labs.tinytl",
 }  # fmt: skip
 
 
@@ -45,5 +46,5 @@ def __getattr__(name: str) -> Any:
             raise errors.FrontendError(
                 "compiling needs PyTorch, which is not installed", try_='pip install "whet[torch]"'
             ) from None
-        return getattr(module, name)
+        return getattr(module, name, module)
     raise AttributeError(f"module 'whet' has no attribute {name!r}")

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .budget import check_flash, fit
+from .emit.options import Options
 from .emit.program import Program
-from .errors import FrontendError, SchemeError, either, option, warn
-from .frontend.choices import loss_of, optimizer_of
-from .frontend.optim import nothing_to_train
-from .frontend.torch import Loss, Model, check_inputs, import_model
-from .machine import this_machine
+from .errors import SchemeError, warn
+from .frontend.model import Model
+from .frontend.torch.export import Loss
+from .frontend.torch.optim import nothing_to_train
 from .passes import SWITCHES, check_switches
-from .pipeline import Options, assemble
-from .quant import Recipe
+from .pipeline import assemble
 from .quantize import Int8, int8_of
-from .quantize.calibrate import not_calibrated
-from .quantize.model import integer_model
 from .report.compare import Comparison
 from .scheme import Scheme, parameters_of, preset
-from .settings import AUTO, Settings, check_clip_norm, check_search, to_compare
+from .settings import AUTO, Settings, check_search, to_compare
+from .source import Source as Source
+from .tune.kept import this_machine
 
 if TYPE_CHECKING:
     import torch
 
-    from .selection import Search
+    from .labs.search import Search
 
 Update = str | os.PathLike[str] | Scheme
 
@@ -119,7 +117,7 @@ def is_search(update: Any) -> bool:
     """Whether a scheme is to be found, and not given; anything else is refused."""
     if update is None or isinstance(update, (str, Scheme)):
         return update == AUTO
-    from .selection import Search
+    from .labs.search import Search
 
     if not isinstance(update, Search):
         raise SchemeError(
@@ -133,8 +131,8 @@ def search_scheme(
     update: Any, source: Source, imported: Model, data: Any, ram: int | None, options: Options
 ) -> Scheme:
     """The scheme that trains best within the budget, by what candidates do on the data."""
-    from .selection import Search
-    from .selection.choose import search_for
+    from .labs.search import Search
+    from .labs.search.choose import search_for
 
     assert ram is not None
     search = Search() if update == AUTO else update
@@ -191,61 +189,3 @@ def choose_scheme(update: Scheme | str | None, model: Model) -> Scheme:
     if not trained:
         raise nothing_to_train()
     return Scheme.of(trained, name="requires_grad")
-
-
-class Source:
-    """What a program is compiled from, kept so that `check` can compare with PyTorch."""
-
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        loss: Loss | str | None,
-        optimizer: torch.optim.Optimizer | str | None,
-        inputs: tuple[torch.Tensor, ...],
-        labels: torch.Tensor | None,
-        clip_norm: float | None,
-        int8: Int8 | None = None,
-        calibrate: Iterable[Any] | None = None,
-    ) -> None:
-        check_inputs(model, inputs)
-        parts = model, loss_of(loss), optimizer_of(optimizer, model)
-        self.model, self.loss, self.optimizer = copy.deepcopy(parts)
-        self.inputs, self.labels = inputs, labels
-        self.clip_norm = check_clip_norm(clip_norm)
-        self.int8, self.calibrate = int8, calibrate
-        self.integers: Model | None = None
-        if int8 is None:
-            if calibrate is not None:
-                hint = option("dtype", "int8")
-                raise FrontendError("a float program needs no calibration", try_=hint)
-            return
-        if calibrate is None and getattr(model, "whet_recipe", None) is None:
-            raise not_calibrated("nothing is known about the range of its activations")
-        if model.training:
-            words = "batch norm is folded and nothing drops at random"
-            by = either("model.eval()", "--eval")
-            warn(f"an int8 program is compiled in eval mode: {words}; {by} says so")
-            self.model.eval()
-
-    @property
-    def batch(self) -> int:
-        """Samples in the example, if that is what the first axis of all inputs counts."""
-        sizes = {len(x) if x.ndim else 1 for x in self.inputs}
-        return sizes.pop() if len(sizes) == 1 else 1
-
-    def with_batch(self, size: int, recipe: Recipe | None) -> Model:
-        """The model for the first samples of the example alone."""
-        inputs = tuple(x[:size] for x in self.inputs)
-        labels = None if self.labels is None else self.labels[:size]
-        parts = (self.model, inputs, self.loss, self.optimizer, labels, self.clip_norm)
-        smaller = import_model(*parts)
-        return smaller if self.int8 is None else integer_model(smaller, self.int8, None, recipe)
-
-    def imported(self) -> Model:
-        parts = (self.model, self.inputs, self.loss, self.optimizer, self.labels, self.clip_norm)
-        if self.int8 is None:
-            return import_model(*parts)
-        if self.integers is None:  # once: the calibration data may be readable only once
-            recipe = getattr(self.model, "whet_recipe", None)
-            self.integers = integer_model(import_model(*parts), self.int8, self.calibrate, recipe)
-        return self.integers

@@ -1,165 +1,176 @@
-"""From an imported model and a scheme to a Program: the path of a model, once around."""
+"""From a model to a program: the stages of the compiler, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from . import training
-from .axes import names_by_order, plain_names
-from .emit.program import Program, TensorInfo
-from .frontend.torch import Model
-from .identity import identity
+from .debug import observer
+from .emit.options import Options
+from .emit.program import Program
+from .emit.tensor_info import infos_of, outputs_of
+from .frontend.identity import identity
+from .frontend.model import Model
 from .ir import Graph, Role
-from .machine import UNTUNED, Machine
-from .passes import (
-    Part,
-    Recompute,
-    choose,
-    narrow_frozen,
-    narrow_gradients,
-    one_sample,
-    optimise,
-    simplify,
-    split_channels,
-)
-from .plan import lifetimes
-from .scheme import Scheme, parameters_of
-from .targets import HOST, Target
+from .ir.quant import Recipe
+from .memory.plan import Plan, plan
+from .passes import Context, Part, Stage, find_parts, run_stage
+from .quantize import Int8
+from .quantize.model import integer_model
+from .scheme import Chosen, Scheme, parameters_of
 from .training import Training, Whole
 
-GAPS = 1024  # bytes that an arena whose parts begin with lines of the cache may need on top
-LARGE = 16 << 20  # bytes of RAM that no microcontroller has
+
+class Source(Protocol):
+    """What a front end keeps of a model that it brought in."""
+
+    int8: Int8 | None  # how it becomes integers, if it does
+    calibrate: Any  # batches to find the range of activations by
+    recipe: Recipe | None  # of a model that is quantized already
+
+    def read(self) -> Model:
+        """Import the model, in floats."""
 
 
 @dataclass(frozen=True)
-class Options:
-    """What a program is like, besides its model and scheme."""
+class Trained:
+    """What a scheme trains of a model."""
 
-    name: str = "net"
-    accumulate: bool = False
-    without: frozenset[str] = frozenset()
-    recompute: Recompute | None = None
-    target: Target = HOST
-    machine: Machine = UNTUNED  # that the kernels are chosen for
-    grow: bool = True  # a large program may take a tenth more memory for faster kernels
-    narrow: bool = False  # frozen weights are stored in 8 bits where those make them up
-    single: bool = True  # a program for batches also predicts one sample
+    chosen: Chosen  # parameters, and the channels of those that train in part
+    parts: Mapping[str, Part]  # those channels as leaves of their own
+    rules: Training  # how each of them is updated
+
+
+def compiled(source: Source, scheme: Scheme, options: Options) -> Program:
+    """All stages. `assemble` has those that come after the model was brought in."""
+    model = import_model(source)
+    model = quantize(model, source)
+    return assemble(model, scheme, options, source)
 
 
 def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None) -> Program:
-    """Simplify, split, differentiate, optimise; the scheme says what trains."""
-    forward, prediction = model.training.graph, model.prediction.graph
-    chosen = scheme.resolve(parameters_of(forward))
-    changing = {*chosen, *(leaf.name for leaf, _ in forward.state)}
+    trained = apply_scheme(model, scheme)
+    forward = simplify(model, trained, options)
+    entries = differentiate(forward, trained, options)
+    entries = optimise(entries, trained, options, samples_alike(model))
+    plans = place(entries, options)
+    return emit(model, scheme, options, trained, entries, plans, source)
+
+
+# The stages -------------------------------------------------------------------------------------
+
+
+def import_model(source: Source) -> Model:
+    return source.read()
+
+
+def quantize(model: Model, source: Source) -> Model:
+    if source.int8 is None:
+        return model
+    return integer_model(model, source.int8, source.calibrate, source.recipe)
+
+
+def apply_scheme(model: Model, scheme: Scheme) -> Trained:
+    """Which parameters train, which channels of them, and by which rules."""
+    graph = model.training.graph
+    chosen = scheme.resolve(parameters_of(graph))
     sliced = {name: channels for name, channels in chosen.items() if channels is not None}
+    parts = find_parts(graph, sliced)
+    return Trained(chosen, parts, rules_for(model.rules, chosen, parts))
 
-    forward = simplify(forward, changing, options.without)
-    prediction = simplify(prediction, changing, options.without)
-    forward, parts = split_channels(forward, sliced)
-    prediction, _ = split_channels(prediction, sliced)
 
-    rules = rules_for(model.rules, chosen, parts)
-    entries: dict[str, Graph] = {"train_step": training.train_step(forward, rules)}
+def simplify(model: Model, trained: Trained, options: Options) -> dict[str, Graph]:
+    """The model with its loss and alone, with everything computed that does not change."""
+    forward = {"training": model.training.graph, "prediction": model.prediction.graph}
+    changing = {*trained.chosen, *(leaf.name for leaf, _ in forward["training"].state)}
+    context = Context(
+        without=options.without, changing=changing, slices=trained.parts,
+        observe=observer(options.observe),
+    )  # fmt: skip
+    return run_stage(Stage.MODEL, forward, context)
+
+
+def differentiate(
+    forward: Mapping[str, Graph], trained: Trained, options: Options
+) -> dict[str, Graph]:
+    """The entry points: a training step, gradients by themselves, and a prediction."""
+    graph, rules = forward["training"], trained.rules
+    entries = {"train_step": training.train_step(graph, rules)}
     if options.accumulate:
-        entries["gradients"] = training.gradients(forward, rules)
-        entries["apply"] = training.apply(forward, rules, entries["gradients"])
-    entries["predict"] = training.predict(prediction)
-    wanted = options.single and "one_sample" not in options.without and in_batches(model)
-    single = one_sample(entries["predict"]) if wanted else None
-    if single is not None:
-        entries["predict_one"] = replace(single, name="predict_one")
-    if (kind := rules.whole.gradients) != "float32":
-        entries = {name: narrow_gradients(graph, kind) for name, graph in entries.items()}
-    inplace, inside = "inplace" not in options.without, options.target.chip is not None
-    how = options.without, options.recompute, inside
-    entries = {name: optimise(graph, *how) for name, graph in entries.items()}
-    if options.narrow:
-        trained = {leaf.name for leaf, _ in entries["train_step"].state}
-        entries = narrow_frozen(entries, trained, inplace, inside)
-    if options.target.isa[0] == "vec":
-        entries = choose(entries, options.machine, options.without, growth(entries, options))
-    tensors = tensors_of(model)
+        entries["gradients"] = training.gradients(graph, rules)
+        entries["apply"] = training.apply(graph, rules, entries["gradients"])
+    return {**entries, "predict": training.predict(forward["prediction"])}
+
+
+def optimise(
+    entries: Mapping[str, Graph], trained: Trained, options: Options, alike: bool = False
+) -> dict[str, Graph]:
+    """The entry points, smaller and faster. If samples are `alike`, there is one for a single."""
+    context = Context(
+        without=options.without,
+        gradients=trained.rules.whole.gradients,
+        recompute=options.recompute,
+        inside=options.target.chip is not None,
+        single=options.single and alike,
+        narrow=options.narrow,
+        vectors=options.target.isa[0] == "vec",
+        machine=options.machine,
+        grow=options.grow,
+        observe=observer(options.observe),
+    )
+    return run_stage(Stage.STEP, entries, context)
+
+
+def place(entries: Mapping[str, Graph], options: Options) -> dict[str, Plan]:
+    """Where every value lies in the arena."""
+    inplace, vectors = "inplace" not in options.without, options.target.isa[0] == "vec"
+    inside = options.target.chip is not None
+    return {name: plan(graph, inplace, inside, vectors) for name, graph in entries.items()}
+
+
+def emit(
+    model: Model,
+    scheme: Scheme,
+    options: Options,
+    trained: Trained,
+    entries: Mapping[str, Graph],
+    plans: Mapping[str, Plan],
+    source: Any,
+) -> Program:
+    graph, parts = model.training.graph, trained.parts
     return Program(
-        name=options.name,
+        options=options,
         entries=entries,
-        tensors=tensors | parts_of(parts, tensors),
-        outputs=tuple(
-            TensorInfo(t.value.type, t.order, axes_of(model, t.order))
-            for t in model.prediction.outputs
-        ),
+        plans=plans,
+        tensors=infos_of(model, parts),
+        outputs=outputs_of(model),
         lr=model.lr,
         scheme=scheme,
-        chosen=tuple(chosen),
-        parameters=sum(v.type.elements for v in model.training.graph.leaves_of(Role.PARAM)),
-        identity=identity(model, chosen, parts),
+        chosen=tuple(trained.chosen),
+        parameters=sum(v.type.elements for v in graph.leaves_of(Role.PARAM)),
+        identity=identity(model, trained.chosen, parts),
         parts=parts,
-        wholes={p.whole: model.training.graph.data[p.whole] for p in parts.values()},
+        wholes={p.whole: graph.data[p.whole] for p in parts.values()},
         source=source,
-        without=options.without,
-        target=options.target,
-        recompute=options.recompute,
-        machine=options.machine,
-        narrow=options.narrow,
-        grow=options.grow,
         quants=model.quants,
         folds=model.folds,
-        whole=rules.whole,
-        independent=in_batches(model),
+        whole=trained.rules.whole,
+        independent=samples_alike(model),
     )
 
 
-def in_batches(model: Model) -> bool:
+# What stages share ------------------------------------------------------------------------------
+
+
+def samples_alike(model: Model) -> bool:
     """Whether samples lie one behind the other in all that a prediction takes and gives."""
     part = model.prediction
     if not model.independent:
         return False
     inputs = (part.orders[leaf.name] for leaf in part.graph.leaves_of(Role.INPUT))
     return all(order[:1] == (0,) for order in (*inputs, *(t.order for t in part.outputs)))
-
-
-def smallest(
-    model: Model,
-    scheme: Scheme,
-    options: Options,
-    ram: int,
-    source: Any = None,
-    quick: bool = False,
-) -> Program:
-    """The program for a budget, or the smallest one if none keeps it.
-
-    Things are computed twice only if they have to be: element-wise work before layers, and until
-    the budget is met before as far as it goes. A budget of 0 asks for the smallest one. `quick`
-    gives up if prediction alone takes too much, which computing things twice hardly changes.
-    """
-    options = replace(options, grow=False)
-    program = least = assemble(model, scheme, options, source)
-    rest = program.memory["ram"] - program.memory["arena"]
-    if quick and 0 < ram < rest + program.plans["predict"].lower_bound:
-        return program
-    enough = max(0, ram - rest - (GAPS if program.in_lines else 0))
-    for limit in dict.fromkeys((enough, 0)):
-        for layers in (False, True):
-            if least.memory["ram"] <= ram:
-                return least
-            again = replace(options, recompute=Recompute(layers, limit))
-            least = min(least, assemble(model, scheme, again, source), key=ram_of)
-        if least.memory["lower_bound"] > enough:  # it has gone as far as it goes
-            return least
-    return least
-
-
-def ram_of(program: Program) -> int:
-    return program.memory["ram"]
-
-
-def growth(entries: Mapping[str, Graph], options: Options) -> int:
-    """Bytes that the arena may grow by: none of a program that may be for a microcontroller."""
-    peak = max(lifetimes(graph).peak[0] for graph in entries.values())
-    leaves = entries["train_step"].leaves_of(Role.PARAM, Role.STATE)
-    ram = peak + sum(leaf.type.bytes for leaf in leaves)
-    return ram // 10 if options.grow and ram >= LARGE else 0
 
 
 def rules_for(
@@ -183,33 +194,3 @@ def units_for(whole: Whole, parts: Mapping[str, Part]) -> Whole:
             channels = part.indices if part.axis == unit.axis else None
             units[name] = replace(unit, channels=channels)
     return replace(whole, units=units)
-
-
-def tensors_of(model: Model) -> dict[str, TensorInfo]:
-    """How PyTorch sees every tensor that it shares with the program, by name."""
-    found: dict[str, TensorInfo] = {}
-    (output, *_) = model.prediction.outputs
-    for part in (model.training, model.prediction):
-        for leaf in part.graph.leaves:
-            if leaf.name in part.orders and leaf.role is not Role.CONST:
-                order = part.orders[leaf.name]
-                names = part.axes.get(leaf.name) or plain_names(len(order), model.independent)
-                if leaf.role is Role.LABEL and output.order == order:
-                    names = axes_of(model, order)
-                found.setdefault(leaf.name, TensorInfo(leaf.type, order, names))
-    return found
-
-
-def axes_of(model: Model, order: tuple[int, ...]) -> tuple[str, ...]:
-    """Names for the axes of an output, or of a label that lies as it does."""
-    return names_by_order(order) or plain_names(len(order), model.independent)
-
-
-def parts_of(parts: Mapping[str, Part], tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
-    found = {}
-    for name, part in parts.items():
-        whole = tensors[part.whole]
-        shape = list(whole.type.shape)
-        shape[part.axis] = len(part.indices)
-        found[name] = TensorInfo(replace(whole.type, shape=tuple(shape)), whole.order)
-    return found

@@ -48,7 +48,7 @@ from .options import (
     TrainOpt,
     UpdateOpt,
     WithoutOpt,
-)  # fmt: skip
+)
 from .run import run_command
 from .search import SearchCommand, search_command
 from .tune import tune_command

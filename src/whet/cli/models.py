@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..errors import FrontendError
-from ..frontend.choices import LossName, OptimizerName, make_optimizer
+from ..frontend.torch.choices import LossName, OptimizerName, make_optimizer
 from ..settings import AUTO, Settings, check_search
 from .files import read_array
 from .options import DTypeName, FrozenName, RematName

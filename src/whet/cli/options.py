@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ..frontend.choices import LossName as LossName
-from ..frontend.choices import OptimizerName as OptimizerName
+from ..frontend.torch.choices import LossName as LossName
+from ..frontend.torch.choices import OptimizerName as OptimizerName
 
 
 class DTypeName(StrEnum):

@@ -38,7 +38,7 @@ from .options import (
     TrainOpt,
     UpdateOpt,
     WithoutOpt,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from ..ir import Array

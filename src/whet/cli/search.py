@@ -38,7 +38,7 @@ from .options import (
 from .run import Batches
 
 if TYPE_CHECKING:
-    from ..selection import SearchReport
+    from ..labs.search import SearchReport
 
 console = Console(highlight=False, soft_wrap=True)
 

@@ -25,8 +25,8 @@ def tune_command(
     ] = False,
 ) -> None:
     """Measure this machine, once, for the choice of kernels; takes some fifteen seconds."""
-    from ..machine import forget, keep
-    from ..tune import QUIET, tune
+    from ..tune.kept import forget, keep
+    from ..tune.measure import QUIET, tune
 
     if reset:
         path = forget()

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 import whet
-from whet.models import mobilenet_v2, mobilenet_v2_from_old_layout
-from whet.runtime import Trainer
 
+from ..models import mobilenet_v2, mobilenet_v2_from_old_layout
+from ..runtime import Trainer
 from .screen import Steps, say
 
 SIDE = 64  # pixels; Fashion-MNIST has 28

@@ -17,9 +17,9 @@ import torch
 from torch import nn
 
 import whet
-from whet.models import load_int8_backbone
-from whet.runtime import Board
 
+from ..models import load_int8_backbone
+from ..runtime import Board
 from .screen import Steps, say
 from .watch import show_costs
 

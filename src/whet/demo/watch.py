@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 import whet
-from whet.runtime import Board, Trainer
-from whet.runtime.profile import PHASES
 
+from ..runtime import Board, Trainer
+from ..runtime.profile import PHASES
 from .recordings import Labelled, Split, load, split
 from .screen import Steps, say
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from ..errors import InternalError
 from ..ir import Arg, Call, Graph, Node, Role, Struct, Type, Value, Workspace
+from ..ir.quant import Quant
+from ..ir.text import summary
+from ..memory.plan import Buffer, Plan
 from ..names import for_comment
-from ..plan import Buffer, Plan
-from ..quant import Quant
-from ..text import summary
 from .layout import pack_call
 from .tensors import Tensors
 

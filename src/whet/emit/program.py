@@ -10,52 +10,27 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..axes import in_words, plain_names
 from ..errors import BuildError, DataError, InternalError, TargetError, WhetError, option
-from ..ir import Array, DType, Graph, Role, Type
-from ..machine import UNTUNED, Machine
+from ..ir import Array, DType, Graph, Role
+from ..ir.quant import Fold, Quant
+from ..memory.plan import Plan, alignment
 from ..ops.random import RngNext
 from ..ops.widen import Widen
-from ..passes import Part, Recompute
-from ..plan import Plan, alignment, plan
-from ..quant import Fold, Quant
+from ..passes import Part
 from ..scheme import Scheme
-from ..targets import HOST, Target
+from ..targets import Target
 from ..training import Whole
 from . import c, c_weights
 from .around import around, flash_samples
 from .memory import STATIC, memory_of
+from .options import Options
+from .tensor_info import TensorInfo
 from .tensors import Tensors
 
 if TYPE_CHECKING:
-    from ..check_integer import IntegerReport
     from ..report import CheckReport
     from ..runtime import Trainer
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """A tensor as stored, and the order its axes have there: stored axis k is axis order[k]."""
-
-    type: Type
-    order: tuple[int, ...]
-    names: tuple[str, ...] = ()  # of its axes, as PyTorch has them
-
-    @property
-    def axes(self) -> str:
-        """Sizes and names of the axes in the order they are stored in; empty for a number."""
-        if not self.order:
-            return ""
-        sizes = " x ".join(map(str, self.type.shape))
-        return f"{sizes}: {in_words(self.names or plain_names(len(self.order)), self.order)}"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape PyTorch knows."""
-        sizes = [0] * len(self.order)
-        for axis, n in zip(self.order, self.type.shape, strict=True):
-            sizes[axis] = n
-        return tuple(sizes)
+    from ..verify.integer import IntegerReport
 
 
 # Files of vec/ that give the bits of ref/. An integer program is promised the same bits everywhere,
@@ -95,8 +70,9 @@ def headers_of(isa: Sequence[str], texts: Iterable[str]) -> dict[str, str]:
 class Program:
     """A compiled model. Making one touches no disk; `write`, `load` and `check` do."""
 
-    name: str
+    options: Options
     entries: Mapping[str, Graph]
+    plans: Mapping[str, Plan]
     tensors: Mapping[str, TensorInfo]  # inputs, labels, parameters and state of the model
     outputs: tuple[TensorInfo, ...]
     lr: float
@@ -107,22 +83,20 @@ class Program:
     parts: Mapping[str, Part] = field(default_factory=dict)  # trained slices of parameters
     wholes: Mapping[str, Array] = field(default_factory=dict)  # those parameters, as stored
     source: Any = None
-    without: frozenset[str] = frozenset()  # passes that were left out
-    target: Target = HOST
-    recompute: Recompute | None = None  # what may be computed twice
-    narrow: bool = False  # frozen weights are stored in 8 bits
-    machine: Machine = UNTUNED  # that the kernels were chosen for
-    grow: bool = True  # whether faster kernels may take a little more memory
     quants: Mapping[str, Quant] = field(default_factory=dict)  # what int8 inputs stand for
     folds: Mapping[str, Fold] = field(default_factory=dict)  # norms in integer parameters
     whole: Whole = field(default_factory=Whole)  # how integer parameters train
     independent: bool = False  # whether samples may be predicted one by one
     measured: dict[str, int] = field(default_factory=dict, repr=False)  # of it built, and run
 
-    @functools.cached_property
-    def plans(self) -> dict[str, Plan]:
-        how = "inplace" not in self.without, self.target.chip is not None, self.in_lines
-        return {name: plan(graph, *how) for name, graph in self.entries.items()}
+    @property
+    def name(self) -> str:
+        return self.options.name
+
+    @property
+    def target(self) -> Target:
+        """Where it runs."""
+        return self.options.target
 
     @property
     def in_lines(self) -> bool:
@@ -281,10 +255,13 @@ class Program:
     def _in_folder(self, folder: str, isa: Sequence[str], used: Iterable[str]) -> dict[str, str]:
         sources = {f"{source}.c": kernel_file(isa, f"{source}.c") for source in sorted(used)}
         headers = headers_of(isa, [c.kernel_headers(self.integer), *sources.values()])
+        machine = self.options.machine
         if (name := "whet_threads.h") in headers:
-            headers[name] = c.grain_h(headers[name], self.machine.grain)
+            headers[name] = c.grain_h(headers[name], machine.grain)
         if (name := "whet_lanes.h") in headers:
-            headers[name] = c.rows_h(headers[name], self.machine.rows, self.machine.lanes)
+            headers[name] = c.rows_h(
+                headers[name], self.options.machine.rows, self.options.machine.lanes
+            )
         return {f"{folder}/{name}": text for name, text in (headers | sources).items()}
 
     def report(self) -> str:
@@ -393,10 +370,4 @@ class Program:
         """
         if self.source is None:
             raise WhetError("this program does not remember the model it was compiled from")
-        if self.integer:
-            from ..check_integer import check_integers
-
-            return check_integers(self, steps)
-        from ..check import check
-
-        return check(self, steps)
+        return self.source.check(self, steps)

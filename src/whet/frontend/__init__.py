@@ -1,1 +1,1 @@
-"""Bring models in. `torch.py` needs PyTorch; nothing else in whet does."""
+"""Bring models in: `model.py` says what a front end gives, `torch/` is the one for PyTorch."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..quant import Quant, Recipe
+from ..ir.quant import Quant, Recipe
 from .inverted import BlockSpec, InvertedResidual, InvertedResidualNet
 
 

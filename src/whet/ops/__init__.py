@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import InternalError
-from ..ir import Op
+from ..ir import by_name
 from . import (
     amax,
     binary,
@@ -68,9 +67,3 @@ __all__ = [
     "update",
     "widen",
 ]
-
-
-def by_name(name: str) -> type[Op]:
-    if name not in Op.registry:
-        raise InternalError(f"there is no operator {name!r}", try_=", ".join(sorted(Op.registry)))
-    return Op.registry[name]

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 
-from ..ir import Builder, Graph, Node, Type, Value
-from ..machine import Machine
+from ..ir import Builder, Graph, Node, Role, Type, Value, verify
+from ..memory.plan import ALIGN, aligned, lifetimes, lives, plan
 from ..ops.bits import WithinBits
 from ..ops.conv import Conv2d, Conv2dDw, Conv2dDx, tiles_of, winograd_floats
 from ..ops.fused import Conv2dFused, DepthwiseFused
 from ..ops.fused_update import FusedUpdate
-from ..plan import ALIGN, aligned, lifetimes, lives
+from .machine import Machine
 from .rewriting import rewrite
 
 FAST_BLOCK = 1 << 17  # floats of gradient that are made at a time, if there is room for them
 FAST_ROWS = 48
+LARGE = 16 << 20  # bytes of RAM that no microcontroller has
 
 
-def choose_kernels(graph: Graph, machine: Machine, limit: int, tight: int) -> Graph:
+def choose_kernels(
+    entries: Mapping[str, Graph], machine: Machine, inplace: bool = True, grow: bool = False
+) -> dict[str, Graph]:
+    """The entry points with faster kernels, in an arena that is hardly larger if it may `grow`.
+
+    Workspaces leave gaps in the arena that are hard to foresee, so less room is tried then.
+    """
+    growth = growth_of(entries) if grow else 0
+    arena = max(plan(g, inplace).arena for g in entries.values()) + growth
+    for limit in (arena, arena * 15 // 16, arena * 7 // 8):
+        tight = min(limit, arena - growth)
+        chosen = {name: faster(g, machine, limit, tight) for name, g in entries.items()}
+        for graph in chosen.values():
+            verify(graph)
+        if max(plan(g, inplace).arena for g in chosen.values()) <= arena:
+            return chosen
+    return dict(entries)
+
+
+def growth_of(entries: Mapping[str, Graph]) -> int:
+    """Bytes that the arena may grow by: none of a program that may be for a microcontroller."""
+    peak = max(lifetimes(graph).peak[0] for graph in entries.values())
+    leaves = entries["train_step"].leaves_of(Role.PARAM, Role.STATE)
+    ram = peak + sum(leaf.type.bytes for leaf in leaves)
+    return ram // 10 if ram >= LARGE else 0
+
+
+def faster(graph: Graph, machine: Machine, limit: int, tight: int) -> Graph:
     """Winograd's method for convolutions that it makes faster, larger blocks of gradients, and
     layers that give the bits of their result as well.
 

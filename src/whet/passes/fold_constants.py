@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..interp import run_reference
 from ..ir import Array, Builder, Graph, Node, Role, Value
+from ..ir.interp import run_reference
 from .rewriting import rewrite
 
 

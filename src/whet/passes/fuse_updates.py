@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from ..ir import Builder, DType, Graph, Node, Op, Value
+from ..memory.plan import lifetimes
 from ..ops.conv import Conv2dDw
 from ..ops.conv_i8 import Conv2dI8Dw
 from ..ops.fused_update import BLOCK, FUSED_UPDATES
 from ..ops.fused_update_i8 import DwSgdSettle
 from ..ops.linear import LinearDw
 from ..ops.settle import Settle, SgdStep
-from ..plan import lifetimes
 from .rewriting import Uses, rewrite
 
 

@@ -6,13 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ..ir import Array, Builder, DType, Graph, Op, Role, Value
+from ..memory.plan import LINE, aligned, lifetimes
+from ..memory.plan import lives as lives_of
 from ..ops.conv import Conv2d, Conv2dDx, Depthwise, DepthwiseDx
 from ..ops.fused import Conv2dFused, DepthwiseFused, LinearFused
 from ..ops.linear import Linear, LinearDx
 from ..ops.stream import Stream
 from ..ops.widen import Widen, narrowed
-from ..plan import LINE, aligned, lifetimes
-from ..plan import lives as lives_of
 
 Parts = tuple[Array, Array]  # integers and scales
 LAYERS: tuple[type[Op], ...] = (
@@ -22,14 +22,13 @@ LAYERS: tuple[type[Op], ...] = (
 LEAST = 256  # elements; below that the code costs more than it saves
 
 
-def narrow_frozen(
-    entries: Mapping[str, Graph], trained: Collection[str], inplace: bool, inside: bool
-) -> dict[str, Graph]:
+def narrow_frozen(entries: Mapping[str, Graph], inplace: bool, inside: bool) -> dict[str, Graph]:
     """Weights that 8 bits and a scale for each output channel make up, to the last digit of f32.
 
     A weight is widened in the arena that all entry points share, which does not grow: what finds no
     room at some reader, in any of them, stays as it is. Arguments are those of the plan.
     """
+    trained = {leaf.name for leaf, _ in entries["train_step"].state}
     lives = {name: lifetimes(graph, inplace, inside) for name, graph in entries.items()}
     arena = max(own.peak[0] for own in lives.values())
     parts = {name: narrow_parts(graph, trained) for name, graph in entries.items()}

@@ -22,7 +22,14 @@ class Batch:
     outer: int = 1
 
 
-def one_sample(graph: Graph) -> Graph | None:
+def one_sample(entries: Mapping[str, Graph]) -> dict[str, Graph]:
+    """The entry points and `predict_one`, if the prediction can be made for a single sample."""
+    single = for_one_sample(entries["predict"])
+    added = {} if single is None else {"predict_one": replace(single, name="predict_one")}
+    return {**entries, **added}
+
+
+def for_one_sample(graph: Graph) -> Graph | None:
     """The graph with the batch taken out of every shape, or None if some value does not follow.
 
     The inputs and outputs must be batches, along their first axis, of samples that have nothing to

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ..ir import Graph, Node, Role, Value
-from ..plan import Lifetimes, lifetimes
+from ..memory.plan import Lifetimes, lifetimes
 from .rewriting import Uses
 
 DEPTH = 6  # nodes computed again for one value

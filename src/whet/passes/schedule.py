@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ..ir import Graph, Node, Value
-from ..plan import Buffer, lifetimes
+from ..memory.plan import Buffer, lifetimes
 from .rewriting import Uses
 
 EFFORT = 60_000  # nodes looked at in all, so that large graphs get fewer attempts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ class Part:
     whole: str
     axis: int
     indices: tuple[int, ...]
+    channels: tuple[int, ...]  # of the layer's input, within each of its groups
 
     @property
     def place(self) -> tuple[slice | list[int], ...]:
@@ -34,46 +35,69 @@ class Part:
         return (slice(None),) * self.axis + (list(self.indices),)
 
 
-def split_channels(
-    graph: Graph, chosen: Mapping[str, tuple[int, ...]]
-) -> tuple[Graph, dict[str, Part]]:
+def find_parts(graph: Graph, chosen: Mapping[str, tuple[int, ...]]) -> dict[str, Part]:
+    """Where the chosen input channels of each weight lie in it, by the name of the trained part.
+
+    Refused are weights that anything but one kind of layer reads.
+    """
+    uses = Uses(graph)
+    parts: dict[str, Part] = {}
+    for node in graph.nodes:
+        leaf = _weight_of(uses, node, chosen)
+        if leaf is None:
+            continue
+        part = _part_of(leaf, node, chosen[leaf.name])
+        if part is None or parts.setdefault(f"{leaf.name}.part", part) != part:
+            raise _not_by_channels(leaf.name, node)
+    return parts
+
+
+def split_channels(graph: Graph, parts: Mapping[str, Part]) -> Graph:
     """layer(x, w) becomes layer(x, w') + layer(x[chosen], w.part), w' being w without those.
 
     Only x[chosen] is needed for the gradient of w.part, so only that is kept, and only w.part
     lives in RAM. In w' its place is taken by zeros, so that w' keeps its shape.
     """
     uses = Uses(graph)
-    parts: dict[str, Part] = {}
+    by_leaf = {part.whole: (name, part) for name, part in parts.items()}
     trained: dict[str, Value] = {}
 
-    def leaf_of(value: Value) -> Value:
-        maker = uses.producer.get(value)
-        return leaf_of(maker.ins[0]) if maker is not None and maker.op is Reshape else value
-
-    def refuse(leaf: str, node: Node) -> SchemeError:
-        return SchemeError(
-            f"{leaf} cannot train by channels",
-            at=str(node.loc),
-            why=f"{node.op.name} uses it otherwise than one convolution or linear layer would",
-            try_="train it whole",
-        )
-
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
-        found = [leaf_of(v).name for v in node.ins if leaf_of(v).name in chosen]
-        if node.op is Reshape or not found:
+        leaf = _weight_of(uses, node, by_leaf)
+        if leaf is None:
             return None
-        leaf = leaf_of(node.ins[1]) if len(node.ins) > 1 else node.ins[0]
-        if node.op not in LAYERS or found != [leaf.name]:
-            raise refuse(found[0], node)
-        indices = chosen[leaf.name]
-        part = _part_of(leaf, node, indices)
-        if part is None or parts.setdefault(f"{leaf.name}.part", part) != part:
-            raise refuse(leaf.name, node)
+        name, part = by_leaf[leaf.name]
         if leaf.name not in trained:
-            trained[leaf.name] = _split(b, graph, leaf, part)
-        return (_layer(b, node, trained[leaf.name], indices),)
+            trained[leaf.name] = _split(b, graph, leaf, name, part)
+        return (_layer(b, node, trained[leaf.name], part.channels),)
 
-    return rewrite(graph, rule), parts
+    return rewrite(graph, rule)
+
+
+def _weight_of(uses: Uses, node: Node, chosen: Collection[str]) -> Value | None:
+    """The weight of a layer that is among the chosen ones; nothing else may read those."""
+    leaves = [_leaf_of(uses, v) for v in node.ins]
+    found = [leaf.name for leaf in leaves if leaf.name in chosen]
+    if node.op is Reshape or not found:
+        return None
+    if node.op not in LAYERS or found != [leaves[1].name]:
+        raise _not_by_channels(found[0], node)
+    return leaves[1]
+
+
+def _leaf_of(uses: Uses, value: Value) -> Value:
+    """The leaf that a value is, or is a view of."""
+    maker = uses.producer.get(value)
+    return _leaf_of(uses, maker.ins[0]) if maker is not None and maker.op is Reshape else value
+
+
+def _not_by_channels(leaf: str, node: Node) -> SchemeError:
+    return SchemeError(
+        f"{leaf} cannot train by channels",
+        at=str(node.loc),
+        why=f"{node.op.name} uses it otherwise than one convolution or linear layer would",
+        try_="train it whole",
+    )
 
 
 def _part_of(leaf: Value, node: Node, indices: tuple[int, ...]) -> Part | None:
@@ -81,25 +105,26 @@ def _part_of(leaf: Value, node: Node, indices: tuple[int, ...]) -> Part | None:
     weight = node.ins[1].shape
     if node.op is Conv2dDx:
         groups = node.attrs.groups
-        part = Part(leaf.name, 0, _in_groups(indices, groups, weight[0] // groups))
+        within = _in_groups(indices, groups, weight[0] // groups)
+        part = Part(leaf.name, 0, within, indices)
         return part if leaf.shape[0] == weight[0] else None
     # A depthwise weight is stored as [kh, kw, c, 1], everything else with its inputs last.
     axis = leaf.type.rank - (2 if node.op in DEPTHWISE else 1)
-    return Part(leaf.name, axis, indices) if leaf.shape[axis] == weight[-1] else None
+    return Part(leaf.name, axis, indices, indices) if leaf.shape[axis] == weight[-1] else None
 
 
 def _in_groups(indices: tuple[int, ...], groups: int, per_group: int) -> tuple[int, ...]:
     return tuple(g * per_group + i for g in range(groups) for i in indices)
 
 
-def _split(b: Builder, graph: Graph, leaf: Value, part: Part) -> Value:
+def _split(b: Builder, graph: Graph, leaf: Value, name: str, part: Part) -> Value:
     """Make the trained leaf, and take its numbers out of the frozen one."""
     data = graph.data[leaf.name]
     frozen = data.copy()
     frozen[part.place] = 0
     b.data[leaf.name] = frozen
     chosen = data[part.place]
-    return b.leaf(f"{leaf.name}.part", Type(leaf.type.dtype, chosen.shape), Role.PARAM, chosen)
+    return b.leaf(name, Type(leaf.type.dtype, chosen.shape), Role.PARAM, chosen)
 
 
 def _layer(b: Builder, node: Node, part: Value, indices: tuple[int, ...]) -> Value:

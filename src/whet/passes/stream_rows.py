@@ -8,11 +8,11 @@ from functools import lru_cache
 from typing import Any
 
 from ..ir import Builder, Graph, Node, Op, Role, Type, Value
+from ..memory.plan import lifetimes
 from ..ops.conv import Conv2d, Depthwise
 from ..ops.fused import FUSED, Conv2dFused, DepthwiseFused
 from ..ops.fused_i8 import Conv2dI8Fused, DepthwiseI8Fused
 from ..ops.stream import MOST, Stage, Stream, StreamI8, bytes_at_hand, replaces_operand, stage_of
-from ..plan import lifetimes
 from .rewriting import Uses
 
 Roles = tuple[Role, ...]  # of operands that lie in the arena

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataError, FrontendError, either
-from ..interp import interpret, run_reference
 from ..ir import Array, DType, Graph, Node, Role
-from ..quant import Quant, Recipe
+from ..ir.interp import interpret, run_reference
+from ..ir.quant import Quant, Recipe
 
 SAMPLE = 4096  # numbers of each value and batch that percentile and mse look at
 BATCHES = 64  # of which these numbers are kept

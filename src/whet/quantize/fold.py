@@ -8,11 +8,11 @@ from dataclasses import asdict
 import numpy as np
 
 from ..ir import Array, Builder, Graph, Node, Role, Value
+from ..ir.quant import Fold
 from ..ops.norm import BatchNorm
 from ..ops.shape import Reshape
 from ..passes.fold_batch_norm import OUTPUT_AXIS
 from ..passes.rewriting import Uses, rewrite
-from ..quant import Fold
 
 
 def fold_norms(graph: Graph) -> tuple[Graph, dict[str, Fold]]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import FrontendError, warn
 from ..ir import Array, Builder, DType, Graph, Node, Op, Role, Type, Value, i8
+from ..ir.quant import LOW, Quant, Recipe
 from ..ops.binary import Add, Mul
 from ..ops.conv import Conv2d, Depthwise
 from ..ops.conv_i8 import Conv2dI8, DepthwiseI8
@@ -25,7 +26,6 @@ from ..ops.shape import Concat, Detach, Pad, Reshape, Slice, Take, Transpose
 from ..passes.fold_batch_norm import OUTPUT_AXIS
 from ..passes.fuse_layers import LIMITS
 from ..passes.rewriting import Uses
-from ..quant import LOW, Quant, Recipe
 from ..training import Unit
 from .calibrate import not_calibrated
 from .floats import computes, from_input, message

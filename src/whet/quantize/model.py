@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import FrontendError, option
-from ..frontend.importer import Imported
-from ..frontend.torch import Model, without_loss
+from ..frontend.model import Imported, Model
+from ..frontend.torch.export import without_loss
 from ..ir import Graph, Role
+from ..ir.quant import Fold, Recipe
 from ..passes.fold_constants import fold_constants
-from ..quant import Fold, Recipe
 from ..training import Training, Whole
 from .calibrate import calibrate
 from .fold import fold_norms

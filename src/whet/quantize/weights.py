@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir import Array
+from ..ir.quant import HIGH
 from ..ops.settle import LIMITS, MOST
-from ..quant import HIGH
 
 
 def weight_scales(weight: Array, axis: int, bias: Array | None, x_scale: float) -> Array:

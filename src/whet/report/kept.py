@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..ir import Graph
 
 if TYPE_CHECKING:
-    from ..plan import Buffer, Plan
+    from ..memory.plan import Buffer, Plan
 
 
 def loss_step(graph: Graph) -> int:

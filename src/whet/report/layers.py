@@ -13,17 +13,17 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..ir import Graph, Node, Role, Value
+from ..ir.text import print_node
+from ..memory.plan import Buffer
 from ..names import quoted
 from ..ops.fused_update import FusedUpdate
 from ..ops.stream import StreamOp, stage_macs
-from ..plan import Buffer
-from ..text import print_node
 from .kept import kept_buffers, loss_step
 from .program import kernel_calls, kib, live_at_peak, macs
 
 if TYPE_CHECKING:
     from ..emit.program import Program
-    from ..plan import Plan
+    from ..memory.plan import Plan
 
 NUMBERS = (
     "kept_bytes",

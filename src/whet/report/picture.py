@@ -14,7 +14,7 @@ from .svg import GREY, INK, LETTER, Box, Plot, legend, page, rect, rule, text, t
 
 if TYPE_CHECKING:
     from ..emit.program import Program
-    from ..plan import Buffer, Plan
+    from ..memory.plan import Buffer, Plan
 
 # Distinct to colour-blind eyes too (after Okabe and Ito); each with the colour of words on it.
 KINDS: Mapping[str, tuple[str, str]] = {

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..ir import Call
+from ..ir.text import summary
 from ..names import printable, quoted
-from ..text import summary
 from .kept import kept_buffers
 
 if TYPE_CHECKING:
     from ..emit.program import Program
-    from ..plan import Buffer, Plan
+    from ..memory.plan import Buffer, Plan
 
 
 def kib(n: int) -> str:
@@ -53,7 +53,7 @@ def program_report(program: Program, measured: Mapping[str, int] | None = None) 
         f"    frozen parameters and constants   {exactly(memory['frozen'])}",
         *(
             [f"      weights in 8 bits               {exactly(program.in_bytes)}"]
-            if program.narrow
+            if program.options.narrow
             else []
         ),
         f"    initial values                    {exactly(memory['flash'] - memory['frozen'])}",
@@ -93,8 +93,8 @@ def scheme_lines(program: Program) -> list[str]:
     idle = [name for name in program.chosen if name not in program.trained]
     if idle:
         lines.append(f"chosen, but the loss does not depend on it: {', '.join(map(quoted, idle))}")
-    if program.without:
-        lines.append(f"compiled without: {', '.join(sorted(program.without))}")
+    if program.options.without:
+        lines.append(f"compiled without: {', '.join(sorted(program.options.without))}")
     return lines
 
 

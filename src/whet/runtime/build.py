@@ -15,10 +15,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ..cache import kept
 from ..emit.c import included
 from ..emit.program import Program
 from ..errors import BuildError
+from .cache import kept
 
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic")
 

@@ -18,10 +18,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..cache import kept
 from ..errors import BuildError, RunError, WhetError, either
 from ..targets import Chip
 from .build import find_compiler, run, version
+from .cache import kept
 from .firmware import Firmware
 
 PATIENCE = 0.5  # seconds between looks at whether the emulator is still there

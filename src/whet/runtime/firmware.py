@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..cache import kept
 from ..emit.around import template
 from ..emit.program import Program
 from ..errors import BuildError, option
 from .build import kernel_name
+from .cache import kept
 
 SECTIONS = ("text", "data", "bss", "stack")
 

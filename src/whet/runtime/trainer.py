@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..emit.c import STATUSES, Signature
-from ..emit.program import Program, TensorInfo
+from ..emit.program import Program
+from ..emit.tensor_info import TensorInfo
 from ..errors import CheckpointError, DataError, InternalError, NotFinite, TargetError, option
 from ..ir import Array, DType, Graph, Role, Type, Value, f32
+from ..ir.quant import Quant
 from ..ops.settle import LIMITS
-from ..quant import Quant
 from .build import library
 
 C_TYPES: dict[DType, Any] = {

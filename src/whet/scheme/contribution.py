@@ -222,6 +222,6 @@ def rounded(number: float) -> float:
 
 def analyse(*args: Any, **options: Any) -> Contributions:
     """What training each part of a model gains: `whet.contributions`."""
-    from ..selection import contributions
+    from ..labs.search import contributions
 
     return contributions(*args, **options)

@@ -1,0 +1,70 @@
+"""Which model a checkpoint belongs to: what it computes, and every number that does not train.
+
+The batch size, the loss and how a model is compiled are not part of it: a checkpoint outlives them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Collection, Iterator, Mapping
+
+from ..ir import Array, Attributes, Graph, Op, Role, Value
+from ..ops.reduce import Expand
+from ..ops.shape import Reshape, Transpose
+from ..passes import Part
+from .model import Model
+
+# What moves numbers depends on the batch: an axis of size 1 may lie anywhere, and is not expanded.
+MOVES: tuple[type[Op], ...] = (Reshape, Transpose, Expand)
+PLACES = frozenset({"shape", "axis", "axes"})  # attributes that do, too
+
+
+def identity(model: Model, chosen: Collection[str], parts: Mapping[str, Part]) -> int:
+    """A checksum of the model; `chosen` trains, of some parameters only `parts`."""
+    graph = model.training.graph
+    params, units = graph.leaves_of(Role.PARAM), model.rules.whole.units
+    words = [f"{leaf} : {leaf.type}" for leaf in params]
+    words += operations(model.prediction.graph)
+    words += [f"{name} in {unit.unit!r} of {unit.scale}" for name, unit in units.items()]
+    crc = zlib.crc32("\n".join(words).encode())
+    places = {part.whole: part.place for part in parts.values()}
+    for leaf in params:
+        if leaf.name in chosen and leaf.name not in places:
+            continue
+        data = graph.data[leaf.name].astype(leaf.type.dtype.numpy)
+        if leaf.name in places:
+            data[places[leaf.name]] = 0
+        crc = zlib.crc32(data.tobytes(), crc)
+    return crc
+
+
+def operations(graph: Graph) -> Iterator[str]:
+    """What is computed from what: values by the number of their operation, constants by content."""
+    known: dict[Value, str] = {}
+    for leaf in graph.leaves:
+        known[leaf] = str(leaf)
+        if leaf.role is Role.CONST:
+            known[leaf] = f"{zlib.crc32(without_repeats(graph.data[leaf.name]).tobytes()):08x}"
+    count = 0
+    for node in graph.nodes:
+        if node.op in MOVES:
+            known[node.out] = known[node.ins[0]]
+            continue
+        yield f"{node.op.name} {settings(node.attrs)} {' '.join(known[v] for v in node.ins)}"
+        known |= {v: f"{count}.{i}" for i, v in enumerate(node.outs)}
+        count += 1
+
+
+def settings(attrs: Attributes) -> str:
+    pairs = dataclasses.asdict(attrs).items()
+    return " ".join(f"{name}={value!r}" for name, value in pairs if name not in PLACES)
+
+
+def without_repeats(data: Array) -> Array:
+    """Once what is the same all along an axis: a constant may be repeated for every sample."""
+    for axis in range(data.ndim):
+        first = data.take([0], axis)
+        if (data == first).all():
+            data = first
+    return data

@@ -1,0 +1,74 @@
+"""What a front end gives the compiler: graphs, and how they relate to the tensors of a framework.
+
+Nothing here knows a framework, so that each of them can have a front end of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..ir import DType, Graph, Value
+from ..ir.quant import Fold, Quant, Recipe
+from ..training import Training
+
+Order = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """Stored axis k of `value` is the tensor's axis `order[k]`."""
+
+    value: Value
+    order: Order
+
+    @property
+    def rank(self) -> int:
+        return len(self.order)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        sizes = [0] * self.rank
+        for axis, n in zip(self.order, self.value.shape, strict=True):
+            sizes[axis] = n
+        return tuple(sizes)
+
+    @property
+    def dtype(self) -> DType:
+        return self.value.type.dtype
+
+    def stored(self, axis: int) -> int:
+        """Which stored axis holds the tensor's axis."""
+        return self.order.index(axis % self.rank if self.rank else 0)
+
+
+def plain_order(rank: int) -> Order:
+    return tuple(range(rank))
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A forward graph, and how its leaves and outputs relate to PyTorch's tensors."""
+
+    graph: Graph
+    orders: dict[str, Order]  # stored axis order of every input, label, parameter and state
+    outputs: tuple[Tensor, ...]
+    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of inputs' axes
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model as imported: with its loss, as it is set now, and alone, in eval mode.
+
+    The first output of `training` is the loss; the outputs of `prediction` are the model's.
+    """
+
+    training: Imported
+    prediction: Imported
+    rules: Training
+    lr: float
+    trainable: tuple[str, ...]  # what PyTorch would train: requires_grad, and in the optimizer
+    independent: bool = False  # whether samples have nothing to do with each other
+    quants: Mapping[str, Quant] = field(default_factory=dict)  # of int8 inputs
+    folds: Mapping[str, Fold] = field(default_factory=dict)  # of integer parameters
+    recipe: Recipe | None = None  # that integers were made by

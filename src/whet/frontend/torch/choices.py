@@ -1,0 +1,110 @@
+"""Losses and optimizers by name, for Python and for the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...errors import FrontendError
+
+if TYPE_CHECKING:
+    import torch
+
+    from .export import Loss
+
+T = TypeVar("T")
+LR = 0.01  # of an optimizer that is given by name
+
+
+class LossName(StrEnum):
+    cross_entropy = "cross-entropy"
+    mse = "mse"
+    l1 = "l1"
+    smooth_l1 = "smooth-l1"
+    bce = "bce-with-logits"
+    nll = "nll"
+    kl = "kl"
+
+
+class OptimizerName(StrEnum):
+    sgd = "sgd"
+    adam = "adam"
+    adamw = "adamw"
+
+
+def loss_of(given: Any) -> Loss:
+    """The loss asked for: by name, or as a module or function; cross-entropy without one."""
+    from torch import nn
+
+    if given is None or isinstance(given, str):
+        kinds: dict[str, Callable[[], Loss]] = {
+            LossName.cross_entropy: nn.CrossEntropyLoss,
+            LossName.mse: nn.MSELoss,
+            LossName.l1: nn.L1Loss,
+            LossName.smooth_l1: nn.SmoothL1Loss,
+            LossName.bce: nn.BCEWithLogitsLoss,
+            LossName.nll: nn.NLLLoss,
+            LossName.kl: lambda: nn.KLDivLoss(reduction="batchmean"),
+        }
+        return chosen("loss", LossName.cross_entropy if given is None else given, kinds)()
+    if isinstance(given, type):
+        raise FrontendError(
+            f"the loss is the class {given.__name__}, not a loss", try_=f"loss={given.__name__}()"
+        )
+    if not callable(given):
+        raise FrontendError(
+            f"the loss is a {type(given).__name__}, which cannot be called",
+            try_=("loss=torch.nn.CrossEntropyLoss()", f"a name: {', '.join(LossName)}"),
+        )
+    return given
+
+
+def optimizer_of(given: Any, model: torch.nn.Module) -> torch.optim.Optimizer:
+    """The optimizer asked for, or one of that name for all parameters; SGD without one."""
+    import torch
+
+    if isinstance(given, torch.optim.Optimizer):
+        return given
+    if given is None or isinstance(given, str):
+        return make_optimizer("sgd" if given is None else given, model.parameters())
+    if isinstance(given, type):
+        what = f"the optimizer is the class {given.__name__}, not an optimizer"
+        name = given.__name__ if issubclass(given, torch.optim.Optimizer) else "SGD"
+    else:
+        what = f"the optimizer is a {type(given).__name__}, not a torch.optim.Optimizer"
+        name = "SGD"
+    raise FrontendError(what, try_=f"optimizer=torch.optim.{name}(model.parameters(), lr={LR})")
+
+
+def make_optimizer(
+    name: str,
+    parameters: Iterable[torch.nn.Parameter],
+    lr: float = LR,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+) -> torch.optim.Optimizer:
+    from torch import optim
+
+    from .optim import nothing_to_train
+
+    held = list(parameters)
+    if not held:
+        raise nothing_to_train()
+    common: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
+    kinds: dict[str, Callable[[], torch.optim.Optimizer]] = {
+        OptimizerName.sgd: lambda: optim.SGD(held, momentum=momentum, **common),
+        OptimizerName.adam: lambda: optim.Adam(held, **common),
+        OptimizerName.adamw: lambda: optim.AdamW(held, **common),
+    }
+    make = chosen("optimizer", name, kinds)
+    try:
+        return make()
+    except ValueError as error:
+        raise FrontendError(f"{name} cannot be set up so", why=str(error)) from error
+
+
+def chosen(word: str, name: str, kinds: dict[str, Callable[[], T]]) -> Callable[[], T]:
+    if name not in kinds:
+        raise FrontendError(f"there is no {word} {name!r}", try_=", ".join(kinds))
+    return kinds[name]

@@ -1,0 +1,302 @@
+"""Bring a PyTorch model in through torch.export: the non-decomposed aten graph, functionalised."""
+
+from __future__ import annotations
+
+import copy
+import keyword
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import replace
+from io import StringIO
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from ...errors import FrontendError, either
+from ...ir import Graph, Role, prune
+from ..model import Imported, Model
+from . import aten as _register_handlers  # noqa: F401
+from .importer import HANDLERS, Importer
+from .optim import trainable, training_of
+from .places import place_of
+
+Loss = Callable[[Any, Any], torch.Tensor]
+
+
+class WithLoss(nn.Module):
+    def __init__(self, model: nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+
+    def forward(self, inputs: tuple[torch.Tensor, ...], target: torch.Tensor) -> Any:
+        before = dict(self.model.named_buffers())
+        output = main_output(self.model(*inputs))
+        keep_assigned(before, dict(self.model.named_buffers()))
+        return self.loss(output, target), output
+
+
+def keep_assigned(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
+    """Turn `self.buffer = value` into a change in place, the only one torch.export records."""
+    pairs = [(old, after.get(name, old)) for name, old in before.items()]
+    changed = [(old, new) for old, new in pairs if new is not old and new.shape == old.shape]
+    for old, new in [(old, new.clone()) for old, new in changed]:  # another shape is a cache
+        old.copy_(new)
+
+
+class Alone(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: tuple[torch.Tensor, ...]) -> Any:
+        return main_output(self.model(*inputs))
+
+
+def main_output(output: Any) -> torch.Tensor:
+    """The tensor a loss is for: the output itself, its `logits`, or the only item of a tuple."""
+    if hasattr(output, "logits"):
+        output = output.logits
+    elif isinstance(output, dict) and "logits" in output:
+        output = output["logits"]
+    elif isinstance(output, (tuple, list)) and len(output) == 1:
+        output = output[0]
+    if not isinstance(output, torch.Tensor):
+        raise FrontendError(
+            f"the model returns a {type(output).__name__}, not a tensor",
+            try_="wrap it in a module that returns the one tensor the loss is for",
+        )
+    return output
+
+
+def export(module: nn.Module, args: tuple[Any, ...]) -> ExportedProgram:
+    try:
+        with quietly(), patch.object(torch, "rand", chance(torch.rand)):
+            program = torch.export.export(module, args, strict=False)
+            return program.run_decompositions(decompositions())
+    except FrontendError:
+        raise
+    except Exception as error:
+        raise export_error(error) from error
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without PyTorch's remarks on tracing: our errors say what matters."""
+    logs = [logging.getLogger(name) for name in ("torch.export", "torch.fx")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
+
+
+class Chance:
+    """`torch.rand([])`, by which models decide in Python whether to leave out a layer."""
+
+    def __lt__(self, probability: float) -> bool:
+        if probability > 0:
+            raise FrontendError(
+                f"the model leaves out layers at random (with probability {probability:g})",
+                why="a compiled program does the same calls in every step",
+                try_="set layerdrop to 0",
+            )
+        return False
+
+
+def chance(rand: Callable[..., Any]) -> Callable[..., Any]:
+    def draw(*size: Any, **kwargs: Any) -> Any:
+        return rand(*size, **kwargs) if any(size) or kwargs else Chance()
+
+    return draw
+
+
+def decompositions() -> dict[Any, Any]:
+    """What has no handler, PyTorch takes apart for us if it knows how."""
+    table = torch.export.default_decompositions()
+    return {op: table[op] for op in table if str(op).removeprefix("aten.") not in HANDLERS}
+
+
+def export_error(error: Exception) -> FrontendError:
+    text = str(error).strip()
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
+    words = ("data-dependent", "GuardOnDataDependent", "Could not guard", "unbacked")
+    kind, place = type(error).__name__, place_of(error)
+    if kind.startswith("GuardOnDataDependent") or any(w in text for w in words):
+        return FrontendError(
+            "the model's control flow or shapes depend on the values of its input",
+            at=place,
+            why=first,
+            try_=("use torch.where in place of `if` on tensors,", "and operators of fixed shape"),
+        )
+    return FrontendError(
+        f"torch.export could not trace the model ({kind})",
+        at=place,
+        why=first,
+        try_="make `torch.export.export(model, inputs)` work first",
+    )
+
+
+def canonical_names(model: nn.Module) -> dict[str, str]:
+    """Every name of a shared tensor -> the first one, so that it becomes one leaf."""
+    first: dict[int, str] = {}
+    tensors: list[tuple[str, torch.Tensor]] = list(model.named_parameters(remove_duplicate=False))
+    tensors += model.named_buffers(remove_duplicate=False)
+    return {f"model.{name}": first.setdefault(id(t), name) for name, t in tensors}
+
+
+def example_output(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """What the model gives for the example in eval mode."""
+    try:
+        with torch.no_grad():
+            output = model.eval()(*inputs)
+    except Exception as error:
+        shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
+        raise FrontendError(
+            f"the model itself fails on the example input of shape {shapes}",
+            at=place_of(error),
+            why=str(error).splitlines()[:3],
+        ) from error
+    return main_output(output)
+
+
+def independent(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> bool:
+    """Whether the model gives a sample the same result alone as it does in a batch.
+
+    That is tried, on random numbers: then the first axis of inputs and output is that of samples,
+    and neither their number nor their neighbours matter.
+    """
+    if any(x.ndim == 0 or len(x) != len(inputs[0]) for x in inputs):
+        return False
+    count, generator = max(2, len(inputs[0])), torch.Generator().manual_seed(0)
+
+    def drawn(x: torch.Tensor) -> torch.Tensor:
+        if x.is_floating_point():
+            return torch.randn((count, *x.shape[1:]), generator=generator)
+        return x[torch.arange(count) % len(x)]
+
+    def predicted(rows: slice) -> torch.Tensor:
+        return main_output(alone(*(x[rows] for x in batch)))
+
+    batch, alone = [drawn(x) for x in inputs], copy.deepcopy(model).eval()
+    try:
+        with torch.no_grad():
+            together = predicted(slice(count))
+            for i in (0, count - 1):
+                ours, theirs = predicted(slice(i, i + 1)), together[i : i + 1]
+                if ours.shape != theirs.shape:
+                    return False
+                if not torch.allclose(ours, theirs, 1e-3, 1e-4, equal_nan=True):
+                    return False
+    except Exception:  # it takes its own batch alone
+        return False
+    return True
+
+
+def example_target(loss: Loss, output: torch.Tensor) -> torch.Tensor:
+    """What the usual losses compare an output of this shape with."""
+    if isinstance(loss, (nn.CrossEntropyLoss, nn.NLLLoss)):
+        shape = (output.shape[0], *output.shape[2:]) if output.ndim > 1 else ()
+        return torch.zeros(shape, dtype=torch.int64)
+    known = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCEWithLogitsLoss)
+    if isinstance(loss, (*known, nn.BCELoss, nn.KLDivLoss, nn.SoftMarginLoss)):
+        return torch.zeros(tuple(output.shape))
+    raise FrontendError(
+        "whet does not know what targets this loss takes",
+        why=f"the loss is {loss!r}",
+        try_="pass an example: compile(..., labels=torch.zeros(...))",
+    )
+
+
+def import_model(
+    model: nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    loss: Loss,
+    optimizer: torch.optim.Optimizer,
+    target: torch.Tensor | None,
+    clip_norm: float | None,
+) -> Model:
+    """Import `model`; every look at it is at a copy, as some models remember what they computed."""
+    names = canonical_names(model)
+    output = example_output(copy.deepcopy(model), inputs)
+    target = target if target is not None else example_target(loss, output)
+    wrapper = WithLoss(copy.deepcopy(model), loss)
+    wrapper.training = model.training
+    training = Importer(export(wrapper, (inputs, target)), names, labels=1).run()
+    if any(module.training for module in model.modules()):
+        alone = export(Alone(copy.deepcopy(model).eval()), (inputs,))
+        changing = {leaf.name for leaf, _ in training.graph.state}
+        prediction = Importer(alone, names, changing=changing).run()
+    else:
+        prediction = without_loss(training)
+    by_id = {id(p): names[f"model.{name}"] for name, p in model.named_parameters()}
+    rules, lr = training_of(optimizer, by_id, training.orders, clip_norm)
+    ids = trainable(model, optimizer)
+    requested = dict.fromkeys(name for i, name in by_id.items() if i in ids)
+    alike = independent(model, inputs)
+    return Model(training, prediction, rules, lr, tuple(requested), alike)
+
+
+def without_loss(training: Imported) -> Imported:
+    """In eval mode the model with its loss contains the model alone."""
+    graph, outputs = training.graph, training.outputs[1:]
+    leaves = tuple(v for v in graph.leaves if v.role is not Role.LABEL)
+    alone = Graph(graph.name, leaves, graph.nodes, tuple(t.value for t in outputs), (), graph.data)
+    return replace(training, graph=prune(alone), outputs=outputs)
+
+
+UNTRACED = re.compile(r'["\\\n\r\0\ud800-\udfff]')
+
+
+def check_names(model: nn.Module) -> None:
+    """torch.export writes names into Python code as they are, and runs it."""
+    tensors = [("parameter", name) for name, _ in model.named_parameters()]
+    for kind, whole in (*tensors, *(("buffer", name) for name, _ in model.named_buffers())):
+        *modules, last = whole.split(".")
+        for part in (*modules, last):
+            if keyword.iskeyword(part) or UNTRACED.search(part):
+                kind = kind if part is last else "module"
+                other = UNTRACED.sub("_", part)
+                raise FrontendError(
+                    f"a {kind} is called {part!r}, which torch.export cannot trace",
+                    at=whole,
+                    why="it writes names into Python code as they are",
+                    try_=f"rename it, to {other if other != part else f'{part}_'!r} for example",
+                )
+
+
+def check_inputs(model: nn.Module, inputs: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise FrontendError(f"the model is a {type(model).__name__}, not a torch.nn.Module")
+    if not isinstance(inputs, tuple) or not all(isinstance(x, torch.Tensor) for x in inputs):
+        raise FrontendError(
+            "example inputs must be a tuple of tensors",
+            why=f"got {type(inputs).__name__}",
+            try_="compile(model, (torch.randn(1, 3, 128, 128),), ...)",
+        )
+    check_names(model)
+    for name, module in model.named_modules():
+        cumulative = getattr(module, "momentum", 0.1) is None and module.training
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and cumulative:
+            raise FrontendError(
+                f"batch norm {name!r} averages its statistics over all steps (momentum=None)",
+                try_="give it a momentum such as 0.1, or put it in eval mode"
+                + either("", ", by --eval"),
+            )
+    for name, p in model.named_parameters():
+        if p.dtype != torch.float32:
+            raise FrontendError(
+                f"parameter {name!r} has dtype {p.dtype}; whet trains float32 models",
+                try_="model.float()",
+            )

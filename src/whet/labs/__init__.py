@@ -1,0 +1,1 @@
+"""Methods of research, built on the public API alone."""

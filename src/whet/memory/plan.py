@@ -1,0 +1,280 @@
+"""Decide where every value lives: lifetimes, shared storage, offsets in one arena.
+
+A Plan is not a Graph, so no pass can run after planning by accident.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..errors import InternalError
+from ..ir import Graph, Node, Role, Value, f32
+from .packing import Lives, find_offsets
+
+ALIGN = 16
+LINE = 64  # of a cache: vectors that cross from one to the next take twice the time
+LARGE = 1 << 20  # bytes of an arena in which the gaps that come of it do not matter
+LARGE_FOR_VECTORS = 1 << 16  # the same where kernels have vectors and memory is no chip's
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A piece of the arena, held by one or more values from step `first` to step `last`."""
+
+    values: tuple[Value, ...]
+    bytes: int
+    first: int
+    last: int
+    offset: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where each value of one entry point lives.
+
+    `home` maps a value to the leaf whose storage it uses, or to its buffer in the arena.
+    `workspace` gives a value of its own to every kernel that needs memory while it runs.
+    `copies` (to, from) are the updates that could not be proven safe in place, made at the end in
+    this order.
+    `lower_bound` is the largest sum of bytes alive at one time; no placement can need less.
+    """
+
+    graph: Graph
+    home: Mapping[Value, Value | Buffer] = field(repr=False)
+    workspace: Mapping[Node, Value] = field(repr=False)
+    buffers: tuple[Buffer, ...] = field(repr=False)
+    copies: tuple[tuple[Value, Value], ...] = field(repr=False)
+    arena: int
+    lower_bound: int
+    peak: int  # index of the node at which the lower bound is reached
+
+
+class _Storage:
+    """Which values share storage: a union of values, each union rooted in a leaf or a buffer."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.parent: dict[Value, Value] = {}
+        self.made: dict[Value, int] = {leaf: -1 for leaf in graph.leaves}
+        self.reads: dict[Value, list[int]] = {}
+        for i, node in enumerate(graph.nodes):
+            for value in node.ins:
+                self.reads.setdefault(value, []).append(i)
+            for value in node.outs:
+                self.made[value] = i
+            if node.op.view:
+                self.parent[node.out] = node.ins[0]
+        for value in graph.outputs:
+            self.read_at_end(value)
+
+    @property
+    def end(self) -> int:
+        return len(self.graph.nodes)
+
+    def read_at_end(self, value: Value) -> None:
+        self.reads.setdefault(value, []).append(self.end)
+
+    def root(self, value: Value) -> Value:
+        while value in self.parent:
+            value = self.parent[value]
+        return value
+
+    def members(self) -> dict[Value, list[Value]]:
+        groups: dict[Value, list[Value]] = {}
+        for value in self.made:
+            groups.setdefault(self.root(value), []).append(value)
+        return groups
+
+    def last_read(self, values: Sequence[Value]) -> int:
+        return max((r for v in values for r in self.reads.get(v, ())), default=-1)
+
+    def join_updates(self) -> list[tuple[Value, Value]]:
+        """Let a next value be computed in the storage of its leaf where that is safe.
+
+        It is when nothing reads the old value any more and all outputs are there: a step that ends
+        early, because its loss is not finite, must have changed nothing.
+        """
+        done = max((self.made[v] for v in self.graph.outputs), default=-1)
+        updates = [(leaf, nxt) for leaf, nxt in self.graph.state if self.root(nxt) is not leaf]
+        computed = [u for u in updates if self.made[self.root(u[1])] > done]
+        copies = [u for u in updates if u not in computed]
+        for _, nxt in copies:
+            self.read_at_end(nxt)
+        groups = self.members()
+        for leaf, nxt in computed:
+            root = self.root(nxt)
+            if root.role is Role.TEMP and self.replaces(root, leaf, self.last_read(groups[leaf])):
+                self.parent[root] = leaf
+            else:
+                self.read_at_end(nxt)
+                copies.append((leaf, nxt))
+        return self.sequence(copies)
+
+    def replaces(self, out: Value, old: Value, last: int) -> bool:
+        """Whether `out` may be written over `old`, which is read for the last time at `last`."""
+        i = self.made[out]
+        if last != i:
+            return last < i
+        node = self.graph.nodes[i]
+        places = [k for k, v in enumerate(node.ins) if self.root(v) is old]
+        pairs = node.op.inplace(node)
+        return all((node.outs.index(out), k) in pairs for k in places)
+
+    def sequence(self, copies: list[tuple[Value, Value]]) -> list[tuple[Value, Value]]:
+        """An order in which nothing is overwritten that is read later; a ring takes a detour."""
+        ordered: list[tuple[Value, Value]] = []
+        while copies:
+            read = {self.root(source) for _, source in copies}
+            free = [c for c in copies if c[0] not in read]
+            if not free:
+                leaf, source = copies[0]
+                spare = Value(f"{source.name}.old", source.type)
+                self.made[spare] = len(self.graph.nodes)
+                ordered.append((spare, source))
+                copies[0] = (leaf, spare)
+            ordered += free
+            copies = [c for c in copies if c not in free]
+        return ordered
+
+    def join_temporaries(self) -> None:
+        """Let a result overwrite an operand that nothing reads afterwards."""
+        groups = self.members()
+        last = {root: self.last_read(values) for root, values in groups.items()}
+        for node in self.graph.nodes:
+            for out_index, in_index in node.op.inplace(node):
+                out, operand = node.outs[out_index], self.root(node.ins[in_index])
+                if out in self.parent or operand.role is not Role.TEMP:
+                    continue
+                if self.fits(out, operand) and self.replaces(out, operand, last[operand]):
+                    self.parent[out] = operand
+                    last[operand] = max(last[operand], last[out])
+                    break
+
+    def fits(self, out: Value, operand: Value) -> bool:
+        """Whether it pays to have `out` in the place of `operand`.
+
+        It does if it is as large; or smaller, if keeping all of the place costs less than having
+        both at once: if all that is made until `out` is read for the last time is smaller still.
+        """
+        if out.type.bytes >= operand.type.bytes:
+            return out.type.bytes == operand.type.bytes
+        last = max(self.reads.get(out, ()), default=self.end)
+        made = self.graph.nodes[self.made[out] + 1 : last + 1]
+        return last < self.end and sum(v.type.bytes for n in made for v in n.outs) < out.type.bytes
+
+
+def plan(graph: Graph, inplace: bool = True, inside: bool = False, vectors: bool = False) -> Plan:
+    """Where every value lives; without `inplace` no result overwrites an operand.
+
+    With `inside` there is room for the inputs at the beginning of the arena, in this order, for as
+    long as they are read. They are still the caller's: in another place they do as well. For
+    `vectors` everything begins with a line of the cache if that is LARGE_FOR_VECTORS.
+    """
+    need = lifetimes(graph, inplace, inside, vectors)
+    placed, arena = place(need.buffers, need.pinned)
+    home: dict[Value, Value | Buffer] = {
+        v: b for b in placed for v in b.values if v.role is Role.TEMP
+    }
+    for value in need.storage.made:
+        if value not in home:
+            home[value] = need.storage.root(value)
+    bound, peak = need.peak
+    result = Plan(
+        graph, home, need.workspace, tuple(placed), tuple(need.copies), arena, bound, peak
+    )
+    check_plan(result, alignment(bound, vectors))
+    return result
+
+
+@dataclass(frozen=True)
+class Lifetimes:
+    """Which buffers a graph needs, and when: everything but where they lie."""
+
+    storage: _Storage
+    buffers: list[Buffer]
+    workspace: dict[Node, Value]
+    copies: list[tuple[Value, Value]]
+    pinned: int = 0  # how many of the buffers, the first ones, begin the arena
+
+    @functools.cached_property
+    def peak(self) -> tuple[int, int]:
+        """The most bytes alive at once, and the index of the first node where they are."""
+        loads = lives(self.buffers).loads
+        at = int(loads.argmax())
+        return int(loads[at]), at
+
+
+def lifetimes(
+    graph: Graph, inplace: bool = True, inside: bool = False, vectors: bool = False
+) -> Lifetimes:
+    storage = _Storage(graph)
+    copies = storage.join_updates()
+    if inplace:
+        storage.join_temporaries()
+    members = storage.members()
+    inputs = graph.leaves_of(Role.INPUT) if inside else ()
+    buffers = [
+        Buffer((leaf,), aligned(leaf.type.bytes), 0, max(0, storage.last_read(members[leaf])))
+        for leaf in inputs
+    ]
+    for root, values in members.items():
+        if root.role is Role.TEMP:
+            first = min(storage.made[v] for v in values)
+            last = max(first, storage.last_read(values))
+            buffers.append(Buffer(tuple(values), aligned(root.type.bytes), first, last))
+    workspace: dict[Node, Value] = {}
+    for i, node in enumerate(graph.nodes):
+        if floats := node.op.workspace(node):
+            value = Value(f"{node.out.name}.workspace", f32(floats))
+            workspace[node] = value
+            buffers.append(Buffer((value,), aligned(value.type.bytes), i, i))
+    need = Lifetimes(storage, buffers, workspace, copies, len(inputs))
+    if alignment(need.peak[0], vectors) == ALIGN:
+        return need
+    return replace(need, buffers=[replace(b, bytes=aligned(b.bytes, LINE)) for b in buffers])
+
+
+def alignment(arena: int, vectors: bool = False) -> int:
+    """What every offset in an arena of this size is a multiple of, at least."""
+    return LINE if arena >= (LARGE_FOR_VECTORS if vectors else LARGE) else ALIGN
+
+
+def aligned(n: int, to: int = ALIGN) -> int:
+    return -(-n // to) * to
+
+
+def place(buffers: Sequence[Buffer], pinned: int = 0) -> tuple[list[Buffer], int]:
+    """The buffers with their offsets, and the size of the arena that takes."""
+    offsets = find_offsets(lives(buffers), pinned)
+    placed = [replace(b, offset=int(at)) for b, at in zip(buffers, offsets, strict=True)]
+    arena = max((b.end for b in placed), default=0)
+    return sorted(placed, key=lambda b: (b.first, b.offset)), arena
+
+
+def lives(buffers: Sequence[Buffer]) -> Lives:
+    return Lives(
+        *np.array([(b.bytes, b.first, b.last) for b in buffers], np.int64).reshape(-1, 3).T
+    )
+
+
+def check_plan(plan: Plan, align: int = ALIGN) -> None:
+    """Prove that no two buffers alive at the same time overlap and that all lie in the arena."""
+    buffers = sorted(plan.buffers, key=lambda b: b.first)
+    last, offset, end = np.array([(b.last, b.offset, b.end) for b in buffers]).reshape(-1, 3).T
+    for i, b in enumerate(buffers):
+        overlap = (last[:i] >= b.first) & (b.offset < end[:i]) & (offset[:i] < b.end)
+        if overlap.any():
+            other = buffers[int(overlap.argmax())]
+            raise InternalError(f"{b.values[0]} and {other.values[0]} overlap in the arena")
+        if b.offset % align or b.end > plan.arena:
+            raise InternalError(f"{b.values[0]} is misaligned or outside the arena")
+    if plan.arena < plan.lower_bound:
+        raise InternalError(f"arena {plan.arena} is below its lower bound {plan.lower_bound}")

@@ -1,0 +1,122 @@
+"""Run passes over graphs in their order, without those that are switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import groupby
+from typing import Any
+
+from ..ir import Graph, verify
+from ..memory.plan import lifetimes
+from .machine import UNTUNED, Machine
+from .split_channels import Part
+
+Entries = Mapping[str, Graph]
+Observer = Callable[[str, str, Graph | None, Graph], None]  # pass, entry point, before, after
+
+
+class Stage(Enum):
+    MODEL = "model"  # on the model with its loss, and on the model alone, before differentiation
+    STEP = "step"  # on every entry point of the program, after it
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """Whether values may be computed twice to save memory, and down to which size of the arena."""
+
+    layers: bool = False  # convolutions and matrix products too, not just element-wise work
+    limit: int = 0
+
+
+@dataclass(frozen=True)
+class Context:
+    """What passes are told about a program besides its graphs."""
+
+    without: Collection[str] = ()  # names of passes to leave out
+    changing: Collection[str] = ()  # leaves that training changes
+    slices: Mapping[str, Part] = field(default_factory=dict)  # that train of some parameters
+    gradients: str = "float32"  # of integer layers
+    recompute: Recompute | None = None
+    inside: bool = False  # inputs may lie inside the arena
+    single: bool = False  # the program also predicts single samples
+    narrow: bool = False  # frozen weights are stored in 8 bits
+    vectors: bool = False  # there are kernels for vectors to choose from
+    machine: Machine = UNTUNED  # that kernels are chosen for
+    grow: bool = False  # a large program may take more memory for faster kernels
+    observe: Observer | None = None  # is shown every graph that a pass has made
+
+    @property
+    def inplace(self) -> bool:
+        return "inplace" not in self.without
+
+    @property
+    def limit(self) -> int:
+        return self.recompute.limit if self.recompute else 0
+
+    @property
+    def layers(self) -> bool:
+        return self.recompute is not None and self.recompute.layers
+
+
+def always(_: Context) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A step of the compiler: `run(graph, ...)`, or `run(entries, ...)` if it sees the program."""
+
+    run: Callable[..., Any]
+    stage: Stage
+    told: tuple[str, ...] = ()  # members of the context that `run` takes
+    switch: bool = True  # `without` may leave it out
+    program: bool = False  # it sees all entry points together
+    when: Callable[[Context], bool] = always
+    # What follows runs on the graph with and without this pass; the smaller peak decides.
+    alternative: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
+
+    def wanted(self, context: Context) -> bool:
+        return self.when(context) and not (self.switch and self.name in context.without)
+
+    def __call__(self, given: Any, context: Context) -> Any:
+        return self.run(given, *(getattr(context, word) for word in self.told))
+
+
+def run_passes(passes: Iterable[Pass], entries: Entries, context: Context) -> dict[str, Graph]:
+    """The graphs after all passes that are wanted, in order."""
+    wanted = [p for p in passes if p.wanted(context)]
+    for program, group in groupby(wanted, key=lambda p: p.program):
+        for_all = list(group)
+        if not program:
+            entries = {n: _on_graph(for_all, n, graph, context) for n, graph in entries.items()}
+            continue
+        for step in for_all:
+            before, entries = entries, step(entries, context)
+            for name, graph in entries.items():
+                _accept(step, name, before.get(name), graph, context)
+    return dict(entries)
+
+
+def _on_graph(passes: Sequence[Pass], entry: str, graph: Graph, context: Context) -> Graph:
+    for i, step in enumerate(passes):
+        after: Graph = step(graph, context)
+        _accept(step, entry, graph, after, context)
+        if step.alternative:
+            rest = passes[i + 1 :]
+            both = [_on_graph(rest, entry, g, context) for g in (graph, after)]
+            return min(both, key=lambda g: lifetimes(g, inside=context.inside).peak[0])
+        graph = after
+    return graph
+
+
+def _accept(step: Pass, entry: str, before: Graph | None, after: Graph, context: Context) -> None:
+    if after is not before:
+        verify(after)
+    if context.observe is not None:
+        context.observe(step.name, entry, before, after)

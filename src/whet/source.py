@@ -1,0 +1,95 @@
+"""A PyTorch model that was compiled, with its loss, its optimizer and an example."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from .errors import FrontendError, either, option, warn
+from .frontend.model import Model
+from .frontend.torch.choices import loss_of, optimizer_of
+from .frontend.torch.export import Loss, check_inputs, import_model
+from .ir.quant import Recipe
+from .pipeline import quantize
+from .quantize import Int8
+from .quantize.calibrate import not_calibrated
+from .quantize.model import integer_model
+from .settings import check_clip_norm
+from .verify.check import check
+from .verify.integer import check_integers
+
+if TYPE_CHECKING:
+    import torch
+
+    from .emit.program import Program
+    from .report import CheckReport
+    from .verify.integer import IntegerReport
+
+
+class Source:
+    """What a program is compiled from, kept so that `check` can compare with PyTorch."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        loss: Loss | str | None,
+        optimizer: torch.optim.Optimizer | str | None,
+        inputs: tuple[torch.Tensor, ...],
+        labels: torch.Tensor | None,
+        clip_norm: float | None,
+        int8: Int8 | None = None,
+        calibrate: Iterable[Any] | None = None,
+    ) -> None:
+        check_inputs(model, inputs)
+        parts = model, loss_of(loss), optimizer_of(optimizer, model)
+        self.model, self.loss, self.optimizer = copy.deepcopy(parts)
+        self.inputs, self.labels = inputs, labels
+        self.clip_norm = check_clip_norm(clip_norm)
+        self.int8, self.calibrate = int8, calibrate
+        self.recipe: Recipe | None = getattr(model, "whet_recipe", None)
+        self.integers: Model | None = None
+        if int8 is None:
+            if calibrate is not None:
+                hint = option("dtype", "int8")
+                raise FrontendError("a float program needs no calibration", try_=hint)
+            return
+        if calibrate is None and self.recipe is None:
+            raise not_calibrated("nothing is known about the range of its activations")
+        if model.training:
+            words = "batch norm is folded and nothing drops at random"
+            by = either("model.eval()", "--eval")
+            warn(f"an int8 program is compiled in eval mode: {words}; {by} says so")
+            self.model.eval()
+
+    @property
+    def batch(self) -> int:
+        """Samples in the example, if that is what the first axis of all inputs counts."""
+        sizes = {len(x) if x.ndim else 1 for x in self.inputs}
+        return sizes.pop() if len(sizes) == 1 else 1
+
+    def read(self, batch: int | None = None) -> Model:
+        """The model in floats; for the first samples of the example alone if `batch` says so."""
+        inputs, labels = self.inputs, self.labels
+        if batch is not None:
+            inputs = tuple(x[:batch] for x in inputs)
+            labels = None if labels is None else labels[:batch]
+        parts = (self.model, inputs, self.loss, self.optimizer, labels, self.clip_norm)
+        return import_model(*parts)
+
+    def with_batch(self, size: int, recipe: Recipe | None) -> Model:
+        """The model for a smaller batch, with integers as they were calibrated before."""
+        smaller = self.read(size)
+        return smaller if self.int8 is None else integer_model(smaller, self.int8, None, recipe)
+
+    def imported(self) -> Model:
+        """The model as it is compiled: in integers, if it is to be of those."""
+        if self.int8 is None:
+            return self.read()
+        if self.integers is None:  # once: the calibration data may be readable only once
+            self.integers = quantize(self.read(), self)
+        return self.integers
+
+    def check(self, program: Program, steps: int) -> CheckReport | IntegerReport:
+        """Compare a program of this model with PyTorch, or its integers with NumPy."""
+        return check_integers(program, steps) if program.integer else check(program, steps)

@@ -1,0 +1,1 @@
+"""Programs against PyTorch, and integer programs against NumPy to the bit."""

@@ -1,0 +1,339 @@
+"""Compare a built program with PyTorch: every gradient, and the parameters after some steps."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from ..emit.program import Program
+from ..errors import CheckError
+from ..frontend.torch.export import canonical_names, import_model, main_output
+from ..ir import Array
+from ..pipeline import assemble
+from ..report import CheckReport
+from ..runtime import Trainer
+from ..targets import PORTABLE
+
+if TYPE_CHECKING:
+    from ..source import Source
+
+GRADIENT_TOLERANCE = 1e-4
+PARAMETER_TOLERANCE = 1e-3
+SLACK = 3  # where PyTorch's own float32 is less exact than that, how many times its error
+TRIES = 5
+FLOOR = 1e-4  # tensors smaller than this share of the whole are measured against the whole
+
+Batch = tuple[tuple[torch.Tensor, ...], torch.Tensor]
+Trained = Mapping[str, tuple[int, tuple[int, ...]] | None]
+
+
+def check(program: Program, steps: int = 10) -> CheckReport:
+    """Raise CheckError, naming the worst tensors, unless the C program trains as PyTorch does.
+
+    The truth is PyTorch in float64. A tensor may be as far from it as the tolerance says or, in a
+    model that float32 cannot resolve so well, a few times as far as PyTorch's own float32 is.
+    One ReLU whose input is almost zero can fall to the other side by the last bit of a sum, and
+    gradients jump; so what disagrees is tried again on other data, and a mistake disagrees always.
+    """
+    source: Source = program.source
+    random = program.rng is not None
+    with without_dropout() if random else nullcontext():
+        batches = Batches(source)
+        exact = torch.float64 if runs(source, torch.float64, batches.draw()) else torch.float32
+        trainer = with_gradients(program).load()
+        start = trainer.save()
+        report = _attempt(trainer, source, exact, [batches.draw() for _ in range(steps + 1)])
+        tries = 1
+        while failures(report) and tries < TRIES:
+            tries += 1
+            trainer.load(start)
+            again = _attempt(trainer, source, exact, [batches.draw() for _ in range(steps + 1)])
+            report = report.merged(again)
+    for what, bad in failures(report).items():
+        raise CheckError(f"{len(bad)} {what} differ from PyTorch's", why=bad[:10])
+    notes = {
+        "dropout was switched off on both sides for this comparison": random,
+        "the model does not run in float64; this compares with float32": exact is torch.float32,
+        f"{tries} draws of data were needed: some value fell on a corner in float32": tries > 1,
+    }
+    return replace(report, notes=tuple(note for note, holds in notes.items() if holds))
+
+
+def with_gradients(program: Program) -> Program:
+    """The same program with an entry point for its gradients, and without dropout."""
+    if "gradients" in program.entries and program.rng is None:
+        return program
+    source: Source = program.source
+    model, loss, optimizer = copies(source)
+    imported = import_model(model, source.inputs, loss, optimizer, source.labels, source.clip_norm)
+    target = PORTABLE if program.target.chip else program.target  # it runs here
+    options = replace(program.options, accumulate=True, target=target, single=True)
+    assert program.scheme is not None
+    return assemble(imported, program.scheme, options)
+
+
+def _attempt(
+    trainer: Trainer, source: Source, exact: torch.dtype, batches: list[Batch]
+) -> CheckReport:
+    """Gradients on the first batch, then one step on each of the others."""
+    program = trainer.program
+    trained = {**dict.fromkeys(program.chosen), **program.trained}
+    single, double = (Reference(source, dtype, trained) for dtype in (torch.float32, exact))
+    first, *rest = batches
+    truth = double.gradients(first)
+    state = trainer.save()
+    trainer.gradients(*first)
+    gradients = compare(trainer.collected(), truth)
+    trainer.load(state)
+    torch_gradients = compare(single.gradients(first), truth)
+    losses = []
+    for batch in rest:
+        double.step(batch)
+        losses.append((single.step(batch), trainer.step(*batch)))
+    ours, truth = trainer.arrays(), double.arrays()
+    truth = {n: truth[n] for n in ours if n in truth}
+    parameters, torch_parameters = compare(ours, truth), compare(single.arrays(), truth)
+    return CheckReport(gradients, torch_gradients, parameters, torch_parameters, losses)
+
+
+def failures(report: CheckReport) -> dict[str, list[str]]:
+    """What is beyond its limit, worst first."""
+    kinds = {
+        "gradients": (report.gradients, report.torch_gradients, GRADIENT_TOLERANCE),
+        f"tensors after {len(report.losses)} steps": (
+            report.parameters, report.torch_parameters, PARAMETER_TOLERANCE,
+        ),
+    }  # fmt: skip
+    found = {}
+    for what, (errors, own, tolerance) in kinds.items():
+        bad = [n for n, e in errors.items() if not e <= max(tolerance, SLACK * own[n])]
+        bad.sort(key=lambda n: -errors[n])
+        if bad:
+            found[what] = [f"{n}: {errors[n]:.1e}, PyTorch's float32 {own[n]:.1e}" for n in bad]
+    return found
+
+
+def copies(source: Source) -> tuple[nn.Module, Any, torch.optim.Optimizer]:
+    """Model, loss and optimizer of their own, with whatever drops at random in eval mode."""
+    model, loss, optimizer = copy.deepcopy((source.model, source.loss, source.optimizer))
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) or is_drop_path(module):
+            module.training = False
+    return model, loss, optimizer
+
+
+def is_drop_path(module: nn.Module) -> bool:
+    """Stochastic depth, by the names its usual implementations have; they hold no layers."""
+    known = ("DropPath", "StochasticDepth", "DropBlock2d")
+    return type(module).__name__.endswith(known) and not list(module.children())
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Some places along an axis of a parameter: the channels that train."""
+
+    axis: int
+    indices: tuple[int, ...]
+
+    def take(self, array: Array) -> Array:
+        return array.take(self.indices, self.axis)
+
+    def ones(self, like: torch.Tensor) -> torch.Tensor:
+        found = torch.zeros(like.shape, dtype=torch.bool)
+        return found.index_fill_(self.axis, torch.tensor(self.indices), True)
+
+
+def mask(places: tuple[int, tuple[int, ...]] | None) -> Mask | None:
+    return None if places is None else Mask(*places)
+
+
+class Reference:
+    """PyTorch training its own copy of the model in one precision."""
+
+    def __init__(self, source: Source, dtype: torch.dtype, trained: Trained) -> None:
+        self.dtype, self.clip_norm = dtype, source.clip_norm
+        self.model, self.loss, self.optimizer = copies(source)
+        self.model.to(dtype)
+        self.trained = self.restrict(trained)
+        if isinstance(self.loss, nn.Module):
+            self.loss.to(dtype)
+        self.optimizer.load_state_dict(self.optimizer.state_dict())  # moments follow their weights
+        for module in self.model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.register_forward_hook(dense_gradient)
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        x, y = ([self.cast(t) for t in part] for part in (batch[0], batch[1:]))
+        with default_dtype(self.dtype):
+            return self.loss(main_output(self.model(*x)), *y)
+
+    def cast(self, t: torch.Tensor) -> torch.Tensor:
+        return t.to(self.dtype) if t.is_floating_point() else t
+
+    def restrict(self, trained: Trained) -> dict[str, tuple[nn.Parameter, Mask | None]]:
+        """Let just `trained` require gradients, with a mask for what trains in part."""
+        names = canonical_names(self.model)
+        found: dict[str, tuple[nn.Parameter, Mask | None]] = {}
+        for path, parameter in self.model.named_parameters():
+            name = names[f"model.{path}"]
+            parameter.requires_grad_(name in trained)
+            if name in trained:
+                found[name] = parameter, mask(trained[name])
+        held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
+        first = self.optimizer.param_groups[0]["params"]
+        first += [p for p, _ in found.values() if id(p) not in held]
+        return found
+
+    def gradients(self, batch: Batch) -> dict[str, Array]:
+        """Of what trains, by name; running statistics are put back afterwards."""
+        start = copy.deepcopy(self.model.state_dict())
+        self.model.zero_grad()
+        self.forward(batch).backward()
+        found = {}
+        for name, (p, chosen) in self.trained.items():
+            if p.grad is not None:
+                found[name] = p.grad.numpy() if chosen is None else chosen.take(p.grad.numpy())
+        self.model.load_state_dict(start)
+        self.model.zero_grad()
+        return found
+
+    def step(self, batch: Batch) -> float:
+        self.optimizer.zero_grad()
+        frozen = {n: p.detach().clone() for n, (p, chosen) in self.trained.items() if chosen}
+        loss = self.backward(batch)
+        self.optimizer.step()
+        with torch.no_grad():  # weight decay and momentum reach the channels that do not train
+            for name, before in frozen.items():
+                parameter, chosen = self.trained[name]
+                assert chosen is not None
+                parameter.copy_(torch.where(chosen.ones(parameter), parameter, before))
+        return loss
+
+    def backward(self, batch: Batch) -> float:
+        """Gradients in place, zero where nothing trains, and clipped."""
+        loss = self.forward(batch)
+        loss.backward()
+        for parameter, chosen in self.trained.values():
+            if chosen is not None and parameter.grad is not None:
+                parameter.grad *= chosen.ones(parameter)
+        if self.clip_norm is not None:
+            groups = self.optimizer.param_groups
+            params = [p for g in groups for p in g["params"] if p.grad is not None]
+            torch.nn.utils.clip_grad_norm_(params, self.clip_norm)
+        return loss.item()
+
+    def arrays(self) -> dict[str, Array]:
+        return {n: t.detach().numpy() for n, t in self.model.state_dict().items()}
+
+
+def dense_gradient(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
+    """PyTorch's batch norm on CPUs misreads the gradient of one image if it is a transposed view.
+
+    Seen in PyTorch 2.13: `bn(x).flatten(2).transpose(1, 2)` with a batch of 1.
+    """
+    if output.requires_grad:
+        output.register_hook(torch.Tensor.contiguous)
+
+
+def runs(source: Source, dtype: torch.dtype, batch: Batch) -> bool:
+    """Whether the model, which may insist on float32 somewhere, also runs in this precision."""
+    try:
+        Reference(source, dtype, {}).forward(batch)
+    except (RuntimeError, TypeError):
+        return False
+    return True
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Numbers that the model makes while it runs have this precision too."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def compare(
+    ours: Mapping[str, Array], truth: Mapping[str, Array], least: float = FLOOR
+) -> dict[str, float]:
+    """Relative error of every tensor; one below `least` of the whole is measured by the whole.
+
+    A tensor that is missing counts as zeros.
+    """
+    sizes = {n: float(np.linalg.norm(t.astype(np.float64).ravel())) for n, t in truth.items()}
+    whole = math.hypot(*sizes.values())
+    errors = {}
+    for name, tensor in truth.items():
+        difference = ours.get(name, np.zeros(())).astype(np.float64) - tensor
+        size = sizes[name] if sizes[name] >= least * whole else FLOOR * whole
+        errors[name] = float(np.linalg.norm(difference.ravel())) / max(size, 1e-30)
+    return errors
+
+
+class Batches:
+    """Random batches shaped like the example; integers are the example's own, shuffled."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.generator = torch.Generator().manual_seed(0)
+        if source.labels is None:
+            model = copies(source)[0].eval()
+            with torch.no_grad():
+                self.output = main_output(model(*source.inputs)).shape
+
+    def draw(self) -> Batch:
+        return tuple(self.like(x) for x in self.source.inputs), self.target()
+
+    def like(self, x: torch.Tensor) -> torch.Tensor:
+        if x.is_floating_point():
+            return torch.randn(x.shape, generator=self.generator)
+        if x.dtype == torch.bool:
+            return torch.rand(x.shape, generator=self.generator) < 0.5
+        low, high = int(x.min()), int(x.max())
+        return torch.randint(low, high + 1, x.shape, generator=self.generator, dtype=x.dtype)
+
+    def target(self) -> torch.Tensor:
+        if self.source.labels is not None:
+            return self.like(self.source.labels)
+        shape = self.output
+        if isinstance(self.source.loss, (nn.CrossEntropyLoss, nn.NLLLoss)):
+            labels = (shape[0], *shape[2:]) if len(shape) > 1 else ()
+            return torch.randint(0, shape[min(1, len(shape) - 1)], labels, generator=self.generator)
+        return torch.rand(shape, generator=self.generator)
+
+
+@contextmanager
+def without_dropout() -> Iterator[None]:
+    """PyTorch's functional dropout does nothing, for tracing and running alike."""
+    attention = F.scaled_dot_product_attention
+
+    def keep(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        return x
+
+    def attend(*args: Any, **kwargs: Any) -> torch.Tensor:
+        kwargs.pop("dropout_p", None)
+        return attention(*((*args[:4], 0.0, *args[5:]) if len(args) > 4 else args), **kwargs)
+
+    patches: dict[str, Callable[..., Any]] = {
+        name: keep for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
+    }
+    patches["scaled_dot_product_attention"] = attend
+    saved = {name: getattr(F, name) for name in patches}
+    try:
+        for name, function in patches.items():
+            setattr(F, name, function)
+        yield
+    finally:
+        for name, function in saved.items():
+            setattr(F, name, function)

@@ -1,0 +1,73 @@
+"""Every Python example in the README and the docs runs and prints what it says it prints."""
+
+import contextlib
+import doctest
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from whet.cli import app
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
+
+
+def examples(page: Path) -> list[tuple[str, str | None]]:
+    return [(m[1], m[2]) for m in BLOCK.finditer(page.read_text())]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
+def test_examples_run_and_print_what_the_page_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for code, expected in examples(page):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, str(page), "exec"), names)
+        if expected is not None:
+            same = doctest.OutputChecker().check_output(
+                expected, printed.getvalue(), doctest.ELLIPSIS
+            )
+            assert same, f"{page.name} says\n{expected}\nbut prints\n{printed.getvalue()}"
+
+
+def test_the_operator_page_is_up_to_date() -> None:
+    from operator_page import operator_page
+
+    page = (ROOT / "docs" / "ops.md").read_text()
+    assert page == operator_page(), "run: python tools/operator_page.py"
+
+
+MODEL = """
+from torch import nn
+def make():
+    layers = nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1)
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(8, 3)).eval()
+"""
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs" / "boards").glob("*.md")), ids=lambda p: p.name
+)
+def test_commands_for_boards_write_what_the_page_builds(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library lies in one folder; other folders have a CMakeLists.txt for the project's."""
+    (command,) = re.findall(r"^whet (compile (?:.*\\\n)*.*)$", page.read_text(), re.MULTILINE)
+    words = command.replace("\\\n", " ").replace("~", str(tmp_path)).split()
+    size = [int(n) for n in words[words.index("-i") + 1].split(",")]
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(MODEL)
+    np.save("shown.npy", np.random.default_rng(0).normal(size=[4, *size[1:]]).astype(np.float32))
+    app(words, standalone_mode=False)
+    folder = Path(words[words.index("-o") + 1])
+    names = {path.name for path in folder.iterdir()}
+    assert "model.h" in names
+    assert ("CMakeLists.txt" in names) != ("--library" in words)
+    assert ("whet_kernels_i8.h" in names) == ("--library" in words)

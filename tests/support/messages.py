@@ -1,0 +1,30 @@
+"""What an error says, for tests that compare it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import whet
+from tiny import vectors
+from whet.errors import (
+    FrontendError,
+    WhetError,
+)
+
+X, Y = next(vectors())
+
+
+def message(error: type[WhetError], call: Callable[[], Any]) -> str:
+    with pytest.raises(error) as caught:
+        call()
+    assert caught.type is error, "not a more special error"
+    text = str(caught.value)
+    assert text.splitlines()[0] == f"{caught.value.what}  [{error.code}]"
+    return text
+
+
+def compiling(model: Any, inputs: Any = (X,), **options: Any) -> str:
+    return message(FrontendError, lambda: whet.compile(model, inputs, **options))
