@@ -25,10 +25,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import search_study as study
-from pictures import CLASSES
-from search_page import BIASES, LAST, PUBLISHED, Asked, write_page
-from search_study import (
+from benchmarks import search_study as study
+from benchmarks.common.pictures import CLASSES
+from benchmarks.search_page import BIASES, LAST, PUBLISHED, Asked, write_page
+from benchmarks.search_study import (
     BUDGETS,
     JUDGES,
     NETS,
@@ -40,7 +40,6 @@ from search_study import (
     cells_of,
     rate_of,
 )
-
 from whet.labs.search.analysis import Trials, analyse
 from whet.labs.search.belief import Belief
 from whet.labs.search.choose import best_within

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import search_study as study
-from page import processor, table
 from scipy.stats import spearmanr
-from search_picture import accuracy_svg
-from search_study import (
+
+from benchmarks import search_study as study
+from benchmarks.common.page import processor, table
+from benchmarks.search_picture import accuracy_svg
+from benchmarks.search_study import (
     BUDGETS,
     EPOCHS,
     FULL,
@@ -27,7 +28,6 @@ from search_study import (
     cells_of,
     schemes_of,
 )
-
 from whet.labs.search.belief import Belief
 from whet.labs.search.charts import biases_svg, weights_svg
 from whet.labs.search.options import Search

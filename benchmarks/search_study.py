@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pictures
-import qas_study
 import torch
-from pictures import CLASSES
 from torch import nn
 
 import whet
+from benchmarks.common import pictures
+from benchmarks.common.pictures import CLASSES
+from benchmarks.qas import study as qas_study
 from whet.emit.options import Options
 from whet.frontend.model import Model
 from whet.labs.search.engine import Engine
