@@ -1,9 +1,9 @@
 """Is a searched scheme better than one handed down? Accuracy at the same RAM, on real pictures.
 
-    python benchmarks/search.py                      everything; writes benchmarks/search.md, .svg
-    python benchmarks/search.py rates others analyse search    contributions and schemes only
-    python benchmarks/search.py train --only mcunet-5fps,flowers102
-    python benchmarks/search.py page                 what was found so far, again
+    python -m benchmarks.search                      everything; writes benchmarks/search.md, .svg
+    python -m benchmarks.search rates others analyse search    contributions and schemes only
+    python -m benchmarks.search train --only mcunet-5fps,flowers102
+    python -m benchmarks.search page                 what was found so far, again
 
 Needs $WHET_DATA, the folder with backbones and pictures (see pictures.py). For each network and
 picture set: contributions of all biases and weights, by fine-tuning and by every proxy; the best

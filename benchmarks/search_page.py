@@ -139,7 +139,7 @@ def page(asked: Asked) -> str:
     scores = {case: accuracies(cells_of(case, folder, extent), results) for case in bodies}
     rows = [row for case, body in bodies.items() for row in accuracy_rows(case, body, scores[case])]
     parts = [
-        "# Searched schemes, measured\n\nMade by `python benchmarks/search.py`: int8 programs that "
+        "# Searched schemes, measured\n\nMade by `python -m benchmarks.search`: int8 programs that "
         f"whet wrote, trained on {processor()};\na part of what `search/` keeps is from an "
         "Intel Xeon.\n",
         "## Accuracy at the same RAM\n\nPercent of the test pictures, mean of "

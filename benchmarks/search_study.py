@@ -185,7 +185,7 @@ def schemes_of(case: Case, folder: Folder) -> Any:
 def rate_of(case: Case, folder: Folder) -> float:
     body = folder.read(case, "rates")
     if body is None:
-        raise SystemExit(f"{case} has no rate yet: python benchmarks/search.py rates")
+        raise SystemExit(f"{case} has no rate yet: python -m benchmarks.search rates")
     return best_rate(body["tried"])
 
 
