@@ -17,21 +17,24 @@ if TYPE_CHECKING:
     from .api import compare as compare
     from .api import compile as compile
     from .labs import tinytl as tinytl
-    from .labs.search import Lesson as Lesson
     from .labs.search import Search as Search
+    from .labs.search import TrialSettings as TrialSettings
     from .labs.search import contributions as contributions
     from .labs.search import search as search
+    from .workbench import Workbench as Workbench
+    from .workbench import plan as plan
 
 __all__ = [
-    "Int8", "Lesson", "Program", "Rule", "Scheme", "Search", "Trainer", "WhetError", "compare",
-    "compile", "contributions", "errors", "search",
+    "Int8", "Program", "Rule", "Scheme", "Search", "Trainer", "TrialSettings", "WhetError",
+    "Workbench", "compare", "compile", "contributions", "errors", "plan", "search",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
 
 LATE = {
-    "compare": ".api", "compile": ".api", "Lesson": ".labs.search", "Search": ".labs.search",
-    "contributions": ".labs.search", "search": ".labs.search", "tinytl": ".labs.tinytl",
+    "compare": ".api", "compile": ".api", "plan": ".workbench", "Workbench": ".workbench",
+    "Search": ".labs.search", "TrialSettings": ".labs.search", "contributions": ".labs.search",
+    "search": ".labs.search", "tinytl": ".labs.tinytl",
 }  # fmt: skip
 
 

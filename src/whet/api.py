@@ -5,30 +5,39 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .budget import check_flash, fit
 from .emit.options import Options
 from .emit.program import Program
 from .errors import SchemeError, warn
-from .frontend.model import Model
 from .frontend.torch.export import Loss
-from .frontend.torch.optim import nothing_to_train
 from .passes import SWITCHES, check_switches
 from .pipeline import assemble
 from .quantize import Int8, int8_of
 from .report.compare import Comparison
-from .scheme import Scheme, parameters_of, preset
+from .scheme import Scheme
 from .settings import AUTO, Settings, check_search, to_compare
 from .source import Source as Source
 from .tune.kept import this_machine
+from .workbench import Workbench
+from .workbench import plan as plan
 
 if TYPE_CHECKING:
     import torch
 
-    from .labs.search import Search
-
 Update = str | os.PathLike[str] | Scheme
+
+# Classes that find a scheme, by the word for `update=`. Labs stand outside of the compiler, so they
+# are named here and imported when they are asked for.
+FINDERS = {AUTO: "whet.labs.search:Search"}
+
+
+class Finder(Protocol):
+    """Finds a scheme for a budget of RAM; `whet.Search` is one."""
+
+    def find_scheme(self, bench: Workbench, data: Any, ram: int) -> Scheme: ...
 
 
 def compile(
@@ -38,7 +47,7 @@ def compile(
     loss: Loss | str | None = None,
     optimizer: torch.optim.Optimizer | str | None = None,
     labels: torch.Tensor | None = None,
-    update: Update | Search | None = None,
+    update: Update | Finder | None = None,
     data: Any = None,
     target: str = "host",
     ram: int | str | None = None,
@@ -94,11 +103,12 @@ def compile(
         calibrate = list(calibrate)  # read again for candidates of another batch size
     source = Source(model, loss, optimizer, inputs, labels, clip_norm, settings.int8, calibrate)
     imported = source.imported()
-    scheme = (
-        search_scheme(settings.update, source, imported, data, budget, options)
-        if searching
-        else choose_scheme(settings.update, imported)
-    )
+    bench = Workbench(imported, replace(options, single=False), source)
+    if searching:
+        assert budget is not None
+        scheme = finder(settings.update).find_scheme(bench, data, budget)
+    else:
+        scheme = bench.scheme(settings.update)
     if budget is None:
         program = assemble(imported, scheme, options, source)
     else:
@@ -114,30 +124,21 @@ def compile(
 
 
 def is_search(update: Any) -> bool:
-    """Whether a scheme is to be found, and not given; anything else is refused."""
+    """Whether the scheme is to be searched for: "auto", or an object that finds schemes."""
     if update is None or isinstance(update, (str, Scheme)):
-        return update == AUTO
-    from .labs.search import Search
-
-    if not isinstance(update, Search):
+        return update in FINDERS if isinstance(update, str) else False
+    if not hasattr(update, "find_scheme"):
         raise SchemeError(
-            f"update={update!r} is no scheme",
+            f"update={update!r} is not a valid scheme",
             try_=('"bias+last"', '"sparse.toml"', 'whet.Scheme([whet.Rule("classifier.*")])'),
         )
     return True
 
 
-def search_scheme(
-    update: Any, source: Source, imported: Model, data: Any, ram: int | None, options: Options
-) -> Scheme:
-    """The scheme that trains best within the budget, by what candidates do on the data."""
-    from .labs.search import Search
-    from .labs.search.choose import search_for
-
-    assert ram is not None
-    search = Search() if update == AUTO else update
-    plain = replace(options, single=False)  # candidates predict whole batches
-    return search_for(source, imported, data, [ram], plain, search).scheme
+def finder(update: Any) -> Finder:
+    """What searches for a scheme: the object given, or a new one of the registered class."""
+    found: Finder = resolve_name(FINDERS[update])() if isinstance(update, str) else update
+    return found
 
 
 def compare(
@@ -163,9 +164,10 @@ def compare(
         is_search(update)  # or no scheme at all
     source = Source(model, loss, optimizer, inputs, labels, clip_norm, int8_of(dtype), calibrate)
     imported = source.imported()
+    bench = Workbench(imported, Options(), source)
     rows = []
     for i, update in enumerate(updates):
-        scheme = choose_scheme(update, imported)
+        scheme = bench.scheme(update)
         name = scheme.name or f"scheme {i + 1}"
         if i == 0:
             plain = assemble(imported, scheme, Options(without=frozenset(SWITCHES)))
@@ -176,16 +178,3 @@ def compare(
         }
         rows.append(Comparison.of(name, assemble(imported, scheme, Options()), others))
     return rows
-
-
-def choose_scheme(update: Scheme | str | None, model: Model) -> Scheme:
-    """The scheme asked for; without one, what PyTorch would train."""
-    if isinstance(update, Scheme):
-        return update
-    if update is not None:
-        return preset(update, parameters_of(model.training.graph))
-    used = {p.name for p in parameters_of(model.training.graph)}
-    trained = [name for name in model.trainable if name in used]
-    if not trained:
-        raise nothing_to_train()
-    return Scheme.of(trained, name="requires_grad")

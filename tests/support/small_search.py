@@ -11,15 +11,13 @@ import torch
 from torch import nn
 
 import whet
-from whet.api import Source
-from whet.emit.options import Options
-from whet.frontend.model import Model
-from whet.labs.search.analysis import Trials
-from whet.labs.search.engine import Engine
-from whet.labs.search.lesson import Bench, Lesson
-from whet.labs.search.planner import Costs, Planner
-from whet.labs.search.samples import Samples, fit_to, split
-from whet.labs.search.store import Store
+from whet import TrialSettings, Workbench
+from whet.labs.search.candidate import Space
+from whet.labs.search.costs import Costs, Plans
+from whet.labs.search.data import Samples, split
+from whet.labs.search.trial import Trial
+from whet.labs.search.trials import Trials
+from whet.labs.search.workers import Workers
 
 BATCH, SIDE, CLASSES = 4, 12, 5
 LAYERS = 4  # before the head
@@ -47,48 +45,58 @@ class Small(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
-def data(count: int = 160) -> Samples:
+def arrays(count: int = 160) -> tuple[Any, Any]:
     """Five patterns under noise."""
     random = np.random.default_rng(0)
     labels = random.integers(0, CLASSES, count)
     patterns = random.normal(size=(CLASSES, 1, SIDE, SIDE))
     noise = random.normal(size=(count, 1, SIDE, SIDE))
-    return Samples(((2 * patterns[labels] + noise).astype(np.float32),), labels)
+    return (2 * patterns[labels] + noise).astype(np.float32), labels
+
+
+def data(count: int = 160) -> Samples:
+    x, y = arrays(count)
+    return Samples.of([x], y)
 
 
 def example() -> torch.Tensor:
     return torch.zeros(BATCH, 1, SIDE, SIDE)
 
 
-def source(dtype: Any = None) -> Source:
+@functools.cache
+def bench(int8: bool = False) -> Workbench:
     model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    calibrate = None if dtype is None else [torch.from_numpy(data().inputs[0][:32])]
-    parts = (model, nn.CrossEntropyLoss(), optimizer, (example(),), None, None, dtype, calibrate)
-    return Source(*parts)
+    options: dict[str, Any] = {"optimizer": torch.optim.SGD(model.parameters(), lr=0.05)}
+    if int8:
+        calibrate = [torch.from_numpy(arrays()[0][:32])]
+        options |= {"dtype": whet.Int8(rounding="carry8"), "calibrate": calibrate}
+    return Workbench.of(model, (example(),), **options)
 
 
-@functools.cache
-def imported(int8: bool = False) -> Model:
-    return source(whet.Int8(rounding="carry8") if int8 else None).imported()
+def space() -> Space:
+    return Space(bench().parameters)
 
 
-def bench(int8: bool = False, epochs: int = 2) -> Bench:
-    model = imported(int8)
-    train, judge = split(fit_to(model, data()), 0.25, BATCH, 0)
-    return Bench(model, train, judge, Lesson(epochs=epochs, head_epochs=4))
-
-
-def trials(folder: Path, engine: Engine | None = None, int8: bool = False) -> Trials:
+def trial(int8: bool = False, epochs: int = 2, turn: int = 0) -> Trial:
     made = bench(int8)
-    return Trials.begin(made, Store(folder, made), engine or Engine())
+    x, y = arrays()
+    samples = Samples.of(made.check_samples([x], y), y)
+    train, validation = split(samples, 0.25, BATCH, 0, turn)
+    return Trial(made, train, validation, TrialSettings(epochs=epochs, head_epochs=4))
+
+
+def trials(
+    folder: Path, workers: Workers | None = None, int8: bool = False, splits: int = 1
+) -> Trials:
+    every = [trial(int8, turn=turn) for turn in range(splits)]
+    return Trials.of(every, folder, workers or Workers())
 
 
 @functools.cache
-def planner() -> Planner:
-    return Planner(imported(), Options(grow=False))
+def plans() -> Plans:
+    return Plans(bench())
 
 
 @functools.cache
 def costs() -> Costs:
-    return Costs.measure(planner(), Engine())
+    return Costs.of(plans(), Workers())

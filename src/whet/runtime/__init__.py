@@ -1,6 +1,7 @@
 """Build programs with a C compiler and run them from Python."""
 
 from .board import Board
-from .trainer import Trainer, stored_batch
+from .cache import cache_folder
+from .trainer import Trainer, stored_batch, to_numpy
 
-__all__ = ["Board", "Trainer", "stored_batch"]
+__all__ = ["Board", "Trainer", "cache_folder", "stored_batch", "to_numpy"]

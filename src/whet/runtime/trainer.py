@@ -152,10 +152,11 @@ class Trainer:
         """A copy of a parameter or of state as it lies in the program's memory, flat."""
         return self._view(name).copy()
 
-    def collected(self) -> dict[str, Array]:
+    def collected(self, *, real: bool = False) -> dict[str, Array]:
         """The gradients collected by `gradients`, by parameter name.
 
-        Of a parameter that trains in part, this holds the channels that do.
+        Of a parameter that trains in part, this holds the channels that do. Gradients of integer
+        parameters are in integer steps, or with `real` in units of the numbers they stand for.
         """
         found = {}
         for name in self.program.storage.params:
@@ -164,6 +165,8 @@ class Trainer:
                 info = self.program.tensors[name]
                 info = replace(info, type=f32(*info.type.shape))
                 gradient = self._get(f"{name}.grad", info)
+                if real and name in self.program.whole.units:
+                    gradient = gradient / self._step_sizes(name)
                 found[part.whole if part else name] = gradient
         return found
 
@@ -280,7 +283,10 @@ class Trainer:
     def _step_sizes(self, name: str) -> Array:
         """What a step of 1 of an integer parameter stands for."""
         unit = self.program.whole.units[name]
-        return self._along(name, self.program.entries["train_step"].data[unit.scale] * unit.unit)
+        sizes = self.program.entries["train_step"].data[unit.scale] * unit.unit
+        if unit.channels is not None:
+            sizes = sizes[list(unit.channels)]
+        return self._along(name, sizes)
 
     def _real(self, name: str, integers: Array) -> Array:
         """What integers stand for, before a batch norm became part of them."""

@@ -1,20 +1,22 @@
-"""Budget in, best scheme out: what each part of a model gains, and the best parts that fit.
+"""Search for the best scheme within a memory budget; see `run` for the procedure.
 
-samples    what candidates are trained on, and judged by
-lesson     one candidate: compiled, trained, judged; `cut` lets it share its frozen beginning
-analysis   all of them, kept in a `store`, on the processes or the cluster of an `engine`
-proxies    cheap guesses at the same
-planner    what candidates cost, by the planner
-solve      the best sum of gains within a budget; `evolve` does it as it was published
-within     the best program within a budget, planned for real
-belief     what all outcomes tell of single parts; `company` of whole candidates
-finals     whole candidates, tried in rounds
-choose     all of that in order
+candidate   candidates, their outcomes, and contributions
+data        samples to train on and to validate by
+trial       one trial: compile, train, validate
+trials      many of them, kept in a store and run by `workers`
+proxies     contributions from gradients alone
+pooling     gains of like layers, pooled
+costs       bytes of candidates, by the planner
+solve       the best sum of gains within a budget; `evolve` does it as published
+run         the procedure, and its options
+report      its results
 """
 
-from .choose import contributions, search
-from .lesson import Lesson
-from .options import Search
+from .candidate import Contributions
 from .report import SearchReport
+from .run import Search, contributions, search
+from .trial import TrialSettings
 
-__all__ = ["Lesson", "Search", "SearchReport", "contributions", "search"]
+__all__ = [
+    "Contributions", "Search", "SearchReport", "TrialSettings", "contributions", "search",
+]  # fmt: skip

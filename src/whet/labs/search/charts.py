@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ...report import kib, svg
-from ...scheme.contribution import RATIOS, Contributions, Outcome
-from .within import Found
+from .candidate import RATIOS, Contributions, Outcome
+
+if TYPE_CHECKING:
+    from .report import Row
 
 LEFT, RIGHT, TOP, BOTTOM = 64.0, svg.WIDTH - 24.0, 84.0, svg.HEIGHT - 54.0
 SHADES = ("#f3d08a", "#e8a33d", "#c66b2b", "#7a2f1d")  # of the fractions, small to whole
@@ -98,12 +101,12 @@ def weights_svg(gains: Contributions) -> str:
     return svg.page("What each layer's weights gain", about, parts)
 
 
-def budgets_svg(found: Sequence[Found]) -> str:
+def budgets_svg(found: Sequence[Row]) -> str:
     """RAM against accuracy: what was found, and what it was chosen from."""
     chosen = [(f.ram, level(f.outcome), f"{kib(f.budget)}: {f.candidate}") for f in found
               if f.outcome is not None]  # fmt: skip
     rivals = [(r.ram, level(r.outcome), f"{kib(f.budget)}, {name}: {r.candidate}") for f in found
-              for name, r in f.rivals.items()]  # fmt: skip
+              for name, r in f.finalists.items()]  # fmt: skip
     every = [*chosen, *rivals] or [(1, 0.0, "")]
     rams = [float(r) for r, _, _ in every] + [float(f.budget) for f in found]
     levels = [y for _, y, _ in every]

@@ -1,97 +1,97 @@
-"""What a search found: a table, the schemes, the evidence, and pictures of it."""
+"""What a search found: a table, the schemes, the evidence, and figures; and its progress."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import BuildError
 from ...report import kib
 from ...scheme import Scheme
-from ...scheme.contribution import Contributions, Outcome
 from . import charts
-from .within import Found
+from .candidate import Candidate, Contributions, Outcome
+from .trials import Progress, silent
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """A whole candidate for a budget, and how it did."""
+
+    candidate: Candidate
+    ram: int
+    outcome: Outcome
 
 
 @dataclass(frozen=True)
 class Row:
-    """A budget, what was found for it, and how long a step of that takes here."""
+    """A budget, the candidate chosen for it, and how long a step of that takes here."""
 
-    found: Found
-    scheme: Scheme
-    milliseconds: float
-
-
-def percent(outcome: Outcome | None) -> str:
-    known = outcome is not None and not math.isnan(outcome.accuracy)
-    return f"{outcome.accuracy:.1f} %" if outcome is not None and known else "-"
+    budget: int
+    candidate: Candidate
+    ram: int
+    score: float  # the sum of its gains
+    outcome: Outcome | None
+    finalists: Mapping[str, Finalist] = field(repr=False)
+    scheme: Scheme = field(repr=False)
+    milliseconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class SearchReport:
     rows: tuple[Row, ...]
-    contributions: Contributions  # as they were measured
-    seconds: Mapping[str, float]  # of each part of the work
+    contributions: Contributions  # as measured
+    seconds: Mapping[str, float]  # of each step of the search
     missed: tuple[int, ...] = ()  # budgets that are too small
     least: int = 0  # bytes that the head alone takes
 
     @property
     def scheme(self) -> Scheme:
-        """That of the last budget."""
+        """That of the largest budget."""
         return self.rows[-1].scheme
 
     def __repr__(self) -> str:
-        budgets = ", ".join(kib(row.found.budget) for row in self.rows)
+        budgets = ", ".join(kib(row.budget) for row in self.rows)
         return f"<SearchReport for {budgets}, by {self.contributions.measure}>"
 
     def __str__(self) -> str:
-        head = (
-            "budget",
-            "RAM",
-            "biases",
-            "weights",
-            "sum of gains",
-            "accuracy",
-            "loss",
-            "ms/step here",
-        )
-        lines = [head]
+        columns = "budget,RAM,biases,weights,sum of gains,accuracy,loss,ms/step here"
+        lines = [columns.split(",")]
         for row in self.rows:
-            f = row.found
-            lines.append((
-                kib(f.budget), kib(f.ram), f"last {f.candidate.biases}",
-                f"of {len(f.candidate.weights)} layers", f"{f.score:+.3g}",
-                percent(f.outcome),
-                f"{f.outcome.loss:.3f}" if f.outcome else "-",
-                f"{row.milliseconds:.2f}",
-            ))  # fmt: skip
-        widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+            outcome = row.outcome
+            no_classes = outcome is None or math.isnan(outcome.accuracy)
+            lines.append([
+                kib(row.budget), kib(row.ram), f"last {row.candidate.biases}",
+                f"of {len(row.candidate.weights)} layers", f"{row.score:+.3g}",
+                "-" if outcome is None or no_classes else f"{outcome.accuracy:.1f} %",
+                "-" if outcome is None else f"{outcome.loss:.3f}", f"{row.milliseconds:.2f}",
+            ])  # fmt: skip
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = ["  ".join(w.rjust(n) for w, n in zip(line, widths, strict=True)) for line in lines]
+        text += [f"{kib(budget)} is too small: the head alone takes {kib(self.least)}"
+                 for budget in self.missed]  # fmt: skip
         took = ", ".join(f"{what} {seconds:.0f} s" for what, seconds in self.seconds.items())
-        text += [
-            f"{kib(budget)} are too few: the head alone takes {kib(self.least)}"
-            for budget in self.missed
-        ]
         return "\n".join([*text, "", f"contributions by {self.contributions.measure}; {took}"])
 
     def write(self, folder: str | Path) -> Path:
-        """Schemes as TOML, contributions as JSON, and three pictures."""
+        """Schemes as TOML, contributions as JSON, and figures."""
         root = Path(folder)
         files = {
             "contributions.json": self.contributions.to_json(),
             "biases.svg": charts.biases_svg(self.contributions),
             "weights.svg": charts.weights_svg(self.contributions),
         }
-        if all(row.found.outcome is not None for row in self.rows):
-            files["budgets.svg"] = charts.budgets_svg([row.found for row in self.rows])
+        if all(row.outcome is not None for row in self.rows):
+            files["budgets.svg"] = charts.budgets_svg(self.rows)
         write(root, files)
         self.write_schemes(root)
         return root
 
     def write_schemes(self, path: str | Path) -> list[Path]:
-        """As TOML: to a folder, or to a file, if there is one budget."""
+        """As TOML: to a folder, or to a file if there is one budget."""
         root, name = Path(path), f"{self.scheme.name}.toml"
         if root.suffix == ".toml" and not root.is_dir():
             if len(self.rows) > 1:
@@ -109,3 +109,50 @@ def write(root: Path, files: Mapping[str, str]) -> list[Path]:
     except OSError as error:
         raise BuildError(f"cannot write to {root}", why=str(error.strerror)) from error
     return [root / name for name in files]
+
+
+def evidence(
+    budget: int, ram: int, chosen: Candidate, gains: Contributions, outcome: Outcome | None
+) -> str:
+    """Why each part is in a scheme."""
+    unit = "points of accuracy" if gains.measure == "accuracy" else f"by {gains.measure}"
+    lines = [
+        f"chosen for {kib(budget)}, takes {kib(ram)}; sum of gains over the head alone "
+        f"{gains.score(chosen):+.3g} {unit}",
+        f"last {chosen.biases} biases {gains.biases[chosen.biases]:+.3g}",
+    ]
+    for layer, ratio in chosen.weights:
+        name = gains.layers[layer] if gains.layers else f"layer {layer}"
+        gain = gains.weights.get((layer, ratio), 0.0)
+        lines.append(f"{name}, {ratio:g} of its channels {gain:+.3g}")
+    if outcome is not None:
+        lines.append(f"trained whole, on held-out samples: {outcome}")
+    return "; ".join(lines)
+
+
+@contextmanager
+def bar(wanted: bool | None) -> Iterator[Progress]:
+    """A progress bar for each step of the search; on a terminal unless told otherwise."""
+    if not (sys.stderr.isatty() if wanted is None else wanted):
+        yield silent
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description:<26}"), progress.BarColumn(),
+        progress.MofNCompleteColumn(), progress.TimeElapsedColumn(), progress.TextColumn("left"),
+        progress.TimeRemainingColumn(),
+    )  # fmt: skip
+    day = 24 * 3600.0  # the period to estimate the speed by: a trial may take minutes
+    with progress.Progress(
+        *columns, console=Console(stderr=True), speed_estimate_period=day
+    ) as bars:
+        tasks: dict[str, progress.TaskID] = {}
+
+        def show(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield show

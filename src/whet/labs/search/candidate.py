@@ -1,0 +1,233 @@
+"""Candidates for a scheme, the outcomes of training them, and the gains of their parts.
+
+A candidate is a point of the space that arXiv:2206.15472 searches: the head, the biases of the last
+layers before it, and fractions of the weights of some of those layers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ...errors import SchemeError
+from ...scheme import Parameter, Scheme, head, sparse
+
+DIVERGED = math.inf  # the loss of a trial that diverged
+RATIOS = (0.125, 0.25, 0.5, 1.0)  # fractions of a weight's input channels
+Part = tuple[int, float]  # a layer, and the fraction of its weight that trains
+
+
+@dataclass(frozen=True, order=True)
+class Candidate:
+    """What trains besides the head: biases of the last layers before it, and parts of weights."""
+
+    biases: int = 0
+    weights: tuple[Part, ...] = ()  # layers count from 0 in forward order
+
+    def scheme(self, parameters: Sequence[Parameter], name: str = "", origin: str = "") -> Scheme:
+        found = sparse(parameters, self.biases, dict(self.weights), name or str(self))
+        return Scheme(found.rules, found.name, origin)
+
+    def __str__(self) -> str:
+        parts = [f"{layer}@{ratio:g}" for layer, ratio in self.weights]
+        return " ".join([f"biases-{self.biases}", *parts])
+
+    @classmethod
+    def parse(cls, text: str) -> Candidate:
+        """The inverse of str."""
+        first, *rest = text.split()
+        pairs = (part.split("@") for part in rest)
+        return cls(int(first.removeprefix("biases-")), tuple((int(i), float(r)) for i, r in pairs))
+
+
+HEAD = Candidate()
+
+
+@dataclass(frozen=True)
+class Space:
+    """All candidates of a model."""
+
+    parameters: tuple[Parameter, ...]
+
+    @property
+    def depth(self) -> int:
+        """The number of layers before the head."""
+        return max(0, *(p.layer for p in head(self.parameters)), 0)
+
+    @property
+    def ratios(self) -> dict[int, tuple[float, ...]]:
+        """The distinct fractions of each layer before the head."""
+        found: dict[int, tuple[float, ...]] = {}
+        for p in self.parameters:
+            if p.kind == "weight" and 0 <= p.layer < self.depth:
+                # the smallest of fractions that mean the same number of channels
+                counts = {max(1, round(r * p.channels)): r for r in reversed(RATIOS)}
+                divisible = p.channels > 1 and not p.otherwise
+                ratios = {**counts, p.channels: 1.0}.values() if divisible else [1.0]
+                found[p.layer] = tuple(sorted(ratios))
+        return found
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The name of each layer's weight, the head's last; empty if it has none that trains."""
+        by_layer = {p.layer: p.name for p in self.parameters if p.kind == "weight"}
+        return tuple(by_layer.get(i, "") for i in range(self.depth + 1))
+
+    def reach(self, layer: int) -> int:
+        """How many of the last biases it takes to include this layer's."""
+        return self.depth - layer
+
+    @property
+    def prefixes(self) -> list[Candidate]:
+        """Those that train biases alone."""
+        return [Candidate(k) for k in range(self.depth + 1)]
+
+    def single(self, layer: int, ratio: float) -> Candidate:
+        """One part of one weight, with the biases from there on."""
+        return Candidate(self.reach(layer), ((layer, ratio),))
+
+    @property
+    def singles(self) -> list[Candidate]:
+        return [self.single(i, r) for i, ratios in self.ratios.items() for r in ratios]
+
+    def trained(self, candidate: Candidate) -> dict[str, Any]:
+        """The parameters that train: equal for candidates that differ in absent biases only."""
+        return candidate.scheme(self.parameters).resolve(self.parameters)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The validation accuracy and loss of a trained candidate."""
+
+    accuracy: float  # percent; NaN where there are no classes
+    loss: float
+    epochs: int
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, which has neither NaN nor infinity."""
+        return {k: v if math.isfinite(v) else None for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, words: Mapping[str, Any]) -> Outcome:
+        known = {k: v for k, v in words.items() if v is not None}
+        return cls(**{"accuracy": math.nan, "loss": DIVERGED, **known})
+
+    def __str__(self) -> str:
+        percent = "" if math.isnan(self.accuracy) else f"{self.accuracy:.2f} %, "
+        return f"{percent}loss {self.loss:.4f}"
+
+    @property
+    def diverged(self) -> bool:
+        return not math.isfinite(self.loss)
+
+    @classmethod
+    def mean(cls, outcomes: Sequence[Outcome]) -> Outcome:
+        """Of one candidate on several splits; diverged if it diverged on any."""
+        for outcome in outcomes:
+            if outcome.diverged:
+                return outcome
+        accuracy = round(statistics.fmean(o.accuracy for o in outcomes), 4)
+        loss = rounded(statistics.fmean(o.loss for o in outcomes))
+        return cls(accuracy, loss, outcomes[0].epochs, round(sum(o.seconds for o in outcomes), 2))
+
+    def gain(self, measure: str, base: Outcome) -> float:
+        """Points of accuracy above another outcome, or of loss below it."""
+        if measure == "accuracy":
+            return self.accuracy - base.accuracy
+        return base.loss - self.loss
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """Gains over training the head alone.
+
+    `biases[k]` is the gain of the last k biases. `weights[layer, fraction]` comes on top of the
+    biases from that layer on; parts that are not in it are not worth their memory.
+    """
+
+    measure: str  # "accuracy", "loss", or the name of a proxy
+    biases: tuple[float, ...]
+    weights: Mapping[Part, float]
+    layers: tuple[str, ...] = ()
+    seconds: float = 0.0
+    base: Outcome | None = None
+    outcomes: Mapping[Candidate, Outcome] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Contributions by {self.measure}: the last {len(self.biases) - 1} biases, "
+            f"{len(self.weights)} weights>"
+        )
+
+    @classmethod
+    def of(
+        cls, outcomes: Mapping[Candidate, Outcome], measure: str, layers: Sequence[str]
+    ) -> Contributions:
+        """From the outcomes of candidates that train biases, or those and one weight."""
+        base = outcomes[HEAD]
+        last = max(c.biases for c in outcomes)
+        biases = finite([outcomes[Candidate(k)].gain(measure, base) for k in range(last + 1)])
+        known = {
+            c.weights[0]: outcome.gain(measure, outcomes[Candidate(c.biases)])
+            for c, outcome in sorted(outcomes.items())
+            if c.weights and not outcomes[Candidate(c.biases)].diverged
+        }
+        weights = dict(zip(known, finite(list(known.values())), strict=True))
+        seconds = sum(outcome.seconds for outcome in outcomes.values())
+        table = dict(sorted(outcomes.items()))
+        return cls(measure, tuple(biases), weights, tuple(layers), seconds, base, table)
+
+    def score(self, candidate: Candidate) -> float:
+        """The sum of the gains of its parts."""
+        return self.biases[candidate.biases] + sum(
+            self.weights.get(part, 0.0) for part in candidate.weights
+        )
+
+    def to_json(self) -> str:
+        body: dict[str, Any] = {
+            "measure": self.measure,
+            "biases": list(self.biases),
+            "weights": [[*part, gain] for part, gain in self.weights.items()],
+            "layers": list(self.layers),
+            "seconds": self.seconds,
+            "base": None if self.base is None else self.base.as_dict(),
+            "outcomes": {str(c): o.as_dict() for c, o in self.outcomes.items()},
+        }
+        return json.dumps(body, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Contributions:
+        try:
+            body = json.loads(text)
+            return cls(
+                str(body["measure"]),
+                tuple(float(gain) for gain in body["biases"]),
+                {(int(i), float(r)): float(gain) for i, r, gain in body["weights"]},
+                tuple(map(str, body["layers"])),
+                float(body["seconds"]),
+                None if body["base"] is None else Outcome.from_dict(body["base"]),
+                {Candidate.parse(c): Outcome.from_dict(o) for c, o in body["outcomes"].items()},
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise SchemeError(
+                "not a valid contributions file",
+                why=f"{type(error).__name__}: {error}",
+                try_="the contributions.json that `whet search` writes",
+            ) from error
+
+
+def finite(gains: Sequence[float]) -> list[float]:
+    """Gains of diverged trials are set below all others, by the range of those."""
+    known = [gain for gain in gains if math.isfinite(gain)] or [0.0]
+    floor = min(known) - ((max(known) - min(known)) or 1.0)
+    return [gain if math.isfinite(gain) else floor for gain in gains]
+
+
+def rounded(number: float) -> float:
+    """To seven significant digits."""
+    return float(f"{number:.7g}")
