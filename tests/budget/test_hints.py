@@ -133,7 +133,7 @@ def imported_once(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureReques
             known[key] = import_model(model, inputs, loss, optimizer, *rest)
         return known[key]
 
-    monkeypatch.setattr(api, "import_model", cached)
+    monkeypatch.setattr("whet.source.import_model", cached)
 
 
 def program_of(case: Case) -> Program:
