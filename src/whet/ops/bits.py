@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +16,6 @@ class WithinBits(Op):
     name = "within_bits"
     differentiable = False
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         low: float = 0.0
         high: float = math.inf
@@ -46,7 +44,6 @@ class BitsDx(Op):
 
     name = "bits_dx"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         inside: float = 1.0
         outside: float = 0.0

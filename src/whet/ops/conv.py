@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
-from ..ir import Arg, Array, Attributes, Builder, Call, Node, Op, Struct, Type, Value, Workspace
+from ..ir import Arg, Array, Attributes, Builder, Call, Grads, Node, Op, Struct, Type, Workspace
 from . import _exact
 from ._common import d, require, require_f32
 from .linear import sum_rows
 
 
-@dataclass(frozen=True)
 class Window(Attributes):
     """How a kernel window moves: stride, zero padding (top, left, bottom, right), dilation."""
 
@@ -137,7 +136,6 @@ class Conv2d(Op):
 
     name = "conv2d"
 
-    @dataclass(frozen=True)
     class Attrs(Window):
         groups: int = 1
         winograd: bool = False  # the method; it changes nothing but time, workspace and rounding
@@ -177,9 +175,7 @@ class Conv2d(Op):
         return y
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (x, w, *bias) = douts, node.ins
         assert dy is not None
         attrs = asdict(node.attrs)
@@ -217,7 +213,6 @@ class Conv2dDx(Op):
 
     name = "conv2d_dx"
 
-    @dataclass(frozen=True)
     class Attrs(Conv2d.Attrs):
         size: tuple[int, int] = (0, 0)
 
@@ -250,9 +245,7 @@ class Conv2dDx(Op):
         return dx
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (g,), (dy, w) = douts, node.ins
         assert g is not None
         attrs = asdict(node.attrs)
@@ -287,7 +280,6 @@ class Conv2dDw(Op):
 
     name = "conv2d_dw"
 
-    @dataclass(frozen=True)
     class Attrs(Conv2d.Attrs):
         kernel: tuple[int, int] = (1, 1)
 
@@ -374,9 +366,7 @@ class Depthwise(Op):
         return y + total
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (x, w, *bias) = douts, node.ins
         assert dy is not None
         attrs = asdict(node.attrs)
@@ -407,7 +397,6 @@ class DepthwiseDx(Op):
 
     name = "depthwise_dx"
 
-    @dataclass(frozen=True)
     class Attrs(Window):
         size: tuple[int, int] = (0, 0)
 
@@ -449,7 +438,6 @@ class DepthwiseDw(Op):
 
     name = "depthwise_dw"
 
-    @dataclass(frozen=True)
     class Attrs(Window):
         kernel: tuple[int, int] = (1, 1)
 

@@ -5,8 +5,6 @@ Nothing here has a gradient. `add`, `sub`, `mul`, `where` and the comparisons ta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..ir import Array, Attributes, Call, DType, Node, Op, Type
@@ -22,7 +20,6 @@ class Cast(Op):
     name = "cast"
     differentiable = False
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         to: str = "i32"
 
@@ -115,7 +112,6 @@ class Argmax(Op):
     name = "argmax"
     differentiable = False
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         axis: int = 0
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Type, Value
 from . import _exact
 from ._common import d, require, require_f32
 from .reduce import Sum
@@ -48,9 +47,7 @@ class Linear(Op):
         return _exact.matmul_nt(_exact.start((*x.shape[:-1], len(w)), b, add), x, w)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (x, w, *bias) = douts, node.ins
         assert dy is not None
         dx = b.emit(LinearDx, dy, w, name=d(x)) if wants[0] else None
@@ -141,7 +138,6 @@ class Bmm(Op):
 
     name = "bmm"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         ta: bool = False
         tb: bool = False
@@ -166,9 +162,7 @@ class Bmm(Op):
         return np.stack([_product(t, u, v) for u, v in zip(a, b, strict=True)])
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (u, v), t = douts, node.ins, node.attrs
         assert dy is not None
         du = dv = None

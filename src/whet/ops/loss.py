@@ -7,11 +7,11 @@ the program reports before it computes anything.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Type, Value, f32
+from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Type, Value, f32
 from . import _exact
 from ._common import d, require, require_f32, require_same
 from .binary import Mul, Sub
@@ -19,7 +19,6 @@ from .linear import rows
 from .unary import Log
 
 
-@dataclass(frozen=True)
 class ClassLoss(Attributes):
     ignore_index: int = -100
     mean: bool = True  # divide by the total weight of the labels that count, else just add
@@ -74,9 +73,7 @@ class NllLoss(Op):
             return _exact.compensated(-wr[counts] * picked) / divisor(a, wr)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         x, labels, *weight = node.ins
         attrs = asdict(node.attrs) | {"classes": x.shape[-1]}
@@ -101,7 +98,6 @@ class NllLossDx(Op):
 
     name = "nll_loss_dx"
 
-    @dataclass(frozen=True)
     class Attrs(ClassLoss):
         classes: int = 1
 
@@ -146,7 +142,6 @@ class CrossEntropy(Op):
 
     name = "cross_entropy"
 
-    @dataclass(frozen=True)
     class Attrs(ClassLoss):
         smoothing: float = 0.0
 
@@ -188,9 +183,7 @@ class CrossEntropy(Op):
             return _exact.compensated(terms.reshape(-1)) / divisor(a, wr)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         x = node.ins[0]
         dx = b.emit(CrossEntropyDx, douts[0], *node.ins, name=d(x), **asdict(node.attrs))
@@ -305,9 +298,7 @@ class Bce(Op):
         return (t - 1) * low - t * high
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (x, t) = douts, node.ins
         assert dy is not None
         dx = b.emit(BceDx, dy, x, t, name=d(x)) if wants[0] else None

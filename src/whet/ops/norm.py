@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Type, Value
 from ._common import d, require, require_f32
 from .linear import rows, sum_rows
 
 
-@dataclass(frozen=True)
 class Eps(Attributes):
     eps: float = 1e-5
 
@@ -39,9 +38,7 @@ class BatchNorm(Op):
         return (x - mean) / np.sqrt(var + a.eps) * w + b
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy, *_), (x, w, bias, mean, var), eps = douts, node.ins, node.attrs.eps
         assert dy is not None
         dx = b.emit(BatchNormDx, dy, w, var, name=d(x), eps=eps) if wants[0] else None
@@ -110,7 +107,6 @@ class BatchNormDw(Op):
         return Call("whet_batch_norm_dw_f32", args, "batch_norm")
 
 
-@dataclass(frozen=True)
 class Clipped(Eps):
     """The result is clipped to [low, high], as a ReLU behind the normalisation would."""
 
@@ -143,9 +139,7 @@ class BatchNormTrain(Op):
         return clipped((x - mean) / np.sqrt(var + a.eps) * w + b, a), mean, var
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy, *_), (x, w, bias), (_, mean, var) = douts, node.ins, node.outs
         assert dy is not None
         attrs = asdict(node.attrs)
@@ -282,7 +276,6 @@ class GroupNorm(Op):
 
     name = "group_norm"
 
-    @dataclass(frozen=True)
     class Attrs(Eps):
         groups: int = 1
 
@@ -301,9 +294,7 @@ class GroupNorm(Op):
         return normal.reshape(x.shape) * w + b, mean, var
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy, *_), (x, w, bias), (_, mean, var) = douts, node.ins, node.outs
         assert dy is not None
         attrs = dict(eps=node.attrs.eps, groups=node.attrs.groups)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
+from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Struct, Type
 from ._common import d, pack, packed, require, require_f32, unpack
 from ._exact import in_order
 
 
-@dataclass(frozen=True)
 class Pool(Attributes):
     """Windows of a pooling operator; `out` is explicit because ceil_mode decides it outside.
 
@@ -112,9 +110,7 @@ class MaxPool2d(Op):
         return y, pack(index, a.bits((h, w)))
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (x,), a = node.ins, node.attrs
         assert douts[0] is not None
         attrs = {f: getattr(a, f) for f in Pool.__dataclass_fields__}
@@ -136,7 +132,6 @@ class MaxPool2dDx(Op):
 
     name = "max_pool2d_dx"
 
-    @dataclass(frozen=True)
     class Attrs(Pool):
         size: tuple[int, int] = (1, 1)
 
@@ -172,7 +167,6 @@ class MaxPool2dDx(Op):
         return Call("whet_max_pool2d_dx_f32", (node.out, dy, index, bits, struct), "max_pool2d")
 
 
-@dataclass(frozen=True)
 class AvgPool(Pool):
     count_pad: bool = True  # padding counts as zeros that were averaged
     divisor: int = 0  # if not 0, divide by this instead of the window's size
@@ -223,9 +217,7 @@ class AvgPool2d(Op):
         return y
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (x,), a = node.ins, node.attrs
         assert douts[0] is not None
         attrs = {f: getattr(a, f) for f in AvgPool.__dataclass_fields__}
@@ -243,7 +235,6 @@ class AvgPool2dDx(Op):
 
     name = "avg_pool2d_dx"
 
-    @dataclass(frozen=True)
     class Attrs(AvgPool):
         size: tuple[int, int] = (1, 1)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
-from ..ir import Array, Builder, Call, Node, Op, Type, Value
+from ..ir import Array, Builder, Call, Grads, Node, Op, Type
 from ._common import d, require
 from .conv_i8 import centred, require_i8
 from .pool import AvgPool, AvgPool2dDx, check_pool, pool_struct
@@ -21,7 +21,6 @@ class AvgPoolI8(Op):
 
     name = "avg_pool_i8"
 
-    @dataclass(frozen=True)
     class Attrs(AvgPool):
         zero: int = 0
 
@@ -44,9 +43,7 @@ class AvgPoolI8(Op):
         return y
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (x,) = node.ins
         assert douts[0] is not None
         attrs = asdict(node.attrs)
@@ -84,9 +81,7 @@ class UpsampleBilinearI8(Resize):
         return np.rint(rows[:, upper] * (1 - down) + rows[:, lower] * down).astype(np.int8)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (x,) = node.ins
         attrs = asdict(node.attrs)

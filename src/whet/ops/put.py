@@ -5,8 +5,6 @@ In place, this touches that part only and needs no array of zeros around the add
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..ir import Array, Attributes, Call, DType, Node, Op, Type
@@ -18,7 +16,6 @@ class PutAdd(Op):
 
     name = "put_add"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         axis: int = 0
 
@@ -55,7 +52,6 @@ class SliceAdd(Op):
 
     name = "slice_add"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         axis: int = 0
         start: int = 0

@@ -9,11 +9,10 @@ pass: the mask is computed again.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Type
 from ._common import d, require, require_f32
 
 
@@ -47,7 +46,6 @@ class Dropout(Op):
 
     name = "dropout"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         p: float = 0.5
         site: int = 0
@@ -66,9 +64,7 @@ class Dropout(Op):
         return np.where(keep, x * scale, 0)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         x, rng = node.ins
         return b.emit(Dropout, douts[0], rng, name=d(x), p=node.attrs.p, site=node.attrs.site), None
@@ -98,7 +94,6 @@ class Uniform(Op):
     name = "uniform"
     differentiable = False
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         shape: tuple[int, ...] = ()
         site: int = 0

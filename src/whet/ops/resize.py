@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Type
 from ._common import d, require, require_f32
 
 
-@dataclass(frozen=True)
 class Scale(Attributes):
     """`step` is how far the source moves per target pixel, in each direction."""
 
@@ -56,7 +55,6 @@ class Resize(Op):
 
 
 class ResizeDx(Op):
-    @dataclass(frozen=True)
     class Attrs(Scale):
         size: tuple[int, int] = (1, 1)
 
@@ -91,9 +89,7 @@ class UpsampleNearest(Resize):
         return x[:, rows][:, :, cols]
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (x,) = node.ins
         attrs = asdict(node.attrs)
@@ -130,9 +126,7 @@ class UpsampleBilinear(Resize):
         return np.einsum("ph,qw,nhwc->npqc", rows, cols, x, optimize=True)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (x,) = node.ins
         attrs = asdict(node.attrs)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
+from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Struct, Type, Value
 from ._common import around, collapse, d, padded, require, strides
 
 MOVED = (DType.F32, DType.I32, DType.I8)  # by the operators that need to know what 0 is
@@ -19,7 +18,6 @@ class Reshape(Op):
     name = "reshape"
     view = True
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         shape: tuple[int, ...] = ()
 
@@ -33,9 +31,7 @@ class Reshape(Op):
         return x.reshape(a.shape)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (x,) = node.ins
         return (b.emit(Reshape, douts[0], name=d(x), shape=x.shape),)
@@ -50,7 +46,6 @@ class Transpose(Op):
 
     name = "transpose"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         perm: tuple[int, ...] = ()
 
@@ -64,9 +59,7 @@ class Transpose(Op):
         return x.transpose(a.perm)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         inverse = tuple(int(i) for i in np.argsort(node.attrs.perm))
         return (b.emit(Transpose, douts[0], name=d(node.ins[0]), perm=inverse),)
@@ -88,7 +81,6 @@ class Slice(Op):
 
     name = "slice"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         axis: int = 0
         start: int = 0
@@ -109,9 +101,7 @@ class Slice(Op):
         return x[(slice(None),) * a.axis + (slice(a.start, a.stop, a.step),)]
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (x,), a = node.ins, node.attrs
         size = x.shape[a.axis]
@@ -139,7 +129,6 @@ class SliceDx(Op):
 
     name = "slice_dx"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         axis: int = 0
         start: int = 0
@@ -162,9 +151,7 @@ class SliceDx(Op):
         return dx
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (dy,), a = node.ins, node.attrs
         stop = a.start + a.step * (dy.shape[a.axis] - 1) + 1
@@ -184,7 +171,6 @@ class Concat(Op):
 
     name = "concat"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         axis: int = 0
 
@@ -203,9 +189,7 @@ class Concat(Op):
         return np.concatenate(xs, axis=a.axis)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), axis, start = douts, node.attrs.axis, 0
         assert dy is not None
         grads: list[Value | None] = []
@@ -229,7 +213,6 @@ class Pad(Op):
 
     name = "pad"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         low: tuple[int, ...] = ()
         high: tuple[int, ...] = ()
@@ -250,9 +233,7 @@ class Pad(Op):
         return np.pad(x, list(zip(a.low, a.high, strict=True)), constant_values=a.value)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (x,), dx = node.ins, douts[0]
         assert dx is not None
         for axis, (low, n) in enumerate(zip(node.attrs.low, x.shape, strict=True)):
@@ -278,7 +259,6 @@ class Take(Op):
 
     name = "take"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         axis: int = 0
         skip: int = -1  # rows of this index get no gradient (an embedding's padding)
@@ -294,9 +274,7 @@ class Take(Op):
         return np.take(x, index, axis=a.axis)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         x, index = node.ins
         attrs = dict(axis=node.attrs.axis, skip=node.attrs.skip, size=x.shape[node.attrs.axis])
@@ -319,7 +297,6 @@ class TakeDx(Op):
 
     name = "take_dx"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         axis: int = 0
         skip: int = -1
@@ -345,9 +322,7 @@ class TakeDx(Op):
         return dx.reshape(*dy.shape[: a.axis], a.size, *rest)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None and node.attrs.skip < 0
         dy, index = node.ins
         return b.emit(Take, douts[0], index, name=d(dy), axis=node.attrs.axis), None
@@ -365,7 +340,6 @@ class TakeAlong(Op):
 
     name = "take_along"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         axis: int = 0
 
@@ -383,9 +357,7 @@ class TakeAlong(Op):
         return np.take_along_axis(x, index.astype(np.int64), axis=a.axis)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (x, index), axis = node.ins, node.attrs.axis
         size = x.shape[axis]
@@ -407,7 +379,6 @@ class TakeAlongDx(Op):
 
     name = "take_along_dx"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         axis: int = 0
         size: int = 0

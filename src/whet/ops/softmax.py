@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from ..ir import Arg, Array, Attributes, Builder, Call, Node, Op, Type, Value
+from ..ir import Arg, Array, Attributes, Builder, Call, Grads, Node, Op, Type
 from . import _exact
 from ._common import around, d, require, require_f32, require_same
 
 
-@dataclass(frozen=True)
 class Axis(Attributes):
     axis: int = 0
 
@@ -44,9 +41,7 @@ class Softmax(Op):
         return e * (np.float32(1) / along(e, a))
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         name, axis = d(node.ins[0]), node.attrs.axis
         return (b.emit(SoftmaxDx, douts[0], node.out, name=name, axis=axis),)
@@ -103,9 +98,7 @@ class LogSoftmax(Op):
         return z - _exact.log(along(_exact.exp(z), a))
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         name, axis = d(node.ins[0]), node.attrs.axis
         return (b.emit(LogSoftmaxDx, douts[0], node.out, name=name, axis=axis),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,6 @@ class StreamOp(Op):
     layers: tuple[type[Any], type[Any]]
     rest: tuple[str, ...]  # the attributes at the end of a stage
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         stages: tuple[Stage, ...] = ()
         modules: tuple[str, ...] = ()  # whose layers they are, for those who read the program
