@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..ir import Array, Attributes, Call, Node, Op, Type
-from ._common import pack, packed, require, require_f32, unpack
+from ._common import over_first, pack, packed, require, require_f32, unpack
 
 
 class WithinBits(Op):
@@ -66,6 +66,4 @@ class BitsDx(Op):
         args = (node.out, dy, bits, dy.type.elements, float(a.inside), float(a.outside))
         return Call("whet_bits_dx_f32", args, "bits")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)

@@ -184,9 +184,7 @@ class Conv2d(Op):
             dx = b.emit(Conv2dDx, dy, w, name=d(x), size=x.shape[1:3], **attrs)
         if wants[1]:
             dw = b.emit(Conv2dDw, dy, x, name=d(w), kernel=w.shape[1:3], **attrs)
-        if not bias:
-            return dx, dw
-        return dx, dw, sum_rows(b, dy, bias[0]) if wants[2] else None
+        return dx, dw, *(sum_rows(b, dy, v) if wants[2] else None for v in bias)
 
     @staticmethod
     def call(node: Node) -> Call:

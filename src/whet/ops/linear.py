@@ -52,9 +52,7 @@ class Linear(Op):
         assert dy is not None
         dx = b.emit(LinearDx, dy, w, name=d(x)) if wants[0] else None
         dw = b.emit(LinearDw, dy, x, name=d(w)) if wants[1] else None
-        if not bias:
-            return dx, dw
-        return dx, dw, sum_rows(b, dy, bias[0]) if wants[2] else None
+        return dx, dw, *(sum_rows(b, dy, v) if wants[2] else None for v in bias)
 
     @staticmethod
     def call(node: Node) -> Call:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Type, Value, f32
 from . import _exact
-from ._common import d, require, require_f32, require_same
+from ._common import d, infer_pair, require, require_f32, require_same
 from .binary import Mul, Sub
 from .linear import rows
 from .unary import Log
@@ -145,10 +145,7 @@ class CrossEntropy(Op):
     class Attrs(ClassLoss):
         smoothing: float = 0.0
 
-    @staticmethod
-    def infer(a: Attrs, x: Type, labels: Type, weight: Type | None = None) -> Type:
-        check_loss(x, labels, weight)
-        return f32()
+    infer = staticmethod(NllLoss.infer)
 
     @staticmethod
     def ref(a: Attrs, x: Array, labels: Array, weight: Array | None = None) -> Array:
@@ -285,11 +282,7 @@ class Bce(Op):
 
     name = "bce"
 
-    @staticmethod
-    def infer(a: Attributes, x: Type, t: Type) -> Type:
-        require_f32(x, t)
-        require_same(x, t)
-        return x
+    infer = staticmethod(infer_pair)
 
     @staticmethod
     def ref(a: Attributes, x: Array, t: Array) -> Array:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Type, Value
-from ._common import d, require, require_f32
+from ._common import d, over_first, require, require_f32
 from .linear import rows, sum_rows
 
 
@@ -52,9 +52,7 @@ class BatchNorm(Op):
         args = (node.out, *node.ins, rows(x.shape), x.shape[-1], node.attrs.eps)
         return Call("whet_batch_norm_f32", args, "batch_norm")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)
 
 
 class BatchNormDx(Op):
@@ -78,9 +76,7 @@ class BatchNormDx(Op):
         args = (node.out, *node.ins, rows(dy.shape), dy.shape[-1], node.attrs.eps)
         return Call("whet_batch_norm_dx_f32", args, "batch_norm")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)
 
 
 class BatchNormDw(Op):
@@ -183,9 +179,7 @@ class BatchNormClipped(Op):
     def call(node: Node) -> Call:
         return batch_norm_call(node, node.ins[0])
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)
 
 
 def not_clipped(

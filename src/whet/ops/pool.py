@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -184,6 +184,15 @@ class AvgPool(Pool):
             area *= min(first + self.kernel[axis], size[axis] + self.pad[axis]) - first
         return 1 / area
 
+    def pooled(self, x: Array, mean: Callable[[Array, float], Array]) -> Array:
+        """What `mean` makes of each window, given the share of one element in it."""
+        n, h, w, c = x.shape
+        y = np.empty((n, *self.out, c), x.dtype)
+        for p, q, rows, cols in self.windows((h, w)):
+            window = x[:, rows.start : rows.stop, cols.start : cols.stop]
+            y[:, p, q] = mean(window, self.share((h, w), p, q))
+        return y
+
 
 class AvgPool2d(Op):
     """y = mean of x over each window"""
@@ -199,22 +208,18 @@ class AvgPool2d(Op):
 
     @staticmethod
     def ref(a: AvgPool, x: Array) -> Array:
-        n, h, w, c = x.shape
-        y = np.empty((n, *a.out, c), x.dtype)
-        for p, q, rows, cols in a.windows((h, w)):
-            window = x[:, rows.start : rows.stop, cols.start : cols.stop]
-            y[:, p, q] = window.sum(axis=(1, 2)) * x.dtype.type(a.share((h, w), p, q))
-        return y
+        def mean(window: Array, share: float) -> Array:
+            return window.sum(axis=(1, 2)) * x.dtype.type(share)
+
+        return a.pooled(x, mean)
 
     @staticmethod
     def exact(a: AvgPool, x: Array) -> Array:
-        n, h, w, c = x.shape
-        y = np.empty((n, *a.out, c), np.float32)
-        for p, q, rows, cols in a.windows((h, w)):
-            window = x[:, rows.start : rows.stop, cols.start : cols.stop]
+        def mean(window: Array, share: float) -> Array:
             total = in_order(in_order(window.transpose(2, 1, 0, 3)))  # of each row, then of them
-            y[:, p, q] = total * np.float32(a.share((h, w), p, q))
-        return y
+            return total * np.float32(share)
+
+        return a.pooled(x, mean)
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:

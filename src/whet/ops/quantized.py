@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Struct, Type, Value
-from ._common import d, pack, packed, require, require_f32, unpack
+from ._common import d, over_first, pack, packed, require, require_f32, unpack
 from .binary import Mul
 
 LOW, HIGH = -128, 127
@@ -123,9 +123,7 @@ class RequantizeDx(Op):
         args = (node.out, dy, bits, scale, dy.type.elements, scale.type.elements)
         return Call("whet_requantize_dx_f32", args, "requantize")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)
 
 
 class Dequantize(Op):

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Type
-from ._common import d, require, require_f32
+from ._common import d, over_first, require, require_f32
 
 
 def philox(seed: int, counter: tuple[Array, int, int, int]) -> Array:
@@ -78,9 +78,7 @@ class Dropout(Op):
         args = (node.out, *node.ins, node.out.type.elements, a.site, bits, scale)
         return Call("whet_dropout_f32", args, "dropout")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)
 
 
 def threshold(p: float) -> int:
@@ -132,6 +130,4 @@ class RngNext(Op):
     def call(node: Node) -> Call:
         return Call("whet_rng_next", (node.out, *node.ins), "dropout")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)

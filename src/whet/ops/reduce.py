@@ -5,7 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Struct, Type, Value
-from ._common import around, broadcast_shapes, collapse, d, padded, require, require_f32, strides
+from ._common import (
+    Axis,
+    around,
+    broadcast_shapes,
+    collapse,
+    d,
+    infer_along,
+    over_first,
+    padded,
+    require,
+    require_f32,
+    strides,
+)
 from ._exact import reduce_sum
 from .shape import Reshape
 
@@ -169,15 +181,10 @@ class Cumsum(Op):
 
     name = "cumsum"
 
-    class Attrs(Attributes):
-        axis: int = 0
+    class Attrs(Axis):
         reverse: bool = False
 
-    @staticmethod
-    def infer(a: Attrs, x: Type) -> Type:
-        require_f32(x)
-        require(0 <= a.axis < x.rank, f"axis {a.axis} out of range for {x}")
-        return x
+    infer = staticmethod(infer_along)
 
     @staticmethod
     def ref(a: Attrs, x: Array) -> Array:
@@ -198,9 +205,7 @@ class Cumsum(Op):
         args = (node.out, x, *around(x.shape, a.axis), int(a.reverse))
         return Call("whet_cumsum_f32", args, "cumsum")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)
 
 
 def sum_to(b: Builder, grad: Value, like: Value) -> Value:

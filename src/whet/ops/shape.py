@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Struct, Type, Value
-from ._common import around, collapse, d, padded, require, strides
+from ._common import Axis, around, collapse, d, padded, require, require_axis, strides
 
 MOVED = (DType.F32, DType.I32, DType.I8)  # by the operators that need to know what 0 is
 
@@ -81,15 +81,14 @@ class Slice(Op):
 
     name = "slice"
 
-    class Attrs(Attributes):
-        axis: int = 0
+    class Attrs(Axis):
         start: int = 0
         stop: int = 0
         step: int = 1
 
     @staticmethod
     def infer(a: Attrs, x: Type) -> Type:
-        require(0 <= a.axis < x.rank, f"axis {a.axis} out of range for {x}")
+        require_axis(a, x)
         fits = 0 <= a.start <= a.stop <= x.shape[a.axis] and a.step > 0
         require(fits, f"{a.start}:{a.stop}:{a.step} is not inside axis {a.axis} of {x}")
         n = len(range(a.start, a.stop, a.step))
@@ -129,8 +128,7 @@ class SliceDx(Op):
 
     name = "slice_dx"
 
-    class Attrs(Attributes):
-        axis: int = 0
+    class Attrs(Axis):
         start: int = 0
         step: int = 1
         size: int = 0
@@ -170,12 +168,10 @@ class Concat(Op):
     """y = the operands one after the other along an axis"""
 
     name = "concat"
-
-    class Attrs(Attributes):
-        axis: int = 0
+    Attrs = Axis
 
     @staticmethod
-    def infer(a: Attrs, *xs: Type) -> Type:
+    def infer(a: Axis, *xs: Type) -> Type:
         require(len(xs) > 0, "nothing to concatenate")
         for x in xs:
             rest = (*x.shape[: a.axis], *x.shape[a.axis + 1 :])
@@ -185,7 +181,7 @@ class Concat(Op):
         return Type(xs[0].dtype, (*xs[0].shape[: a.axis], n, *xs[0].shape[a.axis + 1 :]))
 
     @staticmethod
-    def ref(a: Attrs, *xs: Array) -> Array:
+    def ref(a: Axis, *xs: Array) -> Array:
         return np.concatenate(xs, axis=a.axis)
 
     @staticmethod
@@ -259,8 +255,7 @@ class Take(Op):
 
     name = "take"
 
-    class Attrs(Attributes):
-        axis: int = 0
+    class Attrs(Axis):
         skip: int = -1  # rows of this index get no gradient (an embedding's padding)
 
     @staticmethod
@@ -297,9 +292,7 @@ class TakeDx(Op):
 
     name = "take_dx"
 
-    class Attrs(Attributes):
-        axis: int = 0
-        skip: int = -1
+    class Attrs(Take.Attrs):
         size: int = 0
 
     @staticmethod
@@ -339,12 +332,10 @@ class TakeAlong(Op):
     """y[..., j, ...] = x[..., index[..., j, ...], ...]: every place has an index of its own"""
 
     name = "take_along"
-
-    class Attrs(Attributes):
-        axis: int = 0
+    Attrs = Axis
 
     @staticmethod
-    def infer(a: Attrs, x: Type, index: Type) -> Type:
+    def infer(a: Axis, x: Type, index: Type) -> Type:
         require(x.dtype is DType.F32 and index.dtype is DType.I32, f"takes f32 by i32, not {index}")
         fits = index.rank == x.rank and all(
             n == m for i, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if i != a.axis
@@ -353,7 +344,7 @@ class TakeAlong(Op):
         return Type(x.dtype, index.shape)
 
     @staticmethod
-    def ref(a: Attrs, x: Array, index: Array) -> Array:
+    def ref(a: Axis, x: Array, index: Array) -> Array:
         return np.take_along_axis(x, index.astype(np.int64), axis=a.axis)
 
     @staticmethod
@@ -379,8 +370,7 @@ class TakeAlongDx(Op):
 
     name = "take_along_dx"
 
-    class Attrs(Attributes):
-        axis: int = 0
+    class Attrs(Axis):
         size: int = 0
 
     @staticmethod

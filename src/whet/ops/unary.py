@@ -11,7 +11,7 @@ import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Type
 from . import _exact
-from ._common import d, require_f32, require_same
+from ._common import d, infer_pair, require_f32
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 
@@ -74,11 +74,7 @@ def _derivative(forward: type[Unary]) -> type[Op]:
         name = f"{forward.name}_dx"
         Attrs = forward.Attrs
 
-        @staticmethod
-        def infer(a: Attributes, dy: Type, kept: Type) -> Type:
-            require_f32(dy, kept)
-            require_same(dy, kept)
-            return dy
+        infer = staticmethod(infer_pair)
 
         @staticmethod
         def ref(a: Attributes, dy: Array, kept: Array) -> Array:
