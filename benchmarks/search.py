@@ -1,9 +1,9 @@
 """Is a searched scheme better than one handed down? Accuracy at the same RAM, on real pictures.
 
-    python benchmarks/search.py                      everything; writes benchmarks/search.md, .svg
-    python benchmarks/search.py rates others analyse search    contributions and schemes only
-    python benchmarks/search.py train --only mcunet-5fps,flowers102
-    python benchmarks/search.py page                 what was found so far, again
+    python -m benchmarks.search                      everything; writes benchmarks/search.md, .svg
+    python -m benchmarks.search rates others analyse search    contributions and schemes only
+    python -m benchmarks.search train --only mcunet-5fps,flowers102
+    python -m benchmarks.search page                 what was found so far, again
 
 Needs $WHET_DATA, the folder with backbones and pictures (see pictures.py). For each network and
 picture set: contributions of all biases and weights, by fine-tuning and by every proxy; the best
@@ -25,10 +25,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import search_study as study
-from pictures import CLASSES
-from search_page import BIASES, LAST, PUBLISHED, Asked, write_page
-from search_study import (
+from benchmarks import search_study as study
+from benchmarks.common.pictures import CLASSES
+from benchmarks.search_page import BIASES, LAST, PUBLISHED, Asked, write_page
+from benchmarks.search_study import (
     BUDGETS,
     JUDGES,
     NETS,
@@ -40,7 +40,6 @@ from search_study import (
     cells_of,
     rate_of,
 )
-
 from whet.labs.search.analysis import Trials, analyse
 from whet.labs.search.belief import Belief
 from whet.labs.search.choose import best_within

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import search_study as study
-from page import processor, table
 from scipy.stats import spearmanr
-from search_picture import accuracy_svg
-from search_study import (
+
+from benchmarks import search_study as study
+from benchmarks.common.page import processor, table
+from benchmarks.search_picture import accuracy_svg
+from benchmarks.search_study import (
     BUDGETS,
     EPOCHS,
     FULL,
@@ -27,7 +28,6 @@ from search_study import (
     cells_of,
     schemes_of,
 )
-
 from whet.labs.search.belief import Belief
 from whet.labs.search.charts import biases_svg, weights_svg
 from whet.labs.search.options import Search
@@ -139,7 +139,7 @@ def page(asked: Asked) -> str:
     scores = {case: accuracies(cells_of(case, folder, extent), results) for case in bodies}
     rows = [row for case, body in bodies.items() for row in accuracy_rows(case, body, scores[case])]
     parts = [
-        "# Searched schemes, measured\n\nMade by `python benchmarks/search.py`: int8 programs that "
+        "# Searched schemes, measured\n\nMade by `python -m benchmarks.search`: int8 programs that "
         f"whet wrote, trained on {processor()};\na part of what `search/` keeps is from an "
         "Intel Xeon.\n",
         "## Accuracy at the same RAM\n\nPercent of the test pictures, mean of "

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pictures
-import qas_study
 import torch
-from pictures import CLASSES
 from torch import nn
 
 import whet
+from benchmarks.common import pictures
+from benchmarks.common.pictures import CLASSES
+from benchmarks.qas import study as qas_study
 from whet.emit.options import Options
 from whet.frontend.model import Model
 from whet.labs.search.engine import Engine
@@ -185,7 +185,7 @@ def schemes_of(case: Case, folder: Folder) -> Any:
 def rate_of(case: Case, folder: Folder) -> float:
     body = folder.read(case, "rates")
     if body is None:
-        raise SystemExit(f"{case} has no rate yet: python benchmarks/search.py rates")
+        raise SystemExit(f"{case} has no rate yet: python -m benchmarks.search rates")
     return best_rate(body["tried"])
 
 

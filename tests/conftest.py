@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
+
+from golden import GOLDEN
 
 os.environ["WHET_UNTUNED"] = "1"  # programs are the same on a machine that was measured
 
@@ -18,6 +21,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--accept", action="store_true", help="rewrite tests/golden instead of failing"
     )
+
+
+@pytest.fixture
+def accepted(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Asserts that a text is the one in a file of tests/golden; `--accept` writes the file."""
+
+    def compare(name: str, now: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--accept"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(now)
+        assert path.read_text() == now
+
+    return compare
 
 
 def pytest_collection_finish() -> None:

@@ -1,58 +1,44 @@
 """Some of the programs of tools/replay.py are what was accepted, to the byte.
 
 `pytest tests/test_replay.py --accept` rewrites the golden files; then read the difference.
+tests/emit/test_golden.py has the text of small ones.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
-TOOLS = HERE.parent / "tools"
-GOLDEN = HERE / "golden" / "replay"
-sys.path.insert(0, str(TOOLS))
+import replay_cases
+from golden import spelled, steady
+from replay import contents
 
-import replay_cases  # noqa: E402
-from replay import contents  # noqa: E402
+TOOLS = Path(__file__).parents[1] / "tools"
 
 CASES = (
     "lenet", "lenet-adamw", "lenet-int8-m7", "tokens-train", "recurrent", "excite-int8-m7",
     "signals-int8-m7", "grouped-int8",
 )  # fmt: skip
-SPELLED = {"lenet-int8-m7": ("model.c", "model.h"), "grouped-int8": ("model.c",)}
 
 
-NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
-
-
-def steady(content: bytes) -> str:
-    """Text with numbers of a few digits: the last ones of a sum depend on the processor."""
-    return NUMBER.sub(lambda match: f"{float(match[0]):.3g}", content.decode())
-
-
-def golden(name: str) -> str:
-    """The graph of the step, and checksums of all that was generated; of some, the text."""
+def golden_text(name: str) -> str:
+    """The graph of the step, and checksums of all that was generated."""
     found = contents(replay_cases.program(name))
     texts = {path: steady(text) for path, text in found.items() if "weights." not in path}
-    whole = ["train_step.ir", *SPELLED.get(name, ())]
-    parts = [f"==== {path}\n{texts[path]}" for path in whole]
     sums = [f"{hashlib.sha256(t.encode()).hexdigest()[:16]}  {path}" for path, t in texts.items()]
-    return "".join([*parts, "==== checksums\n", "\n".join(sorted(sums)), "\n"])
+    return spelled(texts, ["train_step.ir"]) + "\n".join(["==== checksums", *sorted(sums), ""])
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_programs_are_as_they_were_accepted(name: str, request: pytest.FixtureRequest) -> None:
-    path, now = GOLDEN / f"{name}.txt", golden(name)
-    if request.config.getoption("--accept"):
-        GOLDEN.mkdir(exist_ok=True)
-        path.write_text(now)
-    assert path.read_text() == now
+def test_programs_are_as_they_were_accepted(
+    name: str, accepted: Callable[[str, str], None]
+) -> None:
+    accepted(f"replay/{name}.txt", golden_text(name))
 
 
 @pytest.mark.slow

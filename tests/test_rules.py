@@ -228,3 +228,21 @@ def test_nothing_is_left_for_later() -> None:
         text = file.read_text()
         assert not re.search(r"\b(TODO|FIXME|XXX)\b", text), file
         assert "raise NotImplementedError" not in text, file
+
+
+def test_tests_lie_in_the_folder_of_the_room_they_test() -> None:
+    """And what they share in tests/support; docs/ and golden/ are no rooms of the package."""
+    tests = REPOSITORY / "tests"
+    folders = {p.name for p in tests.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert folders - {"support", "golden", "docs"} <= {p.name for p in ROOT.iterdir() if p.is_dir()}
+    shared = [p for p in tests.rglob("*.py") if not p.name.startswith("test_")]
+    assert [p for p in shared if "support" not in p.parts] == [tests / "conftest.py"]
+
+
+def test_every_study_has_a_page_and_a_line_in_the_list() -> None:
+    studies = sorted(p.parent for p in (REPOSITORY / "benchmarks").glob("*/__main__.py"))
+    listed = (REPOSITORY / "benchmarks" / "README.md").read_text()
+    assert len(studies) >= 8
+    for study in studies:
+        assert (study / "README.md").exists(), study.name
+        assert f"`python -m benchmarks.{study.name}`" in listed, study.name

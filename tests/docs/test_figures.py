@@ -17,9 +17,12 @@ from quoted import ROOT, cell, column, figures, number, sections, table, tables,
 from whet.ops.gradient_i8 import LEAST
 from whet.targets import CORTEX_M7
 
-MEMORY, MCU, QAS = "benchmarks/memory.md", "benchmarks/mcu.md", "benchmarks/qas.md"
-STEP, INT8, SEARCH = "benchmarks/step.md", "benchmarks/step-int8.md", "benchmarks/search.md"
-TINYTL, KERNELS = "benchmarks/tinytl.md", "benchmarks/mcu_kernels.md"
+MEMORY, MCU, QAS, STEP, TINYTL, KERNELS = (
+    f"benchmarks/{study}/README.md"
+    for study in ("memory", "mcu", "qas", "step", "tinytl", "mcu_kernels")
+)
+INT8 = "benchmarks/step/int8.md"
+SEARCH = "benchmarks/search.md"
 WAYS = "way to train"  # the head of the table of accuracies
 NETWORKS = {"mbv2-w0.35": "99kb", "proxyless-w0.3": "98kb", "mcunet-5fps": "99kb"}
 
@@ -293,7 +296,7 @@ def planner_page() -> Iterator[str]:
                     arenas.append(arena / bound - 1)
     above = [100 * share for share in arenas if share > 0]
     yield (
-        f"Of the {len(arenas)} programs in [benchmarks/memory.md](../../benchmarks/memory.md), "
+        f"Of the {len(arenas)} programs in [benchmarks/memory](../../benchmarks/memory/README.md), "
         f"{len(arenas) - len(above)} end at the bound, the others up to {whole(max(above))} % above"
     )
 
@@ -334,8 +337,8 @@ def test_the_table_of_memory_is_what_the_planner_gives(
     network: str, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all tables of results this one does not depend on the machine."""
-    monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    benchmark = importlib.import_module("memory")
+    monkeypatch.syspath_prepend(ROOT)
+    benchmark = importlib.import_module("benchmarks.memory.parts")
     model = benchmark.MODELS[network]().eval()
     x, optimizer = torch.randn(1, 3, 128, 128), benchmark.plain_sgd(model)
     memory = whet.compile(model, (x,), optimizer=optimizer, update=scheme).memory

@@ -496,22 +496,3 @@ def test_processes_with_different_hash_seeds_give_the_same_bytes(
     for process in running:
         printed, _ = process.communicate()
         assert process.returncode == 0 and printed.split() == expected
-
-
-# Golden files --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["mlp_train_step.ir", "mlp_model.c", "mlp_model.h"])
-def test_the_smallest_program_is_as_it_was_accepted(
-    name: str, programs: Programs, request: pytest.FixtureRequest
-) -> None:
-    """What a reader sees. `pytest --accept` rewrites the files; then read the difference."""
-    program = programs["mlp"]
-    if name.endswith(".ir"):
-        now = str(program.entries["train_step"]) + "\n"
-    else:
-        now = text(program, name.removeprefix("mlp_"))
-    path = HERE / "golden" / name
-    if request.config.getoption("--accept"):
-        path.write_text(now)
-    assert path.read_text() == now

@@ -79,7 +79,7 @@ def sections(page: str) -> list[str]:
     """Those that name a file of results, without their examples."""
     text = re.sub(r"```.*?```", "", (ROOT / page).read_text(), flags=re.DOTALL)
     parts = re.split(r"^#+ .*$", text, flags=re.MULTILINE)
-    return [" ".join(part.split()) for part in parts if "benchmarks/" in part]
+    return [" ".join(part.split()) for part in parts if re.search("benchmarks[/.]", part)]
 
 
 def figures(text: str, held: Iterable[str] = ()) -> list[str]:

@@ -5,8 +5,8 @@ emulated microcontroller and goes on learning there from a sixth, whom it has ne
 of 2.56 seconds at a time. The wearer's first repetitions train, later ones judge.
 
 WEARER is a person whose accuracy before learning is within a point of the mean over all ten, not
-one who gains most or least. `python benchmarks/watch.py` tries each: over ten people and three
-seeds 83.1 % became 97.6 %, and 97.8 % in fp32 (benchmarks/watch.md).
+one who gains most or least. `python -m benchmarks.watch` tries each: over ten people and three
+seeds 83.1 % became 97.6 %, and 97.8 % in fp32 (benchmarks/watch).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
@@ -155,9 +155,16 @@ class Call:
     needs: tuple[str, ...] = ()  # files with kernels that this one calls
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Attributes:
-    """Operators without attributes use this; others derive from it."""
+    """Operators without attributes use this; others derive from it, as frozen dataclasses."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+Grads = tuple["Value | None", ...]  # of results or of operands; None where there is none
 
 
 class Op:
@@ -181,9 +188,7 @@ class Op:
             Op.registry[cls.name] = cls
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         """One cotangent per operand; `wants` says which of them anybody needs."""
         raise InternalError(f"{node.op.name} has no gradient", at=str(node.loc))
 
