@@ -30,8 +30,8 @@ from torch import nn
 
 import whet
 from whet import models
-from whet.runtime import Board
-from whet.runtime.profile import PHASES, Profile
+from whet.targets.cortex_m import Board
+from whet.targets.cortex_m.profile import PHASES, Profile
 from whet.verify.integer import equal_steps
 
 HERE = Path(__file__).resolve().parent

@@ -8,14 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .budget import check_flash, fit
-from .emit.options import Options
 from .emit.program import Program
 from .errors import SchemeError, warn
 from .frontend.model import Model
 from .frontend.torch.export import Loss
 from .frontend.torch.optim import nothing_to_train
 from .passes import SWITCHES, check_switches
-from .pipeline import assemble
+from .pipeline import Options, assemble
 from .quantize import Int8, int8_of
 from .report.compare import Comparison
 from .scheme import Scheme, parameters_of, preset
@@ -108,8 +107,7 @@ def compile(
             "no frozen weight is stored in 8 bits: none is made up of them, or there is no room to "
             "widen one; whet.tinytl.prepare(..., bits=8) rounds weights"
         )
-    if place.chip is not None:
-        check_flash(program, place.chip)
+    check_flash(program)
     return program
 
 

@@ -205,7 +205,7 @@ def int8_page() -> Iterator[str]:
     )
     pixels = (2**31 - 1) / (LEAST * 255)
     yield f"those over some {whole(pixels / 1000)},000 pixels"
-    yield f"{CORTEX_M7.chip.stack // 1024} KB are for the stack"
+    yield f"{CORTEX_M7.stack // 1024} KB are for the stack"
     stochastic = "int8, SGD + QAS, stochastic"
     ways = (f"{stochastic}, int8 head", stochastic)
     kept = [cell(QAS, way, "mcunet-5fps") for way in ways]

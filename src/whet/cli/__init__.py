@@ -146,10 +146,8 @@ def compile_command(
     say(f"wrote {count} files to {folder} in {seconds:.1f} s")
     if library:
         say("next: add them to your project; docs/boards/ says how")
-    elif program.target.chip is None:
-        say(f"next: make -C {folder} && {folder}/{name}")
     else:
-        say(f"next: make -C {folder} run")
+        say(f"next: {program.target.run_command(folder, name)}")
 
 
 @app.command("check")

@@ -30,9 +30,9 @@ from whet.errors import (
     RunError,
     TargetError,
 )
-from whet.runtime import Board
-from whet.runtime.firmware import build
-from whet.runtime.profile import calls
+from whet.targets.cortex_m import Board
+from whet.targets.cortex_m.firmware import build
+from whet.targets.cortex_m.profile import calls
 from whet.verify.integer import equal_steps
 
 TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
@@ -201,9 +201,7 @@ def test_the_input_has_a_place_in_the_arena(program: Program) -> None:
 def test_the_linker_refuses_more_than_there_is(
     program: Program, part: str, size: int, tmp_path: Path
 ) -> None:
-    assert program.target.chip is not None
-    chip = replace(program.target.chip, **{part: size})
-    options = replace(program.options, target=replace(program.target, chip=chip))
+    options = replace(program.options, target=replace(program.target, **{part: size}))
     small = replace(program, options=options, measured={})
     with pytest.raises(BuildError, match=f"does not fit into .*{size:,}"):
         build(small, tmp_path)
