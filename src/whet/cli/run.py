@@ -33,7 +33,6 @@ from .options import (
     PortableOpt,
     RamOpt,
     RematOpt,
-    TargetName,
     TargetOpt,
     TrainOpt,
     UpdateOpt,
@@ -54,7 +53,7 @@ def say(text: str = "") -> None:
 def run_command(
     model: ModelArg,
     input: InputOpt,
-    target: TargetOpt = TargetName.cortex_m7,
+    target: TargetOpt = "cortex-m7",
     data: Annotated[
         Path | None,
         typer.Option(help=".npz with x and y, and x_test and y_test to judge by; else made-up"),
@@ -93,7 +92,7 @@ def run_command(
         **numbers(dtype, calibrate, int8, input),
         **memory(rematerialize, frozen),
         update=update,
-        target=target.value,
+        target=str(target),
         ram=ram,
         flash=flash,
         without=without or (),
