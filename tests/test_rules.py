@@ -119,6 +119,23 @@ def test_imports_point_one_way() -> None:
     assert wrong == []
 
 
+def test_only_targets_ask_which_target_it_is() -> None:
+    """Others call its methods or read its data, so that a new target touches targets/ alone."""
+    asks = re.compile(
+        r"\.chip\b|\bisa\[|\.target\.name (==|!=|in)\s|\b(==|is) (HOST|PORTABLE)\b"
+        r"|isinstance\([^)]*\b(Host|Portable|CortexM|Chip|Board)\b"
+    )
+    assert asks.search("if program.target.chip is None") and asks.search('isa[0] == "vec"')
+    found = [
+        f"{file.relative_to(ROOT)}: {line.strip()}"
+        for file in FILES
+        if room(file) != "targets"
+        for line in file.read_text().splitlines()
+        if asks.search(line)
+    ]
+    assert found == []
+
+
 def test_there_are_no_circles() -> None:
     """Between modules, not just rooms, and counting only what happens on import."""
     modules = {}

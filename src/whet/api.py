@@ -61,8 +61,8 @@ def compile(
     file; without it, parameters train if they require a gradient and are in the optimizer. "auto",
     or a `whet.Search` that says more, finds the best scheme for `ram` by trying candidates on
     `data`: inputs and labels, or a loader of batches of them.
-    `target` is where the program will run: "host", "cortex-m7", "cortex-m4", or "portable" for
-    plain C11 anywhere.
+    `target` is where the program will run: "host", "portable" for plain C11 anywhere, or a
+    microcontroller such as "cortex-m7"; see `whet.targets.TARGETS`.
     `ram` is a budget in bytes, or as "256K" or "1M": a program that needs more is not made, and the
     error says what would fit. On a microcontroller that is all the RAM there is, 256K by default,
     as `flash` is all the flash, 1M by default. `rematerialize`, or "elements", lets element-wise

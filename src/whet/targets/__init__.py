@@ -2,13 +2,13 @@
 
 from ..emit.target import Target
 from ..errors import TargetError, option
-from .cortex_m import CORTEX_M4, CORTEX_M7
+from .cortex_m import CORTEX_M
 from .host import HOST
 from .portable import PORTABLE
 
-__all__ = ["CORTEX_M4", "CORTEX_M7", "HOST", "PORTABLE", "TARGETS", "Target", "target_named"]
+__all__ = ["HOST", "PORTABLE", "TARGETS", "Target", "target_named"]
 
-TARGETS: dict[str, Target] = {t.name: t for t in (HOST, PORTABLE, CORTEX_M7, CORTEX_M4)}
+TARGETS: dict[str, Target] = {t.name: t for t in (HOST, PORTABLE, *CORTEX_M)}
 
 
 def target_named(name: str) -> Target:

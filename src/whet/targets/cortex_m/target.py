@@ -40,11 +40,19 @@ class CortexM(Chip):
         return f"make -C {folder} run"
 
 
-CORTEX_M7 = CortexM(
-    name="cortex-m7", cpu="cortex-m7", fpu="fpv5-sp-d16", zig_cpu="cortex_m7+fp_armv8d16sp",
-    machine="mps2-an500",
-)  # fmt: skip
-CORTEX_M4 = CortexM(
-    name="cortex-m4", cpu="cortex-m4", fpu="fpv4-sp-d16", zig_cpu="cortex_m4+vfp4d16sp",
-    machine="mps2-an386",
-)  # fmt: skip
+CORTEX_M = (
+    CortexM(
+        name="cortex-m7",
+        cpu="cortex-m7",
+        fpu="fpv5-sp-d16",
+        zig_cpu="cortex_m7+fp_armv8d16sp",
+        machine="mps2-an500",
+    ),
+    CortexM(
+        name="cortex-m4",
+        cpu="cortex-m4",
+        fpu="fpv4-sp-d16",
+        zig_cpu="cortex_m4+vfp4d16sp",
+        machine="mps2-an386",
+    ),
+)
