@@ -148,6 +148,8 @@ class Emulator:
                 why=log.splitlines()[-3:],
                 try_=("QEMU 4.2 to 8.1", either("Board(program, watched=False)", "--no-watch")),
             )
+        if "Lockup" in log:  # QEMU aborts where a core with TrustZone would stop
+            code = 1
         reason = REASONS.get(code, f"exit code {code}")
         why = [reason, *log.splitlines()[:3]]
         return RunError("the emulated board stopped by itself", why=why)
