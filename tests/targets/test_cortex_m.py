@@ -79,7 +79,7 @@ def board(program: Program) -> Iterator[Board]:
     made.close()
 
 
-@pytest.mark.parametrize("target", ["cortex-m7", "cortex-m4"])
+@pytest.mark.parametrize("target", ["cortex-m7", "cortex-m4", "cortex-m33"])
 def test_ten_steps_have_the_bits_of_the_host_and_of_numpy(target: str) -> None:
     """With every load and store watched; the stack by its paint is the stack by the stores."""
     program = compiled(target)
@@ -251,10 +251,11 @@ def test_an_access_outside_of_the_memory_is_noticed(program: Program, statement:
     ids=["undefined", "stack"],
 )
 def test_a_fault_ends_the_run_with_a_reason(program: Program, statement: str, reason: str) -> None:
-    board = Board(planted(program, statement), watched=False)
-    with pytest.raises(RunError, match="stopped by itself") as caught:
-        board.step(*next(batches(1)))
-    assert reason in str(caught.value)
+    for bad in (program, compiled("cortex-m33")):
+        board = Board(planted(bad, statement), watched=False)
+        with pytest.raises(RunError, match="stopped by itself") as caught:
+            board.step(*next(batches(1)))
+        assert reason in str(caught.value)
 
 
 def test_weights_go_both_ways(program: Program, board: Board) -> None:

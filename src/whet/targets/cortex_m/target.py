@@ -55,4 +55,13 @@ CORTEX_M = (
         zig_cpu="cortex_m4+vfp4d16sp",
         machine="mps2-an386",
     ),
+    CortexM(  # starts in the secure state, whose memory has bit 28 of the address set
+        name="cortex-m33",
+        cpu="cortex-m33",
+        fpu="fpv5-sp-d16",
+        zig_cpu="cortex_m33+fp_armv8d16sp",
+        machine="mps2-an505",
+        ram_at=0x38000000,
+        flash_at=0x10000000,
+    ),
 )
