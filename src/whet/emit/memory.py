@@ -15,11 +15,12 @@ STATIC = 2_000_000_000  # bytes of data; code reaches 2 GiB, and it lies among t
 
 
 def memory_of(program: Program) -> dict[str, int]:
-    """Bytes by kind. `ram` is all that changes, to the byte: arena, trained parameters, state,
-    the caller's arrays for one training step, and what alignment adds. A microcontroller's stack is
-    part of it, and its input has a place in the arena; elsewhere the stack comes on top, some
-    200 KB of it for kernels with vectors. `flash` is what does not: frozen parameters and
-    constants, and the initial values of what changes; code comes on top.
+    """Bytes by kind.
+
+    `ram` is everything that changes, to the byte: arena, trained parameters, state, the caller's
+    arrays for one training step, padding, and the stack if the target reserves one. Elsewhere the
+    stack comes on top, some 200 KB for vector kernels. `flash` is everything that does not change:
+    frozen parameters and constants, and the initial values of what trains; code comes on top.
     """
     store, plans, target = program.storage, program.plans, program.target
     arena = max(plan.arena for plan in plans.values())
