@@ -23,14 +23,13 @@ import whet
 from benchmarks.common import pictures
 from benchmarks.common.pictures import CLASSES
 from benchmarks.qas import study as qas_study
-from whet.emit.options import Options
 from whet.frontend.model import Model
 from whet.labs.search.engine import Engine
 from whet.labs.search.lesson import Bench, Lesson
 from whet.labs.search.planner import Costs, Planner
 from whet.labs.search.samples import Samples
 from whet.labs.search.within import Planned
-from whet.pipeline import assemble
+from whet.pipeline import Options, assemble
 from whet.scheme import Parameter, Scheme, blocks, parameters_of, preset, published
 from whet.scheme.contribution import Candidate, choices, depth
 from whet.targets import target_named

@@ -8,19 +8,37 @@ from typing import Any, Protocol
 
 from . import training
 from .debug import observer
-from .emit.options import Options
 from .emit.program import Program
+from .emit.target import Target
 from .emit.tensor_info import infos_of, outputs_of
 from .frontend.identity import identity
 from .frontend.model import Model
 from .ir import Graph, Role
 from .ir.quant import Recipe
 from .memory.plan import Plan, plan
-from .passes import Context, Part, Stage, find_parts, run_stage
+from .passes import Context, Observer, Part, Recompute, Stage, find_parts, run_stage
+from .passes.machine import UNTUNED, Machine
 from .quantize import Int8
 from .quantize.model import integer_model
 from .scheme import Chosen, Scheme, parameters_of
+from .targets import HOST
 from .training import Training, Whole
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a program is like, besides its model and its scheme."""
+
+    name: str = "net"
+    accumulate: bool = False  # entry points `gradients` and `apply`
+    without: frozenset[str] = frozenset()  # passes to leave out
+    recompute: Recompute | None = None  # what may be computed twice
+    target: Target = HOST
+    machine: Machine = UNTUNED  # that the kernels are chosen for
+    grow: bool = True  # a large program may take a tenth more memory for faster kernels
+    narrow: bool = False  # frozen weights are stored in 8 bits where those make them up
+    single: bool = True  # a program for batches also predicts one sample
+    observe: Observer | None = None  # is shown every graph that a pass has made
 
 
 class Source(Protocol):
@@ -112,10 +130,10 @@ def optimise(
         without=options.without,
         gradients=trained.rules.whole.gradients,
         recompute=options.recompute,
-        inside=options.target.chip is not None,
+        inside=options.target.inside_inputs,
         single=options.single and alike,
         narrow=options.narrow,
-        vectors=options.target.isa[0] == "vec",
+        vectors=options.target.vectors,
         machine=options.machine,
         grow=options.grow,
         observe=observer(options.observe),
@@ -125,9 +143,11 @@ def optimise(
 
 def place(entries: Mapping[str, Graph], options: Options) -> dict[str, Plan]:
     """Where every value lies in the arena."""
-    inplace, vectors = "inplace" not in options.without, options.target.isa[0] == "vec"
-    inside = options.target.chip is not None
-    return {name: plan(graph, inplace, inside, vectors) for name, graph in entries.items()}
+    inplace, target = "inplace" not in options.without, options.target
+    return {
+        name: plan(graph, inplace, target.inside_inputs, target.vectors)
+        for name, graph in entries.items()
+    }
 
 
 def emit(

@@ -26,7 +26,7 @@ from whet.ops import by_name
 from whet.ops.conv import Window
 from whet.ops.gradient_i8 import NarrowGradient
 from whet.passes.narrow_gradients import heaviest, limits_of, narrow_gradients
-from whet.runtime import Board
+from whet.targets.cortex_m import Board
 from whet.verify.integer import equal_steps
 
 KINDS = ("int16", "int8")

@@ -12,7 +12,6 @@ from torch import nn
 
 import whet
 from whet.api import Source
-from whet.emit.options import Options
 from whet.frontend.model import Model
 from whet.labs.search.analysis import Trials
 from whet.labs.search.engine import Engine
@@ -20,6 +19,7 @@ from whet.labs.search.lesson import Bench, Lesson
 from whet.labs.search.planner import Costs, Planner
 from whet.labs.search.samples import Samples, fit_to, split
 from whet.labs.search.store import Store
+from whet.pipeline import Options
 
 BATCH, SIDE, CLASSES = 4, 12, 5
 LAYERS = 4  # before the head

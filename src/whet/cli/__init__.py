@@ -43,7 +43,6 @@ from .options import (
     RamOpt,
     RematOpt,
     StepsOpt,
-    TargetName,
     TargetOpt,
     TrainOpt,
     UpdateOpt,
@@ -106,7 +105,7 @@ def compile_command(
     clip_norm: ClipOpt = None,
     train: TrainOpt = False,
     update: UpdateOpt = None,
-    target: TargetOpt = TargetName.host,
+    target: TargetOpt = "host",
     ram: RamOpt = None,
     flash: FlashOpt = None,
     rematerialize: RematOpt = None,
@@ -129,7 +128,7 @@ def compile_command(
     program = recipe.compile(
         **numbers(dtype, calibrate, int8, input),
         update=update,
-        target=target.value,
+        target=str(target),
         ram=ram,
         flash=flash,
         **memory(rematerialize, frozen),
@@ -146,10 +145,8 @@ def compile_command(
     say(f"wrote {count} files to {folder} in {seconds:.1f} s")
     if library:
         say("next: add them to your project; docs/boards/ says how")
-    elif program.target.chip is None:
-        say(f"next: make -C {folder} && {folder}/{name}")
     else:
-        say(f"next: make -C {folder} run")
+        say(f"next: {program.target.run_command(folder, name)}")
 
 
 @app.command("check")
@@ -191,7 +188,7 @@ def plan_command(
     momentum: MomentumOpt = 0.0,
     train: TrainOpt = False,
     update: UpdateOpt = None,
-    target: TargetOpt = TargetName.host,
+    target: TargetOpt = "host",
     ram: RamOpt = None,
     rematerialize: RematOpt = None,
     frozen: FrozenOpt = None,
@@ -215,7 +212,7 @@ def plan_command(
     kind = numbers(dtype, calibrate, int8, input)
     program = recipe.compile(
         update=update,
-        target=target.value,
+        target=str(target),
         ram=ram,
         without=without or (),
         **memory(rematerialize, frozen),

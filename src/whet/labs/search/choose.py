@@ -11,13 +11,12 @@ import numpy as np
 
 from ...api import Source
 from ...budget import check_flash
-from ...emit.options import Options
 from ...errors import BudgetError, WhetError, option, warn
 from ...frontend.model import Model
 from ...frontend.torch.export import Loss
 from ...ir import Role
 from ...passes import check_switches
-from ...pipeline import assemble
+from ...pipeline import Options, assemble
 from ...quantize import Int8, int8_of
 from ...scheme import parameters_of
 from ...scheme.contribution import Candidate, Contributions
@@ -186,9 +185,9 @@ def search_for(
     planned = Planned(setting.planner)
     check_least(planned, max(budgets))  # before hours of analysis
     least = planned.ram(Candidate())
-    if (chip := options.target.chip) is not None:
+    if options.target.flash is not None:
         head = Candidate().scheme(parameters_of(imported.training.graph))
-        check_flash(assemble(imported, head, options), chip)
+        check_flash(assemble(imported, head, options))
     seconds: dict[str, float] = {}
     try:
         with bar(search.progress) as tell:

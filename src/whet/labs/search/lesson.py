@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ...emit.options import Options
 from ...errors import DataError, NotFinite, either
 from ...frontend.model import Model
 from ...ir import Array, Role
-from ...pipeline import assemble
+from ...pipeline import Options, assemble
 from ...runtime import Trainer
 from ...scheme import parameters_of
 from ...scheme.contribution import DIVERGED, Candidate, Outcome, rounded

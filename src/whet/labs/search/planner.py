@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ...emit.options import Options
 from ...frontend.model import Model
 from ...ir import Graph
-from ...pipeline import assemble
+from ...pipeline import Options, assemble
 from ...scheme import parameters_of
 from ...scheme.contribution import Candidate, choices, depth, reach
 from ...scheme.parameters import INPUT_AXIS

@@ -18,11 +18,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ...emit.options import Options
 from ...errors import NotFinite
 from ...frontend.model import Model
 from ...ir import Array
-from ...pipeline import assemble
+from ...pipeline import Options, assemble
 from ...runtime import Trainer
 from ...scheme import Parameter, parameters_of
 from ...scheme.contribution import (
