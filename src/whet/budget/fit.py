@@ -8,7 +8,7 @@ from ..emit.options import Options
 from ..emit.program import Program
 from ..errors import BudgetError, either, option
 from ..frontend.model import Model
-from ..ir.text import summary
+from ..ir.printing import summary
 from ..report import kib
 from ..report.program import arrays_word, lifetime, live_at_peak
 from ..scheme import Scheme
