@@ -7,6 +7,7 @@ Imports under TYPE_CHECKING never run and are not counted. Neither are the names
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,8 +85,9 @@ def files_of(root: Path = ROOT) -> list[Path]:
     return sorted(root.rglob("*.py"))
 
 
-def read_imports(root: Path = ROOT) -> list[Import]:
-    return [i for file in files_of(root) for i in imports_in(file, root)]
+@functools.cache
+def read_imports(root: Path = ROOT) -> tuple[Import, ...]:
+    return tuple(i for file in files_of(root) for i in imports_in(file, root))
 
 
 def own(imports: Iterable[Import]) -> list[Import]:
