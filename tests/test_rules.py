@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 import whet
 from imports import ROOT, cycles, files_of, module_graph, module_name, own, package_of, read_imports
@@ -153,6 +154,17 @@ def test_c_is_written_in_one_place() -> None:
     assert len(found.pop("emit/c.py")) > 20, "the pattern knows C when it sees it"
     assert found.pop("emit/c_weights.py") and found.pop("emit/c_main.py")
     assert {file: lines for file, lines in found.items() if lines} == {}
+
+
+def test_the_hook_before_a_commit_runs_make_lint() -> None:
+    """The commands are in the Makefile only, and nothing is fetched."""
+    config = yaml.safe_load((REPOSITORY / ".pre-commit-config.yaml").read_text())
+    ((repo, hooks),) = ((group["repo"], group["hooks"]) for group in config["repos"])
+    assert repo == "local"
+    assert [(hook["entry"], hook["language"]) for hook in hooks] == [("make lint", "system")]
+    recipe = (REPOSITORY / "Makefile").read_text().split("\nlint:")[1].split("\n\n")[0]
+    tools = "ruff check", "ruff format --check", "mypy", "clang-format --dry-run"
+    assert all(f"$(BIN)/{tool}" in recipe for tool in tools)
 
 
 @pytest.mark.parametrize("folder", ["src", "tests"])
