@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from . import training
-from .debug import observer
+from .debug import observer, show
 from .emit.options import Options
 from .emit.program import Program
 from .emit.tensor_info import infos_of, outputs_of
@@ -44,13 +44,18 @@ class Trained:
 
 
 def compiled(source: Source, scheme: Scheme, options: Options) -> Program:
-    """All stages. `assemble` has those that come after the model was brought in."""
+    """All stages, from a front end's model to a program."""
+    return assemble(imported(source), scheme, options, source)
+
+
+def imported(source: Source) -> Model:
+    """The stages up to a model that a scheme can be chosen for."""
     model = import_model(source)
-    model = quantize(model, source)
-    return assemble(model, scheme, options, source)
+    return quantize(model, source)
 
 
 def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None) -> Program:
+    """The stages after that."""
     trained = apply_scheme(model, scheme)
     forward = simplify(model, trained, options)
     entries = differentiate(forward, trained, options)
@@ -63,13 +68,17 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
 
 
 def import_model(source: Source) -> Model:
-    return source.read()
+    model = source.read()
+    show("import", graphs_of(model))
+    return model
 
 
 def quantize(model: Model, source: Source) -> Model:
     if source.int8 is None:
         return model
-    return integer_model(model, source.int8, source.calibrate, source.recipe)
+    integers = integer_model(model, source.int8, source.calibrate, source.recipe)
+    show("quantize", graphs_of(integers), graphs_of(model))
+    return integers
 
 
 def apply_scheme(model: Model, scheme: Scheme) -> Trained:
@@ -83,11 +92,11 @@ def apply_scheme(model: Model, scheme: Scheme) -> Trained:
 
 def simplify(model: Model, trained: Trained, options: Options) -> dict[str, Graph]:
     """The model with its loss and alone, with everything computed that does not change."""
-    forward = {"training": model.training.graph, "prediction": model.prediction.graph}
+    forward = graphs_of(model)
     changing = {*trained.chosen, *(leaf.name for leaf, _ in forward["training"].state)}
     context = Context(
         without=options.without, changing=changing, slices=trained.parts,
-        observe=observer(options.observe),
+        observe=observer(),
     )  # fmt: skip
     return run_stage(Stage.MODEL, forward, context)
 
@@ -101,7 +110,9 @@ def differentiate(
     if options.accumulate:
         entries["gradients"] = training.gradients(graph, rules)
         entries["apply"] = training.apply(graph, rules, entries["gradients"])
-    return {**entries, "predict": training.predict(forward["prediction"])}
+    entries["predict"] = training.predict(forward["prediction"])
+    show("differentiate", entries)
+    return entries
 
 
 def optimise(
@@ -118,7 +129,7 @@ def optimise(
         vectors=options.target.isa[0] == "vec",
         machine=options.machine,
         grow=options.grow,
-        observe=observer(options.observe),
+        observe=observer(),
     )
     return run_stage(Stage.STEP, entries, context)
 
@@ -162,6 +173,10 @@ def emit(
 
 
 # What stages share ------------------------------------------------------------------------------
+
+
+def graphs_of(model: Model) -> dict[str, Graph]:
+    return {"training": model.training.graph, "prediction": model.prediction.graph}
 
 
 def samples_alike(model: Model) -> bool:

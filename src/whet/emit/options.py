@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..passes import Observer, Recompute
+from ..passes import Recompute
 from ..passes.machine import UNTUNED, Machine
 from ..targets import HOST, Target
 
@@ -20,4 +20,3 @@ class Options:
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
     narrow: bool = False  # frozen weights are stored in 8 bits where those make them up
     single: bool = True  # a program for batches also predicts one sample
-    observe: Observer | None = None  # is shown every graph that a pass has made
