@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import whet
+from examples import ROOT
 from tiny import convnet, mlp
 from whet.debug import STEPS, Recorder, check_step, observer, observing
 from whet.errors import FrontendError
@@ -42,6 +44,18 @@ def test_a_line_for_every_pass_that_changed_a_graph(
     for _, _, _, _, old, new, change in step[1:]:
         assert whole(new) - whole(old) == whole(change)
     assert whole(step[-1][5]) == program.plans["train_step"].lower_bound
+
+
+def test_the_page_shows_these_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WHET_DEBUG", "passes")
+    layers = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()
+    more = nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4)
+    whet.compile(nn.Sequential(*layers, *more).eval(), (torch.zeros(2, 3, 8, 8),))
+    page = (ROOT / "docs" / "contributing" / "add-a-pass.md").read_text()
+    shown = page.split("$ WHET_DEBUG=passes")[1].split("...")[0].splitlines()[1:]
+    assert len(shown) == 10 and capsys.readouterr().err.splitlines()[:10] == shown
 
 
 def test_the_graph_after_every_pass_is_written_to_the_folder(

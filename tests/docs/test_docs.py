@@ -12,7 +12,8 @@ import pytest
 from examples import ROOT, examples
 from whet.cli import app
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXTENDING = [ROOT / "docs" / "contributing" / name for name in ("add-a-pass.md", "add-a-lab.md")]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *EXTENDING]
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
