@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from . import training
-from .debug import observer
+from .debug import observer, show
 from .emit.program import Program
 from .emit.target import Target
 from .emit.tensor_info import infos_of, outputs_of
@@ -16,7 +16,7 @@ from .frontend.model import Model
 from .ir import Graph, Role
 from .ir.quant import Recipe
 from .memory.plan import Plan, plan
-from .passes import Context, Observer, Part, Recompute, Stage, find_parts, run_stage
+from .passes import Context, Part, Recompute, Stage, find_parts, run_stage
 from .passes.machine import UNTUNED, Machine
 from .quantize import Int8
 from .quantize.model import integer_model
@@ -38,7 +38,6 @@ class Options:
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
     narrow: bool = False  # frozen weights are stored in 8 bits where those make them up
     single: bool = True  # a program for batches also predicts one sample
-    observe: Observer | None = None  # is shown every graph that a pass has made
 
 
 class Source(Protocol):
@@ -62,13 +61,18 @@ class Trained:
 
 
 def compiled(source: Source, scheme: Scheme, options: Options) -> Program:
-    """All stages. `assemble` has those that come after the model was brought in."""
+    """All stages, from a front end's model to a program."""
+    return assemble(imported(source), scheme, options, source)
+
+
+def imported(source: Source) -> Model:
+    """The stages up to a model that a scheme can be chosen for."""
     model = import_model(source)
-    model = quantize(model, source)
-    return assemble(model, scheme, options, source)
+    return quantize(model, source)
 
 
 def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None) -> Program:
+    """The stages after that."""
     trained = apply_scheme(model, scheme)
     forward = simplify(model, trained, options)
     entries = differentiate(forward, trained, options)
@@ -81,13 +85,17 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
 
 
 def import_model(source: Source) -> Model:
-    return source.read()
+    model = source.read()
+    show("import", graphs_of(model))
+    return model
 
 
 def quantize(model: Model, source: Source) -> Model:
     if source.int8 is None:
         return model
-    return integer_model(model, source.int8, source.calibrate, source.recipe)
+    integers = integer_model(model, source.int8, source.calibrate, source.recipe)
+    show("quantize", graphs_of(integers), graphs_of(model))
+    return integers
 
 
 def apply_scheme(model: Model, scheme: Scheme) -> Trained:
@@ -101,11 +109,11 @@ def apply_scheme(model: Model, scheme: Scheme) -> Trained:
 
 def simplify(model: Model, trained: Trained, options: Options) -> dict[str, Graph]:
     """The model with its loss and alone, with everything computed that does not change."""
-    forward = {"training": model.training.graph, "prediction": model.prediction.graph}
+    forward = graphs_of(model)
     changing = {*trained.chosen, *(leaf.name for leaf, _ in forward["training"].state)}
     context = Context(
         without=options.without, changing=changing, slices=trained.parts,
-        observe=observer(options.observe),
+        observe=observer(),
     )  # fmt: skip
     return run_stage(Stage.MODEL, forward, context)
 
@@ -119,7 +127,9 @@ def differentiate(
     if options.accumulate:
         entries["gradients"] = training.gradients(graph, rules)
         entries["apply"] = training.apply(graph, rules, entries["gradients"])
-    return {**entries, "predict": training.predict(forward["prediction"])}
+    entries["predict"] = training.predict(forward["prediction"])
+    show("differentiate", entries)
+    return entries
 
 
 def optimise(
@@ -136,7 +146,7 @@ def optimise(
         vectors=options.target.vectors,
         machine=options.machine,
         grow=options.grow,
-        observe=observer(options.observe),
+        observe=observer(),
     )
     return run_stage(Stage.STEP, entries, context)
 
@@ -182,6 +192,10 @@ def emit(
 
 
 # What stages share ------------------------------------------------------------------------------
+
+
+def graphs_of(model: Model) -> dict[str, Graph]:
+    return {"training": model.training.graph, "prediction": model.prediction.graph}
 
 
 def samples_alike(model: Model) -> bool:

@@ -10,7 +10,8 @@ from strategies import feed, graphs, steps
 from whet.errors import InternalError
 from whet.ir import Builder, DType, Graph, Role, f32, i32
 from whet.ir.interp import interpret
-from whet.ir.text import parse_graph, parse_type, print_graph
+from whet.ir.printing import print_graph
+from whet.ir.text import parse_graph, parse_type
 from whet.ops import by_name
 
 STEP = """\

@@ -7,7 +7,7 @@ from typing import Any
 from ..emit.program import Program
 from ..errors import BudgetError, either, option
 from ..frontend.model import Model
-from ..ir.text import summary
+from ..ir.printing import summary
 from ..pipeline import Options
 from ..report import kib
 from ..report.program import lifetime, live_at_peak

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..errors import InternalError, ShapeError
 from ..names import quoted
+from .printing import print_graph
 
 Array = npt.NDArray[Any]
 
@@ -264,8 +265,6 @@ class Graph:
         return f"<Graph {self.name}: {len(self.nodes)} nodes, {len(self.leaves)} leaves>"
 
     def __str__(self) -> str:
-        from .text import print_graph
-
         return print_graph(self)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..ir import Call
-from ..ir.text import summary
+from ..ir.printing import summary
 from ..names import printable, quoted
 from .kept import kept_buffers
 

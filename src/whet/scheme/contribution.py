@@ -218,10 +218,3 @@ def sunk(gains: Sequence[float]) -> list[float]:
 def rounded(number: float) -> float:
     """To some digits, whatever its size."""
     return float(f"{number:.7g}")
-
-
-def analyse(*args: Any, **options: Any) -> Contributions:
-    """What training each part of a model gains: `whet.contributions`."""
-    from ..labs.search import contributions
-
-    return contributions(*args, **options)
