@@ -13,7 +13,7 @@ export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-all check demo demo-pictures lint replay format clean distclean \
+.PHONY: help setup test test-all check demo demo-pictures lint replay house format clean distclean \
         setup-mcu system-build system-test system-mcu system-pictures
 
 help: ## print this list
@@ -43,6 +43,9 @@ lint: $(VENV)/.dev ## ruff, mypy and clang-format; changes nothing
 BASE ?= main
 replay: $(VENV)/.dev ## compare every program of tools/replay_cases.py with those of BASE=commit
 	@$(BIN)/python tools/replay.py $(BASE)
+
+house: $(VENV)/.dev ## draw the import graph between packages
+	@$(BIN)/python tools/import_graph.py
 
 format: $(VENV)/.dev ## rewrite the Python and C sources in the project's style
 	@$(BIN)/ruff check --quiet --fix . || true

@@ -9,12 +9,11 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .budget import check_flash, fit
-from .emit.options import Options
 from .emit.program import Program
 from .errors import SchemeError, warn
 from .frontend.torch.export import Loss
 from .passes import SWITCHES, check_switches
-from .pipeline import assemble
+from .pipeline import Options, assemble
 from .quantize import Int8, int8_of
 from .report.compare import Comparison
 from .scheme import Scheme
@@ -71,8 +70,8 @@ def compile(
     file; without it, parameters train if they require a gradient and are in the optimizer. "auto",
     or a `whet.Search` that says more, finds the best scheme for `ram` by trying candidates on
     `data`: inputs and labels, or a loader of batches of them.
-    `target` is where the program will run: "host", "cortex-m7", "cortex-m4", or "portable" for
-    plain C11 anywhere.
+    `target` is where the program will run: "host", "portable" for plain C11 anywhere, or a
+    microcontroller such as "cortex-m7"; see `whet.targets.TARGETS`.
     `ram` is a budget in bytes, or as "256K" or "1M": a program that needs more is not made, and the
     error says what would fit. On a microcontroller that is all the RAM there is, 256K by default,
     as `flash` is all the flash, 1M by default. `rematerialize`, or "elements", lets element-wise
@@ -118,8 +117,7 @@ def compile(
             "no frozen weight is stored in 8 bits: none is made up of them, or there is no room to "
             "widen one; whet.tinytl.prepare(..., bits=8) rounds weights"
         )
-    if place.chip is not None:
-        check_flash(program, place.chip)
+    check_flash(program)
     return program
 
 

@@ -7,20 +7,37 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from . import training
-from .debug import observer
-from .emit.options import Options
+from .debug import observer, show
 from .emit.program import Program
+from .emit.target import Target
 from .emit.tensor_info import infos_of, outputs_of
 from .frontend.identity import identity
 from .frontend.model import Model
 from .ir import Graph, Role
 from .ir.quant import Recipe
 from .memory.plan import Plan, plan
-from .passes import Context, Part, Stage, find_parts, run_stage
+from .passes import Context, Part, Recompute, Stage, find_parts, run_stage
+from .passes.machine import UNTUNED, Machine
 from .quantize import Int8
 from .quantize.model import integer_model
 from .scheme import Chosen, Scheme, parameters_of
+from .targets import HOST
 from .training import Training, Whole
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a program is like, besides its model and its scheme."""
+
+    name: str = "net"
+    accumulate: bool = False  # entry points `gradients` and `apply`
+    without: frozenset[str] = frozenset()  # passes to leave out
+    recompute: Recompute | None = None  # what may be computed twice
+    target: Target = HOST
+    machine: Machine = UNTUNED  # that the kernels are chosen for
+    grow: bool = True  # a large program may take a tenth more memory for faster kernels
+    narrow: bool = False  # frozen weights are stored in 8 bits where those make them up
+    single: bool = True  # a program for batches also predicts one sample
 
 
 class Source(Protocol):
@@ -44,13 +61,18 @@ class Trained:
 
 
 def compiled(source: Source, scheme: Scheme, options: Options) -> Program:
-    """All stages. `assemble` has those that come after the model was brought in."""
+    """All stages, from a front end's model to a program."""
+    return assemble(imported(source), scheme, options, source)
+
+
+def imported(source: Source) -> Model:
+    """The stages up to a model that a scheme can be chosen for."""
     model = import_model(source)
-    model = quantize(model, source)
-    return assemble(model, scheme, options, source)
+    return quantize(model, source)
 
 
 def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None) -> Program:
+    """The stages after that."""
     trained = apply_scheme(model, scheme)
     forward = simplify(model, trained, options)
     entries = differentiate(forward, trained, options)
@@ -63,13 +85,17 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
 
 
 def import_model(source: Source) -> Model:
-    return source.read()
+    model = source.read()
+    show("import", graphs_of(model))
+    return model
 
 
 def quantize(model: Model, source: Source) -> Model:
     if source.int8 is None:
         return model
-    return integer_model(model, source.int8, source.calibrate, source.recipe)
+    integers = integer_model(model, source.int8, source.calibrate, source.recipe)
+    show("quantize", graphs_of(integers), graphs_of(model))
+    return integers
 
 
 def apply_scheme(model: Model, scheme: Scheme) -> Trained:
@@ -83,11 +109,11 @@ def apply_scheme(model: Model, scheme: Scheme) -> Trained:
 
 def simplify(model: Model, trained: Trained, options: Options) -> dict[str, Graph]:
     """The model with its loss and alone, with everything computed that does not change."""
-    forward = {"training": model.training.graph, "prediction": model.prediction.graph}
+    forward = graphs_of(model)
     changing = {*trained.chosen, *(leaf.name for leaf, _ in forward["training"].state)}
     context = Context(
         without=options.without, changing=changing, slices=trained.parts,
-        observe=observer(options.observe),
+        observe=observer(),
     )  # fmt: skip
     return run_stage(Stage.MODEL, forward, context)
 
@@ -101,7 +127,9 @@ def differentiate(
     if options.accumulate:
         entries["gradients"] = training.gradients(graph, rules)
         entries["apply"] = training.apply(graph, rules, entries["gradients"])
-    return {**entries, "predict": training.predict(forward["prediction"])}
+    entries["predict"] = training.predict(forward["prediction"])
+    show("differentiate", entries)
+    return entries
 
 
 def optimise(
@@ -112,22 +140,24 @@ def optimise(
         without=options.without,
         gradients=trained.rules.whole.gradients,
         recompute=options.recompute,
-        inside=options.target.chip is not None,
+        inside=options.target.inside_inputs,
         single=options.single and alike,
         narrow=options.narrow,
-        vectors=options.target.isa[0] == "vec",
+        vectors=options.target.vectors,
         machine=options.machine,
         grow=options.grow,
-        observe=observer(options.observe),
+        observe=observer(),
     )
     return run_stage(Stage.STEP, entries, context)
 
 
 def place(entries: Mapping[str, Graph], options: Options) -> dict[str, Plan]:
     """Where every value lies in the arena."""
-    inplace, vectors = "inplace" not in options.without, options.target.isa[0] == "vec"
-    inside = options.target.chip is not None
-    return {name: plan(graph, inplace, inside, vectors) for name, graph in entries.items()}
+    inplace, target = "inplace" not in options.without, options.target
+    return {
+        name: plan(graph, inplace, target.inside_inputs, target.vectors)
+        for name, graph in entries.items()
+    }
 
 
 def emit(
@@ -162,6 +192,10 @@ def emit(
 
 
 # What stages share ------------------------------------------------------------------------------
+
+
+def graphs_of(model: Model) -> dict[str, Graph]:
+    return {"training": model.training.graph, "prediction": model.prediction.graph}
 
 
 def samples_alike(model: Model) -> bool:

@@ -16,7 +16,7 @@ from .errors import FrontendError, SchemeError, TargetError, either, option
 from .passes import Recompute, check_switches
 from .quantize.options import Int8, int8_of
 from .scheme import Scheme, written
-from .targets import PORTABLE, Target, target_named
+from .targets import Target, target_named
 
 AUTO = "auto"
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
@@ -64,9 +64,11 @@ class Settings:
             raise SchemeError(what, why="all weights are bytes here")
         place = target_of(target, portable, ram, flash)
         twice = Recompute(layers=rematerialize == "layers") if rematerialize else None
-        bytes_ = None if ram is None else parse_bytes(ram)
+        budget = place.ram
+        if budget is None and ram is not None:
+            budget = parse_bytes(ram)
         return cls(
-            check_name(name), known_update(update), place, place.chip.ram if place.chip else bytes_,
+            check_name(name), known_update(update), place, budget,
             twice, int8, frozen, check_switches(without), check_clip_norm(clip_norm),
         )  # fmt: skip
 
@@ -88,17 +90,14 @@ def target_of(name: str, portable: bool, ram: int | str | None, flash: int | str
             try_="labels=... for an example of what the loss compares with",
         )
     target = target_named(name)
-    if target.chip is None:
-        if flash is not None:
-            what = f"{option('flash')} means nothing to {name}"
-            raise TargetError(what, try_=option("target", "cortex-m7"))
-        return PORTABLE if portable else target
-    chip = replace(
-        target.chip,
-        ram=target.chip.ram if ram is None else parse_bytes(ram),
-        flash=target.chip.flash if flash is None else parse_bytes(flash),
-    )
-    return replace(target, isa=("ref",) if portable else target.isa, chip=chip)
+    if flash is not None and target.flash is None:
+        what = f"{option('flash')} means nothing to {name}"
+        raise TargetError(what, try_=option("target", "cortex-m7"))
+    if ram is not None and target.ram is not None:
+        target = replace(target, ram=parse_bytes(ram))
+    if flash is not None:
+        target = replace(target, flash=parse_bytes(flash))
+    return target.portable() if portable else target
 
 
 def known_update(update: Any) -> Any:

@@ -11,7 +11,7 @@ from .frontend.model import Model
 from .frontend.torch.choices import loss_of, optimizer_of
 from .frontend.torch.export import Loss, check_inputs, import_model
 from .ir.quant import Recipe
-from .pipeline import quantize
+from .pipeline import imported
 from .quantize import Int8
 from .quantize.calibrate import not_calibrated
 from .quantize.model import integer_model
@@ -85,9 +85,9 @@ class Source:
     def imported(self) -> Model:
         """The model as it is compiled: in integers, if it is to be of those."""
         if self.int8 is None:
-            return self.read()
+            return imported(self)
         if self.integers is None:  # once: the calibration data may be readable only once
-            self.integers = quantize(self.read(), self)
+            self.integers = imported(self)
         return self.integers
 
     def check(self, program: Program, steps: int) -> CheckReport | IntegerReport:

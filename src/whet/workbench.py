@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .budget import check_flash
-from .emit.options import Options
 from .emit.program import Program
 from .errors import DataError
 from .frontend.cut import Cut, after, before, cut_before, cuts
@@ -25,7 +24,7 @@ from .frontend.model import Model
 from .frontend.torch.export import Loss
 from .frontend.torch.optim import nothing_to_train
 from .ir import Array, Role, Value
-from .pipeline import assemble
+from .pipeline import Options, assemble
 from .quantize import Int8, int8_of
 from .runtime import Trainer
 from .scheme import Parameter, Scheme, parameters_of, preset
@@ -131,8 +130,7 @@ class Workbench:
     def compile(self, update: Any = None) -> Program:
         """The program of a scheme for the target, whatever RAM it takes."""
         program = assemble(self.model, self.scheme(update), self.options, self.source)
-        if self.options.target.chip is not None:
-            check_flash(program, self.options.target.chip)
+        check_flash(program)
         return program
 
     def trainer(self, update: Any = None, *, accumulate: bool = False) -> Trainer:

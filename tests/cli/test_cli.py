@@ -165,6 +165,18 @@ def test_ir_prints_a_graph_that_can_be_read_back(command: Any) -> None:
     assert parse_graph(result.out).name == "predict" and "sgd" not in result.out
 
 
+def test_ir_prints_a_graph_as_a_pass_left_it(command: Any) -> None:
+    words = ["ir", "tiny_models.py:mlp", "-i", "2,4", "--after"]
+    result = command(*words, "differentiate")
+    assert result.code == 0, result.err
+    assert str(parse_graph(result.out)) == result.out.strip()
+    assert re.match(r"train_step +differentiate +nodes +\d+ +peak +[\d,]+\n", result.err)
+    result = command(*words, "fold_constants", "--entry", "predict")
+    assert result.err.startswith("prediction ") and "-> " in result.err
+    result = command(*words, "quantize")
+    assert result.code == 1 and "quantize did not run on train_step" in result.err
+
+
 def test_check_compares_with_pytorch(command: Any) -> None:
     result = command("check", "tiny_models.py:mlp", "-i", "2,4", "--steps", "3", "--lr", "0.05")
     assert result.code == 0, result.err
@@ -242,6 +254,7 @@ EARLY = {
     "several schemes": ("compare", ["--schemes", "full,lst"], "there is no scheme 'lst'"),
     "no schemes": ("compare", ["--schemes", ","], "try   --schemes full,last"),
     "pass": ("ir", ["--without", "reord"], "there is no pass 'reord'"),
+    "pass to look behind": ("ir", ["--after", "reord"], "there is no pass 'reord'"),
     "pass of a comparison": ("compare", ["--without", "reord"], "there is no pass 'reord'"),
     "name": ("compile", ["-o", "out", "--name", "size"], "the program cannot be called 'size'"),
     "norm": ("check", ["--clip-norm", "0"], "--clip-norm 0.0 limits nothing"),

@@ -9,15 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from examples import ROOT, examples
 from whet.cli import app
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
-
-
-def examples(page: Path) -> list[tuple[str, str | None]]:
-    return [(m[1], m[2]) for m in BLOCK.finditer(page.read_text())]
+EXTENDING = [ROOT / "docs" / "contributing" / name for name in ("add-a-pass.md", "add-a-lab.md")]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *EXTENDING]
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)

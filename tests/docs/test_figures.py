@@ -15,7 +15,7 @@ import torch
 import whet
 from quoted import ROOT, cell, column, figures, number, sections, table, tables, text_of, whole
 from whet.ops.gradient_i8 import LEAST
-from whet.targets import CORTEX_M7
+from whet.targets import target_named
 
 MEMORY, MCU, QAS, STEP, TINYTL, KERNELS = (
     f"benchmarks/{study}/README.md"
@@ -208,7 +208,7 @@ def int8_page() -> Iterator[str]:
     )
     pixels = (2**31 - 1) / (LEAST * 255)
     yield f"those over some {whole(pixels / 1000)},000 pixels"
-    yield f"{CORTEX_M7.chip.stack // 1024} KB are for the stack"
+    yield f"{target_named('cortex-m7').stack // 1024} KB are for the stack"
     stochastic = "int8, SGD + QAS, stochastic"
     ways = (f"{stochastic}, int8 head", stochastic)
     kept = [cell(QAS, way, "mcunet-5fps") for way in ways]

@@ -25,7 +25,8 @@ from whet.emit.c import comment
 from whet.emit.program import Program
 from whet.errors import FrontendError, WhetError
 from whet.ir import Graph, Value
-from whet.ir.text import parse_graph, print_graph
+from whet.ir.printing import print_graph
+from whet.ir.text import parse_graph
 from whet.names import for_comment, printable, quoted, unquoted
 from whet.pipeline import place
 from whet.report import arena_svg, layer_table, layers_svg

@@ -12,20 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import whet
-from messages import X, compiling, message
+from messages import Function, X, compiling, message
 from whet.errors import UnsupportedOps
-
-
-class Function(nn.Module):
-    """A layer, then any function of its result."""
-
-    def __init__(self, function: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.fc = nn.Linear(5, 3)
-        self.function = function
-
-    def forward(self, x: Tensor) -> Any:
-        return self.function(self.fc(x))
 
 
 def square(y: Tensor) -> Tensor:
@@ -49,7 +37,7 @@ def test_operators_of_many_results_or_none_are_named_with_their_place(
 ) -> None:
     model = Function(function)
     text = message(UnsupportedOps, lambda: whet.compile(model, (X,), loss="mse"))
-    assert name in text and "(test_places.py:" in text
+    assert name in text and "(messages.py:" in text, "the line in forward"
 
 
 def test_an_effect_of_constants_is_had_when_compiling() -> None:

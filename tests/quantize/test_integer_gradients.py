@@ -26,7 +26,7 @@ from whet.ops import by_name
 from whet.ops.conv import Window
 from whet.ops.gradient_i8 import NarrowGradient
 from whet.passes.narrow_gradients import heaviest, limits_of, narrow_gradients
-from whet.runtime import Board
+from whet.targets.cortex_m import Board
 from whet.verify.integer import equal_steps
 
 KINDS = ("int16", "int8")
@@ -109,33 +109,28 @@ def test_no_sum_overflows(op: str, x: tuple[int, ...], w: tuple[int, ...], attrs
         assert limit * heaviest(node) < 2**31 <= (limit + 1) * heaviest(node)
 
 
-GRAPH = """
+LEAVES = """
     graph g {
       %dy : f32[1,4,4,8] input
       %far : f32[1,300,300,8] input
       %x : i8[1,4,4,3] input
       %y : i8[1,300,300,3] input
-      %w : i8[8,1,1,3] param
-      %dx = conv2d_i8_dx %dy, %w {size=(4, 4)} : f32[1,4,4,3]
-      %dw = conv2d_i8_dw %dy, %x {zero=-128} : f32[8,1,1,3]
-      %db = sum %dy {axes=(0, 1, 2)} : f32[1,1,1,8]
-      %dv = conv2d_i8_dw %far, %y {zero=-128} : f32[8,1,1,3]
+      %w : i8[8,1,1,3] param"""
+GRAPH = f"""{LEAVES}
+      %dx = conv2d_i8_dx %dy, %w {{size=(4, 4)}} : f32[1,4,4,3]
+      %dw = conv2d_i8_dw %dy, %x {{zero=-128}} : f32[8,1,1,3]
+      %db = sum %dy {{axes=(0, 1, 2)}} : f32[1,1,1,8]
+      %dv = conv2d_i8_dw %far, %y {{zero=-128}} : f32[8,1,1,3]
       return %dx, %dw, %db, %dv
-    }"""
-NARROW = """
-    graph g {
-      %dy : f32[1,4,4,8] input
-      %far : f32[1,300,300,8] input
-      %x : i8[1,4,4,3] input
-      %y : i8[1,300,300,3] input
-      %w : i8[8,1,1,3] param
-      %db = sum %dy {axes=(0, 1, 2)} : f32[1,1,1,8]
-      %dy.int16, %dy.int16.1 = narrow_gradient %dy {limit=32767} : i16[1,4,4,8], f32[1]
-      %dx = conv2d_i8_dx %dy.int16, %w, %dy.int16.1 {size=(4, 4)} : f32[1,4,4,3]
-      %dw = conv2d_i8_dw %dy.int16, %x, %dy.int16.1 {zero=-128} : f32[8,1,1,3]
-      %dv = conv2d_i8_dw %far, %y {zero=-128} : f32[8,1,1,3]
+    }}"""
+NARROW = f"""{LEAVES}
+      %db = sum %dy {{axes=(0, 1, 2)}} : f32[1,1,1,8]
+      %dy.int16, %dy.int16.1 = narrow_gradient %dy {{limit=32767}} : i16[1,4,4,8], f32[1]
+      %dx = conv2d_i8_dx %dy.int16, %w, %dy.int16.1 {{size=(4, 4)}} : f32[1,4,4,3]
+      %dw = conv2d_i8_dw %dy.int16, %x, %dy.int16.1 {{zero=-128}} : f32[8,1,1,3]
+      %dv = conv2d_i8_dw %far, %y {{zero=-128}} : f32[8,1,1,3]
       return %dx, %dw, %db, %dv
-    }"""
+    }}"""
 
 
 def test_one_gradient_is_rounded_once_and_summed_before() -> None:

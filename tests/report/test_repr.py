@@ -15,11 +15,11 @@ from whet.labs.search.report import Row, SearchReport
 from whet.labs.search.within import Found, Rival
 from whet.models import mobilenet_v2
 from whet.report import kib
-from whet.runtime.emulator import Watched
-from whet.runtime.firmware import Firmware
-from whet.runtime.profile import Cost, Profile
 from whet.scheme import Rule, Scheme
 from whet.scheme.contribution import Candidate, Contributions, Outcome
+from whet.targets.cortex_m.emulator import Watched
+from whet.targets.cortex_m.firmware import Firmware
+from whet.targets.cortex_m.profile import Cost, Profile
 
 X, _ = next(tiny.vectors())
 HOSTILE = "<script>alert(1)</script>&"

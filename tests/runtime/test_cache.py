@@ -19,10 +19,10 @@ from tiny import mlp, vectors
 from whet.errors import BuildError
 from whet.passes.machine import UNTUNED
 from whet.runtime import cache as caching
-from whet.runtime import firmware
 from whet.runtime.build import build
 from whet.runtime.cache import PARTIAL, STALE, cache_folder, intact, kept
-from whet.runtime.emulator import plugin
+from whet.targets.cortex_m import firmware
+from whet.targets.cortex_m.emulator import plugin
 from whet.tune.kept import keep, this_machine
 
 X, Y = next(vectors())

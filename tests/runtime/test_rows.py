@@ -14,7 +14,8 @@ import whet
 from tiny import convnet, mlp
 from token_models import Tokens
 from whet.errors import DataError
-from whet.ir.text import parse_graph, print_graph
+from whet.ir.printing import print_graph
+from whet.ir.text import parse_graph
 from whet.models import lenet, mobilenet_v2
 from whet.passes.one_sample import for_one_sample
 

@@ -11,9 +11,9 @@ from torch import nn
 
 import small_search as small
 from whet.api import Source
-from whet.emit.options import Options
 from whet.errors import SchemeError
 from whet.labs.search.planner import Planner
+from whet.pipeline import Options
 from whet.scheme import parameters_of
 from whet.scheme.contribution import (
     DIVERGED,

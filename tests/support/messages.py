@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from torch import Tensor, nn
 
 import whet
 from tiny import vectors
@@ -15,6 +16,18 @@ from whet.errors import (
 )
 
 X, Y = next(vectors())
+
+
+class Function(nn.Module):
+    """A layer, then any function of its result."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.fc = nn.Linear(5, 3)
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self.fc(x))
 
 
 def message(error: type[WhetError], call: Callable[[], Any]) -> str:

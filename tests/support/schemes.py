@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from whet.api import Source
-from whet.emit.options import Options
 from whet.emit.program import Program
 from whet.frontend.model import Model
 from whet.frontend.torch.choices import optimizer_of
 from whet.frontend.torch.export import import_model
-from whet.pipeline import assemble
+from whet.pipeline import Options, assemble
 from whet.scheme import Parameter, Rule, Scheme, named, parameters_of
 
 FRACTIONS = (1 / 8, 1 / 4, 1 / 2, 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import whet
-from tiny import assert_same, convnet, images, mlp, torch_step, vectors
+from tiny import Batch, assert_same, convnet, images, mlp, torch_step, vectors
 from whet.ir import DType, Type
 from whet.ops.random import Dropout
 
@@ -67,24 +67,23 @@ def test_training_goes_on_where_an_optimizer_stands(name: str) -> None:
     """The moments and the step count of the optimizer are compiled in."""
     model = mlp()
     optimizer = OPTIMIZERS[name](model)
-    batches = vectors()
-    for _ in range(5):
-        torch_step(model, optimizer, *next(batches))
-    trainer = whet.compile(model, next(batches)[:1], optimizer=optimizer).load()
-    for _ in range(5):
-        x, y = next(batches)
-        assert trainer.step(x, y) == pytest.approx(torch_step(model, optimizer, x, y), rel=1e-5)
-    assert_same(trainer, model)
+    assert_goes_on(model, optimizer, vectors(), steps=5)
 
 
 def test_moments_of_a_convolution_are_laid_out_as_its_weights() -> None:
     model = convnet(norm=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    batches = images()
-    for _ in range(3):
+    assert_goes_on(model, optimizer, images(), steps=3)
+
+
+def assert_goes_on(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batches: Iterator[Batch], steps: int
+) -> None:
+    """Some steps by PyTorch, then as many by PyTorch and by the program, which agree."""
+    for _ in range(steps):
         torch_step(model, optimizer, *next(batches))
     trainer = whet.compile(model, next(batches)[:1], optimizer=optimizer).load()
-    for _ in range(3):
+    for _ in range(steps):
         x, y = next(batches)
         assert trainer.step(x, y) == pytest.approx(torch_step(model, optimizer, x, y), rel=1e-5)
     assert_same(trainer, model)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..emit.options import Options
 from ..emit.program import Program
 from ..errors import BudgetError, either, option
 from ..frontend.model import Model
-from ..ir.text import summary
+from ..ir.printing import summary
+from ..pipeline import Options
 from ..report import kib
-from ..report.program import arrays_word, lifetime, live_at_peak
+from ..report.program import lifetime, live_at_peak
 from ..scheme import Scheme
-from ..targets import Chip
 from .hints import Advisor, Hint, typed
 from .smallest import smallest
 
@@ -33,7 +32,7 @@ def over_budget(program: Program, ram: int, hints: list[Hint]) -> BudgetError:
     entry, plan = max(program.plans.items(), key=lambda item: item[1].arena)
     node = plan.graph.nodes[min(plan.peak, len(plan.graph.nodes) - 1)]
     parts = {"arena": "arena", "trained": "trained parameters", "state": "optimizer state",
-             "io": arrays_word(program), "stack": "stack"}  # fmt: skip
+             "io": program.target.io_words, "stack": "stack"}  # fmt: skip
     live = live_at_peak(plan)
     rest = sum(b.bytes for b in live[3:])
     why = [", ".join(f"{kib(memory[key])} {word}" for key, word in parts.items() if memory[key])]
@@ -56,12 +55,12 @@ def over_budget(program: Program, ram: int, hints: list[Hint]) -> BudgetError:
     return error
 
 
-def check_flash(program: Program, chip: Chip) -> None:
-    """The arrays alone; the linker counts the code as well."""
-    if (need := program.memory["flash"]) > chip.flash:
+def check_flash(program: Program) -> None:
+    """Whether the arrays fit, where there is flash; the linker counts the code as well."""
+    need, flash = program.memory["flash"], program.target.flash
+    if flash is not None and need > flash:
         raise BudgetError(
-            f"{kib(need)} of weights exceed the flash of {kib(chip.flash)} by "
-            f"{kib(need - chip.flash)}",
+            f"{kib(need)} of weights exceed the flash of {kib(flash)} by {kib(need - flash)}",
             why="frozen parameters, constants and initial values of what trains; code comes on top",
             try_=f"{option('flash', f'{-(-need // 1024)}K')} or more, or a smaller model",
         )

@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ..emit.options import Options
 from ..emit.program import Program
 from ..errors import WhetError, either, option
 from ..frontend.model import Model
 from ..ops.update import Sgd
+from ..pipeline import Options
 from ..quantize import Int8
 from ..report import kib
 from ..scheme import Chosen, Parameter, Rule, Scheme, blocks, parameters_of, preset
@@ -154,8 +154,8 @@ class Advisor:
         program = self.compiled(change, self.ram)
         if program is None or program.memory["ram"] > self.ram:
             return None
-        chip = self.options.target.chip
-        return program if chip is None or program.memory["flash"] <= chip.flash else None
+        flash = self.options.target.flash
+        return program if flash is None or program.memory["flash"] <= flash else None
 
     def compiled(self, change: Change, ram: int) -> Program | None:
         """The program with this change; None if the model does not allow it."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..emit.options import Options
 from ..emit.program import Program
 from ..frontend.model import Model
 from ..passes import Recompute
-from ..pipeline import assemble
+from ..pipeline import Options, assemble
 from ..scheme import Scheme
 
 GAPS = 1024  # bytes that an arena whose parts begin with lines of the cache may need on top

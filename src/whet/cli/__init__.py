@@ -18,6 +18,7 @@ from ..passes import check_switches
 from ..settings import to_compare
 from . import demo
 from .files import check_file, check_folder
+from .ir import ir_command
 from .models import Recipe, memory, numbers
 from .options import (
     CalibrateOpt,
@@ -43,7 +44,6 @@ from .options import (
     RamOpt,
     RematOpt,
     StepsOpt,
-    TargetName,
     TargetOpt,
     TrainOpt,
     UpdateOpt,
@@ -56,7 +56,6 @@ from .tune import tune_command
 if TYPE_CHECKING:
     from ..emit.program import Program
 
-ENTRIES = ("train_step", "predict", "predict_one")
 
 app = typer.Typer(
     add_completion=False,
@@ -106,7 +105,7 @@ def compile_command(
     clip_norm: ClipOpt = None,
     train: TrainOpt = False,
     update: UpdateOpt = None,
-    target: TargetOpt = TargetName.host,
+    target: TargetOpt = "host",
     ram: RamOpt = None,
     flash: FlashOpt = None,
     rematerialize: RematOpt = None,
@@ -129,7 +128,7 @@ def compile_command(
     program = recipe.compile(
         **numbers(dtype, calibrate, int8, input),
         update=update,
-        target=target.value,
+        target=str(target),
         ram=ram,
         flash=flash,
         **memory(rematerialize, frozen),
@@ -146,10 +145,8 @@ def compile_command(
     say(f"wrote {count} files to {folder} in {seconds:.1f} s")
     if library:
         say("next: add them to your project; docs/boards/ says how")
-    elif program.target.chip is None:
-        say(f"next: make -C {folder} && {folder}/{name}")
     else:
-        say(f"next: make -C {folder} run")
+        say(f"next: {program.target.run_command(folder, name)}")
 
 
 @app.command("check")
@@ -191,7 +188,7 @@ def plan_command(
     momentum: MomentumOpt = 0.0,
     train: TrainOpt = False,
     update: UpdateOpt = None,
-    target: TargetOpt = TargetName.host,
+    target: TargetOpt = "host",
     ram: RamOpt = None,
     rematerialize: RematOpt = None,
     frozen: FrozenOpt = None,
@@ -215,7 +212,7 @@ def plan_command(
     kind = numbers(dtype, calibrate, int8, input)
     program = recipe.compile(
         update=update,
-        target=target.value,
+        target=str(target),
         ram=ram,
         without=without or (),
         **memory(rematerialize, frozen),
@@ -287,29 +284,7 @@ def compare_command(
             say("\nwithout reorder, updates stay at the end: fuse_updates and schedule are off too")
 
 
-@app.command("ir")
-def ir_command(
-    model: ModelArg,
-    input: InputOpt,
-    entry: Annotated[str, typer.Option(help="train_step or predict")] = "train_step",
-    train: TrainOpt = False,
-    update: UpdateOpt = None,
-    without: WithoutOpt = None,
-    dtype: DTypeOpt = DTypeName.float32,
-    calibrate: CalibrateOpt = None,
-    int8: Int8Opt = None,
-) -> None:
-    """Print the graph of an entry point."""
-    if entry not in ENTRIES:
-        raise WhetError(f"no entry point {entry!r}", try_=", ".join(ENTRIES))
-    kind = numbers(dtype, calibrate, int8, input)
-    recipe = Recipe(model, input, train=train)
-    program = recipe.compile(update=update, without=without or (), **kind)
-    if entry not in program.entries:  # a batch of one, or samples that depend on each other
-        raise WhetError(f"this program has no {entry}", try_=", ".join(program.entries))
-    say(str(program.entries[entry]))
-
-
+app.command("ir")(ir_command)
 app.command("tune")(tune_command)
 
 

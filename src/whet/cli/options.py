@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..frontend.torch.choices import LossName as LossName
 from ..frontend.torch.choices import OptimizerName as OptimizerName
+from ..targets import TARGETS
 
 
 class DTypeName(StrEnum):
@@ -26,11 +27,10 @@ class RematName(StrEnum):
     layers = "layers"
 
 
-class TargetName(StrEnum):
-    host = "host"
-    portable = "portable"
-    cortex_m7 = "cortex-m7"
-    cortex_m4 = "cortex-m4"
+if TYPE_CHECKING:
+    TargetName = str
+else:  # Typer offers the members of an enum as choices
+    TargetName = StrEnum("TargetName", {name: name for name in TARGETS})
 
 
 ModelArg = Annotated[

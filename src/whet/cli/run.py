@@ -33,7 +33,6 @@ from .options import (
     PortableOpt,
     RamOpt,
     RematOpt,
-    TargetName,
     TargetOpt,
     TrainOpt,
     UpdateOpt,
@@ -54,7 +53,7 @@ def say(text: str = "") -> None:
 def run_command(
     model: ModelArg,
     input: InputOpt,
-    target: TargetOpt = TargetName.cortex_m7,
+    target: TargetOpt = "cortex-m7",
     data: Annotated[
         Path | None,
         typer.Option(help=".npz with x and y, and x_test and y_test to judge by; else made-up"),
@@ -83,8 +82,6 @@ def run_command(
     int8: Int8Opt = None,
 ) -> None:
     """Train MODEL on an emulated microcontroller, or on this machine."""
-    from ..runtime import Board
-
     recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
     if save is not None:
         check_file(save)
@@ -95,7 +92,7 @@ def run_command(
         **numbers(dtype, calibrate, int8, input),
         **memory(rematerialize, frozen),
         update=update,
-        target=target.value,
+        target=str(target),
         ram=ram,
         flash=flash,
         without=without or (),
@@ -106,7 +103,7 @@ def run_command(
     batch = sizes(input[0])[0][0]
     batches.check(program, batch)
     with console.status("building"):
-        trainer = Board(program, watch) if program.target.chip else program.load()
+        trainer = program.target.load(program, watched=watch)
     if load is not None:
         trainer.load(load)
         say(f"loaded {load}")
@@ -118,9 +115,9 @@ def run_command(
             trainer.save(save)
             say(f"saved {save}")
     judge(trainer, batches, batch, "after ")
-    if isinstance(trainer, Board):
-        trainer.close()
-        tell(trainer)
+    trainer.close()
+    if lines := trainer.summary():
+        say("\n".join(["", *lines]))
     say()
     say(program.report())
 
@@ -209,16 +206,3 @@ def judge(trainer: Trainer, batches: Batches, batch: int, when: str) -> None:
     pieces = ((x[at : at + batch], y[at : at + batch]) for at in range(0, count, batch))
     right = sum(int((trainer.predict(some).argmax(1) == labels).sum()) for some, labels in pieces)
     say(f"accuracy {when}  {right / count:6.1%}")
-
-
-def tell(board: Any) -> None:
-    """What was seen of a board."""
-    seen = board.watched
-    if seen is None:
-        return
-    profile = board.profile()
-    say()
-    say(f"{profile.total / 1e6:,.1f} M instructions a step")
-    for phase in ("forward", "backward", "update"):
-        say(f"  {phase:<9} {profile.of(phase) / 1e6:8,.1f} M")
-    say(f"{seen.loads + seen.stores:,} loads and stores, {seen.outside} outside of the memory")

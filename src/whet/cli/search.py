@@ -31,7 +31,6 @@ from .options import (
     MomentumOpt,
     OptimizerName,
     OptimizerOpt,
-    TargetName,
     TargetOpt,
     TrainOpt,
 )
@@ -130,7 +129,7 @@ def search_command(
     weight_decay: DecayOpt = 0.0,
     clip_norm: ClipOpt = None,
     train: TrainOpt = False,
-    target: TargetOpt = TargetName.host,
+    target: TargetOpt = "host",
     dtype: DTypeOpt = DTypeName.float32,
     calibrate: CalibrateOpt = None,
     int8: Int8Opt = None,
@@ -173,7 +172,7 @@ def search_command(
             data=samples,
             ram=budgets,
             search=words,
-            target=target.value,
+            target=str(target),
         )
     except KeyboardInterrupt:
         console.print(f"stopped; the same command goes on, from {words.folder}", markup=False)

@@ -19,7 +19,7 @@ from torch import nn
 import whet
 
 from ..models import load_int8_backbone
-from ..runtime import Board
+from ..targets.cortex_m import Board
 from .screen import Steps, say
 from .watch import show_costs
 

@@ -23,8 +23,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 import whet
 
-from ..runtime import Board, Trainer
-from ..runtime.profile import PHASES
+from ..runtime import Trainer
+from ..targets.cortex_m import Board
+from ..targets.cortex_m.profile import PHASES
 from .recordings import Labelled, Split, load, split
 from .screen import Steps, say
 
@@ -160,7 +161,6 @@ def built(model: Network, data: Split) -> Board:
 def memory_map(board: Board) -> None:
     """What lies in the chip's RAM, in proportion, and how full its flash is."""
     m, program = board.program.memory, board.program
-    assert program.target.chip is not None
     parts = {
         "stack": m["stack"],
         "weights and biases that learn": m["trained"],
@@ -171,7 +171,7 @@ def memory_map(board: Board) -> None:
     say(f"  RAM    {used:>9,} of {RAM:,} bytes, all there is")
     for name, size in parts.items():
         say(f"         {size:>9,} {'█' * max(1, round(40 * size / used)):<40} {name}")
-    flash = program.target.chip.flash
+    flash = program.target.flash
     say(f"  flash  {board.firmware.flash:>9,} of {flash:,} bytes, code and first weights")
 
 

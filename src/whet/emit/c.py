@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import InternalError
 from ..ir import Arg, Call, Graph, Node, Role, Struct, Type, Value, Workspace
+from ..ir.printing import summary
 from ..ir.quant import Quant
-from ..ir.text import summary
 from ..memory.plan import Buffer, Plan
 from ..names import for_comment
 from .layout import pack_call

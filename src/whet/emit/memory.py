@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..ir import Role, Type
+from ..ir import Type
 from .c import Signature
 
 if TYPE_CHECKING:
@@ -15,17 +15,17 @@ STATIC = 2_000_000_000  # bytes of data; code reaches 2 GiB, and it lies among t
 
 
 def memory_of(program: Program) -> dict[str, int]:
-    """Bytes by kind. `ram` is all that changes, to the byte: arena, trained parameters, state,
-    the caller's arrays for one training step, and what alignment adds. A microcontroller's stack is
-    part of it, and its input has a place in the arena; elsewhere the stack comes on top, some
-    200 KB of it for kernels with vectors. `flash` is what does not: frozen parameters and
-    constants, and the initial values of what changes; code comes on top.
+    """Bytes by kind.
+
+    `ram` is everything that changes, to the byte: arena, trained parameters, state, the caller's
+    arrays for one training step, padding, and the stack if the target reserves one. Elsewhere the
+    stack comes on top, some 200 KB for vector kernels. `flash` is everything that does not change:
+    frozen parameters and constants, and the initial values of what trains; code comes on top.
     """
-    store, plans = program.storage, program.plans
+    store, plans, target = program.storage, program.plans, program.target
     arena = max(plan.arena for plan in plans.values())
     arrays = program_arrays(program)
     align = program.alignment
-    stack = program.target.chip.stack if program.target.chip else 0
     network = up(network_bytes(program) + max(arena, 1), align)  # an empty array is not C
     frozen = sum(t.bytes for t in store.frozen.values())
     return {
@@ -34,8 +34,8 @@ def memory_of(program: Program) -> dict[str, int]:
         "trained": sum(t.bytes for t in store.params.values()),
         "state": sum(t.bytes for t in store.state.values()),
         "io": sum(t.bytes for t in arrays),
-        "stack": stack,
-        "ram": up(network + struct_bytes(arrays, network), align) + program.target.pool + stack,
+        "stack": target.stack,
+        "ram": up(network + struct_bytes(arrays, network), align) + target.pool + target.stack,
         "frozen": frozen,
         "flash": sum(t.bytes for t in store.stored.values()),
     }
@@ -50,12 +50,9 @@ def network_bytes(program: Program) -> int:
 
 
 def program_arrays(program: Program) -> list[Type]:
-    """What the caller holds: inputs and labels; on a microcontroller labels and outputs."""
+    """What the caller allocates for a training step."""
     step, predict = (Signature.of(program.entries[name]) for name in ("train_step", "predict"))
-    if program.target.chip is None:
-        return [leaf.type for _, leaf in step.leaves if leaf.role is not Role.SCALAR]
-    labels = [leaf.type for _, leaf in step.leaves if leaf.role is Role.LABEL]
-    return labels + [value.type for _, value in predict.outputs]
+    return program.target.arrays(step, predict)
 
 
 def up(n: int, alignment: int) -> int:

@@ -10,27 +10,28 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BuildError, DataError, InternalError, TargetError, WhetError, option
+from ..errors import BuildError, InternalError, TargetError, WhetError, option
 from ..ir import Array, DType, Graph, Role
 from ..ir.quant import Fold, Quant
 from ..memory.plan import Plan, alignment
 from ..ops.random import RngNext
 from ..ops.widen import Widen
 from ..passes import Part
+from ..report import program_report
+from ..report.html import program_html
 from ..scheme import Scheme
-from ..targets import Target
 from ..training import Whole
 from . import c, c_weights
-from .around import around, flash_samples
 from .memory import STATIC, memory_of
-from .options import Options
 from .tensor_info import TensorInfo
 from .tensors import Tensors
 
 if TYPE_CHECKING:
+    from ..pipeline import Options
     from ..report import CheckReport
     from ..runtime import Trainer
     from ..verify.integer import IntegerReport
+    from .target import Target
 
 
 # Files of vec/ that give the bits of ref/. An integer program is promised the same bits everywhere,
@@ -101,7 +102,7 @@ class Program:
     @property
     def in_lines(self) -> bool:
         """Whether the arena may have gaps so that vectors do not cross lines of the cache."""
-        return self.isa[0] == "vec"
+        return self.target.vectors
 
     @property
     def alignment(self) -> int:
@@ -126,7 +127,7 @@ class Program:
 
     @functools.cached_property
     def storage(self) -> Tensors:
-        return Tensors.of(self.entries, self.isa[0] == "vec")
+        return Tensors.of(self.entries, self.target.vectors)
 
     @property
     def arena(self) -> int:
@@ -214,7 +215,7 @@ class Program:
             "weights.h": c_weights.weights_h(self.name, self.storage),
             "weights.c": weights,
             "report.txt": self._report({}) + "\n",
-            **around(self),
+            **self.target.files(self),
         }
         encoded = {name: text.encode() for name, text in (files | sources).items()}
         return encoded if blob is None else encoded | {"weights.bin": blob}
@@ -245,7 +246,7 @@ class Program:
         An integer program has those for vectors in a folder of their own, with their own headers.
         """
         used = {*c.used_kernels(self.plans.values()), *self.target.shared}
-        if not self.integer or self.isa[0] != "vec":
+        if not self.integer or not self.target.vectors:
             return self._in_folder("kernels", self.isa, used)
         fast = {s for s in used & SAME_BITS if has_kernel("vec", s)}
         plain = used - fast - set(self.target.shared)
@@ -280,13 +281,9 @@ class Program:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from ..report.html import program_html
-
         return program_html(self)
 
     def _report(self, measured: Mapping[str, int]) -> str:
-        from ..report import program_report
-
         return program_report(self, measured)
 
     @property
@@ -317,7 +314,8 @@ class Program:
         if samples is not None and library:
             raise TargetError("a library has no samples", try_="write() without library=True")
         if samples is not None:
-            files = files | self._in_flash(*samples)
+            texts = self.target.samples(self, *samples)
+            files = files | {name: text.encode() for name, text in texts.items()}
         try:
             for name, content in files.items():
                 path = root / name
@@ -335,19 +333,6 @@ class Program:
             ) from error
         return root
 
-    def _in_flash(self, inputs: Any, labels: Any) -> dict[str, bytes]:
-        from ..runtime import stored_batch
-
-        if self.target.chip is None:
-            raise TargetError("samples= are for a microcontroller", try_='target="cortex-m7"')
-        if len(inputs) != len(labels) or not len(inputs):
-            raise DataError(f"there are {len(inputs)} inputs and {len(labels)} labels")
-        (leaf,) = self.entries["train_step"].leaves_of(Role.INPUT)[:1]
-        size = self.tensors[leaf.name].shape[0]
-        starts = range(0, len(inputs) - size + 1, size)
-        pairs = [stored_batch(self, inputs[i : i + size], labels[i : i + size]) for i in starts]
-        return {name: text.encode() for name, text in flash_samples(self, pairs).items()}
-
     def load(self, threads: int | None = None) -> Trainer:
         """Build with the machine's C compiler and load it into this process.
 
@@ -355,13 +340,7 @@ class Program:
         Any number of threads gives the same results, to the bit. Trainers of one program share
         theirs: one thread at first, and as many as was said last.
         """
-        from ..runtime import Board, Trainer
-
-        if self.target.chip is None:
-            return Trainer(self, threads=threads)
-        if threads not in (None, 1):
-            raise DataError(f"threads={threads}: a microcontroller has one core")
-        return Board(self)
+        return self.target.load(self, threads)
 
     def check(self, steps: int = 10) -> CheckReport | IntegerReport:
         """Build, then compare every gradient and some training steps with PyTorch.

@@ -6,9 +6,9 @@ Nothing here knows a framework, so that each of them can have a front end of its
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from ..ir import DType, Graph, Value
+from ..ir import DType, Graph, Role, Value, prune
 from ..ir.quant import Fold, Quant, Recipe
 from ..training import Training
 
@@ -72,3 +72,11 @@ class Model:
     quants: Mapping[str, Quant] = field(default_factory=dict)  # of int8 inputs
     folds: Mapping[str, Fold] = field(default_factory=dict)  # of integer parameters
     recipe: Recipe | None = None  # that integers were made by
+
+
+def without_loss(training: Imported) -> Imported:
+    """In eval mode the model with its loss contains the model alone."""
+    graph, outputs = training.graph, training.outputs[1:]
+    leaves = tuple(v for v in graph.leaves if v.role is not Role.LABEL)
+    alone = Graph(graph.name, leaves, graph.nodes, tuple(t.value for t in outputs), (), graph.data)
+    return replace(training, graph=prune(alone), outputs=outputs)

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import InternalError, ShapeError
 from ..names import quoted
+from .printing import print_graph
 
 Array = npt.NDArray[Any]
 
@@ -155,9 +156,16 @@ class Call:
     needs: tuple[str, ...] = ()  # files with kernels that this one calls
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
 class Attributes:
-    """Operators without attributes use this; others derive from it."""
+    """Operators without attributes use this; others derive from it, as frozen dataclasses."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
+
+
+Grads = tuple["Value | None", ...]  # of results or of operands; None where there is none
 
 
 class Op:
@@ -181,9 +189,7 @@ class Op:
             Op.registry[cls.name] = cls
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         """One cotangent per operand; `wants` says which of them anybody needs."""
         raise InternalError(f"{node.op.name} has no gradient", at=str(node.loc))
 
@@ -259,8 +265,6 @@ class Graph:
         return f"<Graph {self.name}: {len(self.nodes)} nodes, {len(self.leaves)} leaves>"
 
     def __str__(self) -> str:
-        from .text import print_graph
-
         return print_graph(self)
 
 

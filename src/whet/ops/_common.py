@@ -8,9 +8,15 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..errors import ShapeError
-from ..ir import Array, DType, Type, Value
+from ..ir import Array, Attributes, DType, Node, Type, Value
 
 MAX_RANK = 8  # of any value a broadcasting or transposing kernel sees
+
+
+class Axis(Attributes):
+    """Of ops that work along one axis."""
+
+    axis: int = 0
 
 
 def d(value: Value) -> str:
@@ -31,6 +37,24 @@ def require_f32(*types: Type) -> None:
 def require_same(*types: Type) -> None:
     for t in types[1:]:
         require(t.shape == types[0].shape, f"shapes differ: {types[0]} and {t}")
+
+
+def require_axis(a: Axis, x: Type) -> None:
+    require(0 <= a.axis < x.rank, f"axis {a.axis} out of range for {x}")
+
+
+def infer_along(a: Axis, x: Type) -> Type:
+    """`infer` of an op whose result has the f32 type of its operand."""
+    require_f32(x)
+    require_axis(a, x)
+    return x
+
+
+def infer_pair(a: Attributes, x: Type, y: Type) -> Type:
+    """`infer` of an op of two f32 values of one shape, which is that of its result."""
+    require_f32(x, y)
+    require_same(x, y)
+    return x
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -92,3 +116,8 @@ def pack(numbers: Array, bits: int) -> Array:
 def unpack(array: Array, bits: int, shape: tuple[int, ...]) -> Array:
     spread = np.unpackbits(array, count=math.prod(shape) * bits, bitorder="little")
     return (spread.reshape(-1, bits) @ (1 << np.arange(bits))).reshape(shape)
+
+
+def over_first(node: Node) -> tuple[tuple[int, int], ...]:
+    """`inplace` of an op whose result may take the place of its first operand."""
+    return ((0, 0),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ir import Array, Builder, Node, Value
+from ..ir import Array, Builder, Grads, Node
 from ._common import d
 from .binary import Div, Eq, Mul, Where
 from .reduce import Axes, Reduce, Sum
@@ -20,9 +20,7 @@ class Amax(Reduce):
         return x.max(axis=a.axes, keepdims=True)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (x,) = node.ins
         one, zero = b.const(np.float32(1)), b.const(np.float32(0))

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..ir import Arg, Array, Attributes, Builder, Call, DType, Field, Node, Op, Struct, Type, Value
+from ..ir import Arg, Array, Attributes, Builder, Call, DType, Field, Grads, Node, Op, Struct, Type
 from ._common import broadcast_shapes, collapse, d, padded, require, require_f32, strides
 from .reduce import sum_to
 from .unary import Neg
@@ -77,9 +77,7 @@ class Add(Arithmetic):
         return a + b
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,) = douts
         assert dy is not None
         return tuple(sum_to(b, dy, v) if w else None for v, w in zip(node.ins, wants, strict=True))
@@ -95,9 +93,7 @@ class Sub(Arithmetic):
         return a - b
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (u, v) = douts, node.ins
         assert dy is not None
         du = sum_to(b, dy, u) if wants[0] else None
@@ -115,9 +111,7 @@ class Mul(Arithmetic):
         return a * b
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (u, v) = douts, node.ins
         assert dy is not None
         du = sum_to(b, b.emit(Mul, dy, v), u) if wants[0] else None
@@ -135,9 +129,7 @@ class Div(Binary):
         return a / b
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (u, v) = douts, node.ins
         assert dy is not None
         share = b.emit(Div, dy, v)
@@ -158,9 +150,7 @@ class Maximum(Binary):
         return np.maximum(a, b)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (u, v) = douts, node.ins
         assert dy is not None
         du = sum_to(b, b.emit(MaximumDa, dy, u, v), u) if wants[0] else None
@@ -263,9 +253,7 @@ class Where(Op):
         return np.where(c != 0, a, b)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (c, u, v) = douts, node.ins
         assert dy is not None
         zero = b.const(np.float32(0), name="zero")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir import Array, Attributes, Call, Node, Op, Type
-from ._common import pack, packed, require, require_f32, unpack
+from ._common import over_first, pack, packed, require, require_f32, unpack
 
 
 class WithinBits(Op):
@@ -17,7 +16,6 @@ class WithinBits(Op):
     name = "within_bits"
     differentiable = False
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         low: float = 0.0
         high: float = math.inf
@@ -46,7 +44,6 @@ class BitsDx(Op):
 
     name = "bits_dx"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         inside: float = 1.0
         outside: float = 0.0
@@ -69,6 +66,4 @@ class BitsDx(Op):
         args = (node.out, dy, bits, dy.type.elements, float(a.inside), float(a.outside))
         return Call("whet_bits_dx_f32", args, "bits")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
-from ..ir import Arg, Array, Attributes, Builder, Call, Node, Op, Struct, Type, Value, Workspace
+from ..ir import Arg, Array, Attributes, Builder, Call, Grads, Node, Op, Struct, Type, Workspace
 from . import _exact
 from ._common import d, require, require_f32
 from .linear import sum_rows
 
 
-@dataclass(frozen=True)
 class Window(Attributes):
     """How a kernel window moves: stride, zero padding (top, left, bottom, right), dilation."""
 
@@ -137,7 +136,6 @@ class Conv2d(Op):
 
     name = "conv2d"
 
-    @dataclass(frozen=True)
     class Attrs(Window):
         groups: int = 1
         winograd: bool = False  # the method; it changes nothing but time, workspace and rounding
@@ -177,9 +175,7 @@ class Conv2d(Op):
         return y
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (x, w, *bias) = douts, node.ins
         assert dy is not None
         attrs = asdict(node.attrs)
@@ -188,9 +184,7 @@ class Conv2d(Op):
             dx = b.emit(Conv2dDx, dy, w, name=d(x), size=x.shape[1:3], **attrs)
         if wants[1]:
             dw = b.emit(Conv2dDw, dy, x, name=d(w), kernel=w.shape[1:3], **attrs)
-        if not bias:
-            return dx, dw
-        return dx, dw, sum_rows(b, dy, bias[0]) if wants[2] else None
+        return dx, dw, *(sum_rows(b, dy, v) if wants[2] else None for v in bias)
 
     @staticmethod
     def call(node: Node) -> Call:
@@ -217,7 +211,6 @@ class Conv2dDx(Op):
 
     name = "conv2d_dx"
 
-    @dataclass(frozen=True)
     class Attrs(Conv2d.Attrs):
         size: tuple[int, int] = (0, 0)
 
@@ -250,9 +243,7 @@ class Conv2dDx(Op):
         return dx
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (g,), (dy, w) = douts, node.ins
         assert g is not None
         attrs = asdict(node.attrs)
@@ -287,7 +278,6 @@ class Conv2dDw(Op):
 
     name = "conv2d_dw"
 
-    @dataclass(frozen=True)
     class Attrs(Conv2d.Attrs):
         kernel: tuple[int, int] = (1, 1)
 
@@ -374,9 +364,7 @@ class Depthwise(Op):
         return y + total
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (x, w, *bias) = douts, node.ins
         assert dy is not None
         attrs = asdict(node.attrs)
@@ -407,7 +395,6 @@ class DepthwiseDx(Op):
 
     name = "depthwise_dx"
 
-    @dataclass(frozen=True)
     class Attrs(Window):
         size: tuple[int, int] = (0, 0)
 
@@ -449,7 +436,6 @@ class DepthwiseDw(Op):
 
     name = "depthwise_dw"
 
-    @dataclass(frozen=True)
     class Attrs(Window):
         kernel: tuple[int, int] = (1, 1)
 

@@ -7,12 +7,12 @@ integers are exact, become a float, and are scaled: so every kernel gives the sa
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from ..ir import Array, Builder, Call, DType, Node, Op, Type, Value
+from ..ir import Array, Builder, Call, DType, Grads, Node, Op, Type, Value
 from ._common import d, require
 from .conv import (
     Conv2d,
@@ -56,7 +56,6 @@ class Conv2dI8(Op):
 
     name = "conv2d_i8"
 
-    @dataclass(frozen=True)
     class Attrs(Window):
         groups: int = 1
         zero: int = 0
@@ -76,9 +75,7 @@ class Conv2dI8(Op):
         return wrapped(y)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         return layer_vjp(b, node, douts, wants, Conv2dI8Dx, Conv2dI8Dw, node.ins[1].shape[1:3])
 
     @staticmethod
@@ -198,7 +195,6 @@ class Conv2dI8Dw(Op):
 
     name = "conv2d_i8_dw"
 
-    @dataclass(frozen=True)
     class Attrs(Conv2dDw.Attrs):
         zero: int = 0
 
@@ -241,7 +237,6 @@ class DepthwiseI8(Op):
 
     name = "depthwise_i8"
 
-    @dataclass(frozen=True)
     class Attrs(Window):
         zero: int = 0
 
@@ -257,9 +252,7 @@ class DepthwiseI8(Op):
         return wrapped(y if b is None else y + b)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         kernel = node.ins[1].shape[:2]
         return layer_vjp(b, node, douts, wants, DepthwiseI8Dx, DepthwiseI8Dw, kernel)
 
@@ -313,7 +306,6 @@ class DepthwiseI8Dw(Op):
 
     name = "depthwise_i8_dw"
 
-    @dataclass(frozen=True)
     class Attrs(DepthwiseDw.Attrs):
         zero: int = 0
 

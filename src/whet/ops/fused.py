@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from .conv import Conv2d, Depthwise, Window
 from .linear import Linear
 
 
-@dataclass(frozen=True)
 class Epilogue(Attributes):
     """y = min(max(layer + add, low), high); `bias` and `add` say which operands follow x and w.
 
@@ -110,7 +109,6 @@ class Conv2dFused(FusedLayer):
     name = "conv2d_fused"
     layer = Conv2d
 
-    @dataclass(frozen=True)
     class Attrs(Epilogue, Conv2d.Attrs):
         pass
 
@@ -121,7 +119,6 @@ class DepthwiseFused(FusedLayer):
     name = "depthwise_fused"
     layer = Depthwise
 
-    @dataclass(frozen=True)
     class Attrs(Epilogue, Window):
         pass
 

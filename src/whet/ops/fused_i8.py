@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ from .conv_i8 import Conv2dI8, DepthwiseI8, wrapped
 from .quantized import Narrow, Requantize, bits_of, narrow_struct
 
 
-@dataclass(frozen=True)
 class Narrowed(Narrow):
     """A layer of x - x_zero, then `requantize`; which operands follow x and w is said here.
 
@@ -96,7 +95,6 @@ class Conv2dI8Fused(NarrowedLayer):
     name = "conv2d_i8_fused"
     layer = Conv2dI8
 
-    @dataclass(frozen=True)
     class Attrs(Narrowed, Window):
         groups: int = 1
 
@@ -107,7 +105,6 @@ class DepthwiseI8Fused(NarrowedLayer):
     name = "depthwise_i8_fused"
     layer = DepthwiseI8
 
-    @dataclass(frozen=True)
     class Attrs(Narrowed, Window):
         pass
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 from ..ir import Array, Attributes, Call, Node, Op, Type, Workspace
 from ._common import require, require_f32
@@ -13,7 +13,6 @@ from .update import Adam, Sgd, SgdMomentum
 BLOCK = 2048  # floats of gradient that exist at a time, or a sixteenth of it if that is more
 
 
-@dataclass(frozen=True)
 class Block(Attributes):
     rows: int = 0  # of the gradient that are made at a time; 0 leaves it to `block_rows`
 
@@ -106,7 +105,6 @@ class DwSgd(FusedUpdate):
     name = "dw_sgd"
     update = Sgd
 
-    @dataclass(frozen=True)
     class Attrs(Sgd.Attrs, Block, Conv2dDw.Attrs):
         pass
 
@@ -117,7 +115,6 @@ class DwSgdMomentum(FusedUpdate):
     name = "dw_sgd_momentum"
     update = SgdMomentum
 
-    @dataclass(frozen=True)
     class Attrs(SgdMomentum.Attrs, Block, Conv2dDw.Attrs):
         pass
 
@@ -128,7 +125,6 @@ class DwAdam(FusedUpdate):
     name = "dw_adam"
     update = Adam
 
-    @dataclass(frozen=True)
     class Attrs(Adam.Attrs, Block, Conv2dDw.Attrs):
         pass
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TypeVar
 
 from ..ir import Arg, Array, Attributes, Call, DType, Node, Op, Type, Workspace
@@ -38,7 +38,6 @@ class DwSgdSettle(Op):
     name = "dw_sgd_settle"
     differentiable = False
 
-    @dataclass(frozen=True)
     class Attrs(Settling, Step, Block, Conv2dI8Dw.Attrs):
         pass
 

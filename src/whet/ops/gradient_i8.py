@@ -7,8 +7,6 @@ their order does not matter. What is computed from a gradient that is not finite
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..ir import Array, Attributes, Call, DType, Node, Op, Type
@@ -33,7 +31,6 @@ class NarrowGradient(Op):
     name = "narrow_gradient"
     differentiable = False
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         kind: str = "int16"
         limit: int = LEAST

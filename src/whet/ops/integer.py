@@ -5,12 +5,10 @@ Nothing here has a gradient. `add`, `sub`, `mul`, `where` and the comparisons ta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..ir import Array, Attributes, Call, DType, Node, Op, Type
-from ._common import around, broadcast_shapes, require, require_f32
+from ._common import Axis, around, broadcast_shapes, over_first, require, require_axis, require_f32
 from .binary import broadcast_call
 
 CASTS = {("u8", "i32"), ("i32", "f32"), ("f32", "i32")}
@@ -22,7 +20,6 @@ class Cast(Op):
     name = "cast"
     differentiable = False
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         to: str = "i32"
 
@@ -104,9 +101,7 @@ class Not(Op):
     def call(node: Node) -> Call:
         return Call("whet_not_u8", (node.out, *node.ins, node.out.type.elements), "integer")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)
 
 
 class Argmax(Op):
@@ -114,19 +109,16 @@ class Argmax(Op):
 
     name = "argmax"
     differentiable = False
-
-    @dataclass(frozen=True)
-    class Attrs(Attributes):
-        axis: int = 0
+    Attrs = Axis
 
     @staticmethod
-    def infer(a: Attrs, x: Type) -> Type:
+    def infer(a: Axis, x: Type) -> Type:
         require_f32(x)
-        require(0 <= a.axis < x.rank, f"axis {a.axis} out of range for {x}")
+        require_axis(a, x)
         return Type(DType.I32, (*x.shape[: a.axis], 1, *x.shape[a.axis + 1 :]))
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
+    def ref(a: Axis, x: Array) -> Array:
         return x.argmax(axis=a.axis, keepdims=True)
 
     @staticmethod

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Type
 from ._common import d, pack, packed, require, require_f32, unpack
 
 
@@ -18,7 +16,6 @@ class PickLargest(Op):
 
     name = "pick_largest"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         keep: int = 1
 
@@ -41,9 +38,7 @@ class PickLargest(Op):
         return np.take_along_axis(flat, index, axis=1), pack(kept, 1)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (x,), dvalues = node.ins, douts[0]
         assert dvalues is not None
         return (b.emit(Spread, dvalues, node.outs[1], shape=x.shape, name=d(x)),)
@@ -61,7 +56,6 @@ class Pick(Op):
 
     name = "pick"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         keep: int = 1
 
@@ -76,9 +70,7 @@ class Pick(Op):
         return x[unpack(bits, 1, x.shape).astype(bool)].reshape(len(x), a.keep)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (x, bits), dvalues = node.ins, douts[0]
         assert dvalues is not None
         return b.emit(Spread, dvalues, bits, shape=x.shape, name=d(x)), None
@@ -94,7 +86,6 @@ class Spread(Op):
 
     name = "spread"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         shape: tuple[int, ...] = ()
 
@@ -112,9 +103,7 @@ class Spread(Op):
         return y
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (values, bits), dy = node.ins, douts[0]
         assert dy is not None
         return b.emit(Pick, dy, bits, keep=values.shape[1], name=d(values)), None

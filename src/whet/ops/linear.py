@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Type, Value
 from . import _exact
 from ._common import d, require, require_f32
 from .reduce import Sum
@@ -48,16 +47,12 @@ class Linear(Op):
         return _exact.matmul_nt(_exact.start((*x.shape[:-1], len(w)), b, add), x, w)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (x, w, *bias) = douts, node.ins
         assert dy is not None
         dx = b.emit(LinearDx, dy, w, name=d(x)) if wants[0] else None
         dw = b.emit(LinearDw, dy, x, name=d(w)) if wants[1] else None
-        if not bias:
-            return dx, dw
-        return dx, dw, sum_rows(b, dy, bias[0]) if wants[2] else None
+        return dx, dw, *(sum_rows(b, dy, v) if wants[2] else None for v in bias)
 
     @staticmethod
     def call(node: Node) -> Call:
@@ -141,7 +136,6 @@ class Bmm(Op):
 
     name = "bmm"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         ta: bool = False
         tb: bool = False
@@ -166,9 +160,7 @@ class Bmm(Op):
         return np.stack([_product(t, u, v) for u, v in zip(a, b, strict=True)])
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (u, v), t = douts, node.ins, node.attrs
         assert dy is not None
         du = dv = None

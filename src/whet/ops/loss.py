@@ -7,19 +7,18 @@ the program reports before it computes anything.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Type, Value, f32
+from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Type, Value, f32
 from . import _exact
-from ._common import d, require, require_f32, require_same
+from ._common import d, infer_pair, require, require_f32, require_same
 from .binary import Mul, Sub
 from .linear import rows
 from .unary import Log
 
 
-@dataclass(frozen=True)
 class ClassLoss(Attributes):
     ignore_index: int = -100
     mean: bool = True  # divide by the total weight of the labels that count, else just add
@@ -74,9 +73,7 @@ class NllLoss(Op):
             return _exact.compensated(-wr[counts] * picked) / divisor(a, wr)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         x, labels, *weight = node.ins
         attrs = asdict(node.attrs) | {"classes": x.shape[-1]}
@@ -101,7 +98,6 @@ class NllLossDx(Op):
 
     name = "nll_loss_dx"
 
-    @dataclass(frozen=True)
     class Attrs(ClassLoss):
         classes: int = 1
 
@@ -146,14 +142,10 @@ class CrossEntropy(Op):
 
     name = "cross_entropy"
 
-    @dataclass(frozen=True)
     class Attrs(ClassLoss):
         smoothing: float = 0.0
 
-    @staticmethod
-    def infer(a: Attrs, x: Type, labels: Type, weight: Type | None = None) -> Type:
-        check_loss(x, labels, weight)
-        return f32()
+    infer = staticmethod(NllLoss.infer)
 
     @staticmethod
     def ref(a: Attrs, x: Array, labels: Array, weight: Array | None = None) -> Array:
@@ -188,9 +180,7 @@ class CrossEntropy(Op):
             return _exact.compensated(terms.reshape(-1)) / divisor(a, wr)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         x = node.ins[0]
         dx = b.emit(CrossEntropyDx, douts[0], *node.ins, name=d(x), **asdict(node.attrs))
@@ -292,11 +282,7 @@ class Bce(Op):
 
     name = "bce"
 
-    @staticmethod
-    def infer(a: Attributes, x: Type, t: Type) -> Type:
-        require_f32(x, t)
-        require_same(x, t)
-        return x
+    infer = staticmethod(infer_pair)
 
     @staticmethod
     def ref(a: Attributes, x: Array, t: Array) -> Array:
@@ -305,9 +291,7 @@ class Bce(Op):
         return (t - 1) * low - t * high
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), (x, t) = douts, node.ins
         assert dy is not None
         dx = b.emit(BceDx, dy, x, t, name=d(x)) if wants[0] else None

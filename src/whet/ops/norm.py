@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, Node, Op, Type, Value
-from ._common import d, require, require_f32
+from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Type, Value
+from ._common import d, over_first, require, require_f32
 from .linear import rows, sum_rows
 
 
-@dataclass(frozen=True)
 class Eps(Attributes):
     eps: float = 1e-5
 
@@ -39,9 +38,7 @@ class BatchNorm(Op):
         return (x - mean) / np.sqrt(var + a.eps) * w + b
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy, *_), (x, w, bias, mean, var), eps = douts, node.ins, node.attrs.eps
         assert dy is not None
         dx = b.emit(BatchNormDx, dy, w, var, name=d(x), eps=eps) if wants[0] else None
@@ -55,9 +52,7 @@ class BatchNorm(Op):
         args = (node.out, *node.ins, rows(x.shape), x.shape[-1], node.attrs.eps)
         return Call("whet_batch_norm_f32", args, "batch_norm")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)
 
 
 class BatchNormDx(Op):
@@ -81,9 +76,7 @@ class BatchNormDx(Op):
         args = (node.out, *node.ins, rows(dy.shape), dy.shape[-1], node.attrs.eps)
         return Call("whet_batch_norm_dx_f32", args, "batch_norm")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)
 
 
 class BatchNormDw(Op):
@@ -110,7 +103,6 @@ class BatchNormDw(Op):
         return Call("whet_batch_norm_dw_f32", args, "batch_norm")
 
 
-@dataclass(frozen=True)
 class Clipped(Eps):
     """The result is clipped to [low, high], as a ReLU behind the normalisation would."""
 
@@ -143,9 +135,7 @@ class BatchNormTrain(Op):
         return clipped((x - mean) / np.sqrt(var + a.eps) * w + b, a), mean, var
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy, *_), (x, w, bias), (_, mean, var) = douts, node.ins, node.outs
         assert dy is not None
         attrs = asdict(node.attrs)
@@ -189,9 +179,7 @@ class BatchNormClipped(Op):
     def call(node: Node) -> Call:
         return batch_norm_call(node, node.ins[0])
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)
 
 
 def not_clipped(
@@ -282,7 +270,6 @@ class GroupNorm(Op):
 
     name = "group_norm"
 
-    @dataclass(frozen=True)
     class Attrs(Eps):
         groups: int = 1
 
@@ -301,9 +288,7 @@ class GroupNorm(Op):
         return normal.reshape(x.shape) * w + b, mean, var
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy, *_), (x, w, bias), (_, mean, var) = douts, node.ins, node.outs
         assert dy is not None
         attrs = dict(eps=node.attrs.eps, groups=node.attrs.groups)

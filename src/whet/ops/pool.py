@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
+from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Struct, Type
 from ._common import d, pack, packed, require, require_f32, unpack
 from ._exact import in_order
 
 
-@dataclass(frozen=True)
 class Pool(Attributes):
     """Windows of a pooling operator; `out` is explicit because ceil_mode decides it outside.
 
@@ -112,9 +110,7 @@ class MaxPool2d(Op):
         return y, pack(index, a.bits((h, w)))
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (x,), a = node.ins, node.attrs
         assert douts[0] is not None
         attrs = {f: getattr(a, f) for f in Pool.__dataclass_fields__}
@@ -136,7 +132,6 @@ class MaxPool2dDx(Op):
 
     name = "max_pool2d_dx"
 
-    @dataclass(frozen=True)
     class Attrs(Pool):
         size: tuple[int, int] = (1, 1)
 
@@ -172,7 +167,6 @@ class MaxPool2dDx(Op):
         return Call("whet_max_pool2d_dx_f32", (node.out, dy, index, bits, struct), "max_pool2d")
 
 
-@dataclass(frozen=True)
 class AvgPool(Pool):
     count_pad: bool = True  # padding counts as zeros that were averaged
     divisor: int = 0  # if not 0, divide by this instead of the window's size
@@ -190,6 +184,15 @@ class AvgPool(Pool):
             area *= min(first + self.kernel[axis], size[axis] + self.pad[axis]) - first
         return 1 / area
 
+    def pooled(self, x: Array, mean: Callable[[Array, float], Array]) -> Array:
+        """What `mean` makes of each window, given the share of one element in it."""
+        n, h, w, c = x.shape
+        y = np.empty((n, *self.out, c), x.dtype)
+        for p, q, rows, cols in self.windows((h, w)):
+            window = x[:, rows.start : rows.stop, cols.start : cols.stop]
+            y[:, p, q] = mean(window, self.share((h, w), p, q))
+        return y
+
 
 class AvgPool2d(Op):
     """y = mean of x over each window"""
@@ -205,27 +208,21 @@ class AvgPool2d(Op):
 
     @staticmethod
     def ref(a: AvgPool, x: Array) -> Array:
-        n, h, w, c = x.shape
-        y = np.empty((n, *a.out, c), x.dtype)
-        for p, q, rows, cols in a.windows((h, w)):
-            window = x[:, rows.start : rows.stop, cols.start : cols.stop]
-            y[:, p, q] = window.sum(axis=(1, 2)) * x.dtype.type(a.share((h, w), p, q))
-        return y
+        def mean(window: Array, share: float) -> Array:
+            return window.sum(axis=(1, 2)) * x.dtype.type(share)
+
+        return a.pooled(x, mean)
 
     @staticmethod
     def exact(a: AvgPool, x: Array) -> Array:
-        n, h, w, c = x.shape
-        y = np.empty((n, *a.out, c), np.float32)
-        for p, q, rows, cols in a.windows((h, w)):
-            window = x[:, rows.start : rows.stop, cols.start : cols.stop]
+        def mean(window: Array, share: float) -> Array:
             total = in_order(in_order(window.transpose(2, 1, 0, 3)))  # of each row, then of them
-            y[:, p, q] = total * np.float32(a.share((h, w), p, q))
-        return y
+            return total * np.float32(share)
+
+        return a.pooled(x, mean)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (x,), a = node.ins, node.attrs
         assert douts[0] is not None
         attrs = {f: getattr(a, f) for f in AvgPool.__dataclass_fields__}
@@ -243,7 +240,6 @@ class AvgPool2dDx(Op):
 
     name = "avg_pool2d_dx"
 
-    @dataclass(frozen=True)
     class Attrs(AvgPool):
         size: tuple[int, int] = (1, 1)
 

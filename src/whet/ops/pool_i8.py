@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
-from ..ir import Array, Builder, Call, Node, Op, Type, Value
+from ..ir import Array, Builder, Call, Grads, Node, Op, Type
 from ._common import d, require
 from .conv_i8 import centred, require_i8
 from .pool import AvgPool, AvgPool2dDx, check_pool, pool_struct
@@ -21,7 +21,6 @@ class AvgPoolI8(Op):
 
     name = "avg_pool_i8"
 
-    @dataclass(frozen=True)
     class Attrs(AvgPool):
         zero: int = 0
 
@@ -34,19 +33,14 @@ class AvgPoolI8(Op):
 
     @staticmethod
     def ref(a: Attrs, x: Array) -> Array:
-        n, h, w, c = x.shape
-        y = np.empty((n, *a.out, c), np.int8)
-        for p, q, rows, cols in a.windows((h, w)):
-            window = centred(x, a.zero)[:, rows.start : rows.stop, cols.start : cols.stop]
-            size = np.float32(round(1 / a.share((h, w), p, q)))
-            mean = np.rint(window.sum(axis=(1, 2)).astype(np.float32) / size)
-            y[:, p, q] = np.clip(mean + a.zero, -128, 127)
-        return y
+        def mean(window: Array, share: float) -> Array:
+            total = centred(window, a.zero).sum(axis=(1, 2)).astype(np.float32)
+            return np.clip(np.rint(total / np.float32(round(1 / share))) + a.zero, -128, 127)
+
+        return a.pooled(x, mean)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (x,) = node.ins
         assert douts[0] is not None
         attrs = asdict(node.attrs)
@@ -68,6 +62,7 @@ class UpsampleBilinearI8(Resize):
     """
 
     name = "upsample_bilinear_i8"
+    dx = UpsampleBilinearDx
 
     @staticmethod
     def infer(a: Scale, x: Type) -> Type:
@@ -82,15 +77,6 @@ class UpsampleBilinearI8(Resize):
         across, down = across[:, None], down[:, None, None]
         rows = real[:, :, left] * (1 - across) + real[:, :, right] * across
         return np.rint(rows[:, upper] * (1 - down) + rows[:, lower] * down).astype(np.int8)
-
-    @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
-        assert douts[0] is not None
-        (x,) = node.ins
-        attrs = asdict(node.attrs)
-        return (b.emit(UpsampleBilinearDx, douts[0], name=d(x), size=x.shape[1:3], **attrs),)
 
 
 def between(a: Scale, axis: int, size: int) -> tuple[Array, Array, Array]:

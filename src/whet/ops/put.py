@@ -5,25 +5,20 @@ In place, this touches that part only and needs no array of zeros around the add
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from ..ir import Array, Attributes, Call, DType, Node, Op, Type
-from ._common import around, require, require_f32
+from ..ir import Array, Call, DType, Node, Op, Type
+from ._common import Axis, around, over_first, require, require_f32
 
 
 class PutAdd(Op):
     """y = base, then y[..., index[j], ...] += u[..., j, ...] for every j, in order"""
 
     name = "put_add"
-
-    @dataclass(frozen=True)
-    class Attrs(Attributes):
-        axis: int = 0
+    Attrs = Axis
 
     @staticmethod
-    def infer(a: Attrs, base: Type, u: Type, index: Type) -> Type:
+    def infer(a: Axis, base: Type, u: Type, index: Type) -> Type:
         require_f32(base, u)
         require(index.dtype is DType.I32, f"the index must be i32, not {index}")
         require(0 <= a.axis < base.rank, f"axis {a.axis} out of range for {base}")
@@ -32,7 +27,7 @@ class PutAdd(Op):
         return base
 
     @staticmethod
-    def ref(a: Attrs, base: Array, u: Array, index: Array) -> Array:
+    def ref(a: Axis, base: Array, u: Array, index: Array) -> Array:
         outer, n, inner = around(base.shape, a.axis)
         y = base.copy()
         for rows, more in zip(y.reshape(outer, n, inner), u.reshape(outer, -1, inner), strict=True):
@@ -45,9 +40,7 @@ class PutAdd(Op):
         sizes = (*around(base.shape, node.attrs.axis), index.type.elements)
         return Call("whet_put_add_f32", (node.out, base, u, index, *sizes), "put_add")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)
 
 
 class SliceAdd(Op):
@@ -55,9 +48,7 @@ class SliceAdd(Op):
 
     name = "slice_add"
 
-    @dataclass(frozen=True)
-    class Attrs(Attributes):
-        axis: int = 0
+    class Attrs(Axis):
         start: int = 0
 
     @staticmethod
@@ -81,6 +72,4 @@ class SliceAdd(Op):
         sizes = (*around(base.shape, a.axis), u.shape[a.axis], a.start)
         return Call("whet_slice_add_f32", (node.out, base, u, *sizes), "slice_add")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)

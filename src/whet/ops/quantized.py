@@ -4,24 +4,21 @@ An int8 number q stands for the real number (q - zero) * scale. Rounding is to t
 to the even neighbour, everywhere. What is beyond the range saturates; one bit per element tells
 the backward pass whether that happened, and there rounding counts as the identity.
 
-Cotangents are those of the integers themselves, in f32: a step of 1 of q is their unit.
+Grads are those of the integers themselves, in f32: a step of 1 of q is their unit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
-from ._common import d, pack, packed, require, require_f32, unpack
+from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Struct, Type, Value
+from ._common import d, over_first, pack, packed, require, require_f32, unpack
 from .binary import Mul
 
 LOW, HIGH = -128, 127
 SOURCES = (DType.F32, DType.I32, DType.I8)
 
 
-@dataclass(frozen=True)
 class Narrow(Attributes):
     """y = round(v) + zero, held between low and high; `mask` asks for the bits as well."""
 
@@ -65,7 +62,6 @@ class Requantize(Op):
 
     name = "requantize"
 
-    @dataclass(frozen=True)
     class Attrs(Narrow):
         x_zero: int = 0
 
@@ -82,9 +78,7 @@ class Requantize(Op):
         return a.narrow((wide.astype(scale.dtype) * scale).reshape(x.shape))
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         dy, (x, scale) = douts[0], node.ins
         assert dy is not None
         return b.emit(RequantizeDx, dy, node.outs[1], scale, name=d(x)), None
@@ -129,9 +123,7 @@ class RequantizeDx(Op):
         args = (node.out, dy, bits, scale, dy.type.elements, scale.type.elements)
         return Call("whet_requantize_dx_f32", args, "requantize")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)
 
 
 class Dequantize(Op):
@@ -139,7 +131,6 @@ class Dequantize(Op):
 
     name = "dequantize"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         scale: float = 1.0
         zero: int = 0
@@ -154,9 +145,7 @@ class Dequantize(Op):
         return (x.astype(np.int32) - a.zero).astype(np.float32) * np.float32(a.scale)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         return (b.emit(Mul, douts[0], b.const(np.float32(node.attrs.scale)), name=d(node.ins[0])),)
 
@@ -175,7 +164,6 @@ class AddI8(Op):
 
     name = "add_i8"
 
-    @dataclass(frozen=True)
     class Attrs(Narrow):
         a_zero: int = 0
         b_zero: int = 0
@@ -194,9 +182,7 @@ class AddI8(Op):
         return attrs.narrow(left + right)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         dy, a = douts[0], node.attrs
         assert dy is not None
         return tuple(

@@ -9,12 +9,11 @@ pass: the mask is computed again.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Type, Value
-from ._common import d, require, require_f32
+from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Type
+from ._common import d, over_first, require, require_f32
 
 
 def philox(seed: int, counter: tuple[Array, int, int, int]) -> Array:
@@ -47,7 +46,6 @@ class Dropout(Op):
 
     name = "dropout"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         p: float = 0.5
         site: int = 0
@@ -66,9 +64,7 @@ class Dropout(Op):
         return np.where(keep, x * scale, 0)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         x, rng = node.ins
         return b.emit(Dropout, douts[0], rng, name=d(x), p=node.attrs.p, site=node.attrs.site), None
@@ -82,9 +78,7 @@ class Dropout(Op):
         args = (node.out, *node.ins, node.out.type.elements, a.site, bits, scale)
         return Call("whet_dropout_f32", args, "dropout")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)
 
 
 def threshold(p: float) -> int:
@@ -98,7 +92,6 @@ class Uniform(Op):
     name = "uniform"
     differentiable = False
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         shape: tuple[int, ...] = ()
         site: int = 0
@@ -137,6 +130,4 @@ class RngNext(Op):
     def call(node: Node) -> Call:
         return Call("whet_rng_next", (node.out, *node.ins), "dropout")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
-from ._common import around, broadcast_shapes, collapse, d, padded, require, require_f32, strides
+from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Struct, Type, Value
+from ._common import (
+    Axis,
+    around,
+    broadcast_shapes,
+    collapse,
+    d,
+    infer_along,
+    over_first,
+    padded,
+    require,
+    require_f32,
+    strides,
+)
 from ._exact import reduce_sum
 from .shape import Reshape
 
 
-@dataclass(frozen=True)
 class Axes(Attributes):
     axes: tuple[int, ...] = ()
 
@@ -58,9 +67,7 @@ class Sum(Reduce):
         return reduce_sum(x, a.axes)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (x,) = node.ins
         return (b.emit(Expand, douts[0], name=d(x), shape=x.shape),)
@@ -81,9 +88,7 @@ class Mean(Reduce):
         return y / np.float32(x.size // y.size)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (x,) = node.ins
         scale = node.out.type.elements / x.type.elements
@@ -104,9 +109,7 @@ class Norm(Reduce):
         return np.sqrt(reduce_sum(x * x, a.axes))
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (x,) = node.ins
         return (b.emit(NormDx, douts[0], x, node.out, name=d(x)),)
@@ -140,7 +143,6 @@ class Expand(Op):
 
     name = "expand"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         shape: tuple[int, ...] = ()
         scale: float = 1.0
@@ -156,9 +158,7 @@ class Expand(Op):
         return np.broadcast_to(x if a.scale == 1 else x * x.dtype.type(a.scale), a.shape)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (x,), scale = node.ins, node.attrs.scale
         dx = sum_to(b, douts[0], x)
@@ -181,16 +181,10 @@ class Cumsum(Op):
 
     name = "cumsum"
 
-    @dataclass(frozen=True)
-    class Attrs(Attributes):
-        axis: int = 0
+    class Attrs(Axis):
         reverse: bool = False
 
-    @staticmethod
-    def infer(a: Attrs, x: Type) -> Type:
-        require_f32(x)
-        require(0 <= a.axis < x.rank, f"axis {a.axis} out of range for {x}")
-        return x
+    infer = staticmethod(infer_along)
 
     @staticmethod
     def ref(a: Attrs, x: Array) -> Array:
@@ -199,9 +193,7 @@ class Cumsum(Op):
         return np.cumsum(x, axis=a.axis)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         a = node.attrs
         dx = b.emit(Cumsum, douts[0], name=d(node.ins[0]), axis=a.axis, reverse=not a.reverse)
@@ -213,9 +205,7 @@ class Cumsum(Op):
         args = (node.out, x, *around(x.shape, a.axis), int(a.reverse))
         return Call("whet_cumsum_f32", args, "cumsum")
 
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+    inplace = staticmethod(over_first)
 
 
 def sum_to(b: Builder, grad: Value, like: Value) -> Value:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from typing import ClassVar
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Type
 from ._common import d, require, require_f32
 
 
-@dataclass(frozen=True)
 class Scale(Attributes):
     """`step` is how far the source moves per target pixel, in each direction."""
 
@@ -41,22 +41,7 @@ def blend(a: Scale, axis: int, size: int, dtype: np.dtype[np.floating]) -> Array
     return matrix
 
 
-class Resize(Op):
-    Attrs = Scale
-
-    @staticmethod
-    def infer(a: Scale, x: Type) -> Type:
-        require(x.dtype in (DType.F32, DType.I8), f"needs f32 or i8, got {x}")
-        require(x.rank == 4, f"needs x[n,h,w,c], got {x}")
-        return Type(x.dtype, (x.shape[0], *a.out, x.shape[3]))
-
-    @staticmethod
-    def call(node: Node) -> Call:
-        return _call(node, node.ins[0].shape)
-
-
 class ResizeDx(Op):
-    @dataclass(frozen=True)
     class Attrs(Scale):
         size: tuple[int, int] = (1, 1)
 
@@ -71,6 +56,28 @@ class ResizeDx(Op):
         return _call(node, node.out.shape)
 
 
+class Resize(Op):
+    Attrs = Scale
+    dx: ClassVar[type[ResizeDx]]  # the op of its gradient
+
+    @staticmethod
+    def infer(a: Scale, x: Type) -> Type:
+        require(x.dtype in (DType.F32, DType.I8), f"needs f32 or i8, got {x}")
+        require(x.rank == 4, f"needs x[n,h,w,c], got {x}")
+        return Type(x.dtype, (x.shape[0], *a.out, x.shape[3]))
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        return _call(node, node.ins[0].shape)
+
+    @staticmethod
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
+        assert douts[0] is not None and issubclass(node.op, Resize)
+        (x,) = node.ins
+        attrs = asdict(node.attrs)
+        return (b.emit(node.op.dx, douts[0], name=d(x), size=x.shape[1:3], **attrs),)
+
+
 def _call(node: Node, small: tuple[int, ...]) -> Call:
     a = node.attrs
     corners = (int(a.align_corners),) if "bilinear" in node.op.name else ()
@@ -78,26 +85,6 @@ def _call(node: Node, small: tuple[int, ...]) -> Call:
     source = node.op.name.removesuffix("_dx").removesuffix("_i8")
     kernel = f"whet_{node.op.name.removesuffix('_i8')}_{node.out.type.dtype.label}"
     return Call(kernel, args, source)
-
-
-class UpsampleNearest(Resize):
-    """y[n,p,q,c] = x[n, floor(p * step), floor(q * step), c]"""
-
-    name = "upsample_nearest"
-
-    @staticmethod
-    def ref(a: Scale, x: Array) -> Array:
-        rows, cols = nearest(a, 0, x.shape[1]), nearest(a, 1, x.shape[2])
-        return x[:, rows][:, :, cols]
-
-    @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
-        assert douts[0] is not None
-        (x,) = node.ins
-        attrs = asdict(node.attrs)
-        return (b.emit(UpsampleNearestDx, douts[0], name=d(x), size=x.shape[1:3], **attrs),)
 
 
 class UpsampleNearestDx(ResizeDx):
@@ -114,29 +101,16 @@ class UpsampleNearestDx(ResizeDx):
         return dx
 
 
-class UpsampleBilinear(Resize):
-    """y = x resampled linearly along both axes"""
+class UpsampleNearest(Resize):
+    """y[n,p,q,c] = x[n, floor(p * step), floor(q * step), c]"""
 
-    name = "upsample_bilinear"
-
-    @staticmethod
-    def infer(a: Scale, x: Type) -> Type:
-        require_f32(x)
-        return Resize.infer(a, x)
+    name = "upsample_nearest"
+    dx = UpsampleNearestDx
 
     @staticmethod
     def ref(a: Scale, x: Array) -> Array:
-        rows, cols = blend(a, 0, x.shape[1], x.dtype), blend(a, 1, x.shape[2], x.dtype)
-        return np.einsum("ph,qw,nhwc->npqc", rows, cols, x, optimize=True)
-
-    @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
-        assert douts[0] is not None
-        (x,) = node.ins
-        attrs = asdict(node.attrs)
-        return (b.emit(UpsampleBilinearDx, douts[0], name=d(x), size=x.shape[1:3], **attrs),)
+        rows, cols = nearest(a, 0, x.shape[1]), nearest(a, 1, x.shape[2])
+        return x[:, rows][:, :, cols]
 
 
 class UpsampleBilinearDx(ResizeDx):
@@ -148,3 +122,20 @@ class UpsampleBilinearDx(ResizeDx):
     def ref(a: ResizeDx.Attrs, dy: Array) -> Array:
         rows, cols = blend(a, 0, a.size[0], dy.dtype), blend(a, 1, a.size[1], dy.dtype)
         return np.einsum("ph,qw,npqc->nhwc", rows, cols, dy, optimize=True)
+
+
+class UpsampleBilinear(Resize):
+    """y = x resampled linearly along both axes"""
+
+    name = "upsample_bilinear"
+    dx = UpsampleBilinearDx
+
+    @staticmethod
+    def infer(a: Scale, x: Type) -> Type:
+        require_f32(x)
+        return Resize.infer(a, x)
+
+    @staticmethod
+    def ref(a: Scale, x: Array) -> Array:
+        rows, cols = blend(a, 0, x.shape[1], x.dtype), blend(a, 1, x.shape[2], x.dtype)
+        return np.einsum("ph,qw,nhwc->npqc", rows, cols, x, optimize=True)

@@ -10,7 +10,7 @@ runs on the integers themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from .random import random_words
 INTEGERS = (DType.I8, DType.I32)
 
 
-@dataclass(frozen=True)
 class Step(Attributes):
     """s[c] = scale[c] * unit, c along `axis`; the rest is the optimizer's own."""
 
@@ -94,7 +93,6 @@ class RealSquares(Op):
     name = "real_squares"
     differentiable = False
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         axis: int = 0
         unit: float = 1.0
@@ -150,7 +148,6 @@ class MomentumStep(StepOp):
 
     name = "momentum_step"
 
-    @dataclass(frozen=True)
     class Attrs(Step):
         momentum: float = 0.9
         nesterov: bool = False
@@ -178,7 +175,6 @@ class AdamStep(StepOp):
 
     name = "adam_step"
 
-    @dataclass(frozen=True)
     class Attrs(Step):
         beta1: float = 0.9
         beta2: float = 0.999
@@ -232,7 +228,6 @@ def correction(beta: float, t: float) -> float:
 ROUNDINGS = ("nearest", "stochastic", "truncate")
 
 
-@dataclass(frozen=True)
 class Settling(Attributes):
     rounding: str = "nearest"
     site: int = 0  # of the random numbers

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Struct, Type, Value
-from ._common import around, collapse, d, padded, require, strides
+from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Struct, Type, Value
+from ._common import Axis, around, collapse, d, padded, require, require_axis, strides
 
 MOVED = (DType.F32, DType.I32, DType.I8)  # by the operators that need to know what 0 is
 
@@ -19,7 +18,6 @@ class Reshape(Op):
     name = "reshape"
     view = True
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         shape: tuple[int, ...] = ()
 
@@ -33,9 +31,7 @@ class Reshape(Op):
         return x.reshape(a.shape)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (x,) = node.ins
         return (b.emit(Reshape, douts[0], name=d(x), shape=x.shape),)
@@ -50,7 +46,6 @@ class Transpose(Op):
 
     name = "transpose"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         perm: tuple[int, ...] = ()
 
@@ -64,9 +59,7 @@ class Transpose(Op):
         return x.transpose(a.perm)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         inverse = tuple(int(i) for i in np.argsort(node.attrs.perm))
         return (b.emit(Transpose, douts[0], name=d(node.ins[0]), perm=inverse),)
@@ -88,16 +81,14 @@ class Slice(Op):
 
     name = "slice"
 
-    @dataclass(frozen=True)
-    class Attrs(Attributes):
-        axis: int = 0
+    class Attrs(Axis):
         start: int = 0
         stop: int = 0
         step: int = 1
 
     @staticmethod
     def infer(a: Attrs, x: Type) -> Type:
-        require(0 <= a.axis < x.rank, f"axis {a.axis} out of range for {x}")
+        require_axis(a, x)
         fits = 0 <= a.start <= a.stop <= x.shape[a.axis] and a.step > 0
         require(fits, f"{a.start}:{a.stop}:{a.step} is not inside axis {a.axis} of {x}")
         n = len(range(a.start, a.stop, a.step))
@@ -109,9 +100,7 @@ class Slice(Op):
         return x[(slice(None),) * a.axis + (slice(a.start, a.stop, a.step),)]
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (x,), a = node.ins, node.attrs
         size = x.shape[a.axis]
@@ -139,9 +128,7 @@ class SliceDx(Op):
 
     name = "slice_dx"
 
-    @dataclass(frozen=True)
-    class Attrs(Attributes):
-        axis: int = 0
+    class Attrs(Axis):
         start: int = 0
         step: int = 1
         size: int = 0
@@ -162,9 +149,7 @@ class SliceDx(Op):
         return dx
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (dy,), a = node.ins, node.attrs
         stop = a.start + a.step * (dy.shape[a.axis] - 1) + 1
@@ -183,13 +168,10 @@ class Concat(Op):
     """y = the operands one after the other along an axis"""
 
     name = "concat"
-
-    @dataclass(frozen=True)
-    class Attrs(Attributes):
-        axis: int = 0
+    Attrs = Axis
 
     @staticmethod
-    def infer(a: Attrs, *xs: Type) -> Type:
+    def infer(a: Axis, *xs: Type) -> Type:
         require(len(xs) > 0, "nothing to concatenate")
         for x in xs:
             rest = (*x.shape[: a.axis], *x.shape[a.axis + 1 :])
@@ -199,13 +181,11 @@ class Concat(Op):
         return Type(xs[0].dtype, (*xs[0].shape[: a.axis], n, *xs[0].shape[a.axis + 1 :]))
 
     @staticmethod
-    def ref(a: Attrs, *xs: Array) -> Array:
+    def ref(a: Axis, *xs: Array) -> Array:
         return np.concatenate(xs, axis=a.axis)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,), axis, start = douts, node.attrs.axis, 0
         assert dy is not None
         grads: list[Value | None] = []
@@ -229,7 +209,6 @@ class Pad(Op):
 
     name = "pad"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         low: tuple[int, ...] = ()
         high: tuple[int, ...] = ()
@@ -250,9 +229,7 @@ class Pad(Op):
         return np.pad(x, list(zip(a.low, a.high, strict=True)), constant_values=a.value)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (x,), dx = node.ins, douts[0]
         assert dx is not None
         for axis, (low, n) in enumerate(zip(node.attrs.low, x.shape, strict=True)):
@@ -278,9 +255,7 @@ class Take(Op):
 
     name = "take"
 
-    @dataclass(frozen=True)
-    class Attrs(Attributes):
-        axis: int = 0
+    class Attrs(Axis):
         skip: int = -1  # rows of this index get no gradient (an embedding's padding)
 
     @staticmethod
@@ -294,9 +269,7 @@ class Take(Op):
         return np.take(x, index, axis=a.axis)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         x, index = node.ins
         attrs = dict(axis=node.attrs.axis, skip=node.attrs.skip, size=x.shape[node.attrs.axis])
@@ -319,10 +292,7 @@ class TakeDx(Op):
 
     name = "take_dx"
 
-    @dataclass(frozen=True)
-    class Attrs(Attributes):
-        axis: int = 0
-        skip: int = -1
+    class Attrs(Take.Attrs):
         size: int = 0
 
     @staticmethod
@@ -345,9 +315,7 @@ class TakeDx(Op):
         return dx.reshape(*dy.shape[: a.axis], a.size, *rest)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None and node.attrs.skip < 0
         dy, index = node.ins
         return b.emit(Take, douts[0], index, name=d(dy), axis=node.attrs.axis), None
@@ -364,13 +332,10 @@ class TakeAlong(Op):
     """y[..., j, ...] = x[..., index[..., j, ...], ...]: every place has an index of its own"""
 
     name = "take_along"
-
-    @dataclass(frozen=True)
-    class Attrs(Attributes):
-        axis: int = 0
+    Attrs = Axis
 
     @staticmethod
-    def infer(a: Attrs, x: Type, index: Type) -> Type:
+    def infer(a: Axis, x: Type, index: Type) -> Type:
         require(x.dtype is DType.F32 and index.dtype is DType.I32, f"takes f32 by i32, not {index}")
         fits = index.rank == x.rank and all(
             n == m for i, (n, m) in enumerate(zip(index.shape, x.shape, strict=True)) if i != a.axis
@@ -379,13 +344,11 @@ class TakeAlong(Op):
         return Type(x.dtype, index.shape)
 
     @staticmethod
-    def ref(a: Attrs, x: Array, index: Array) -> Array:
+    def ref(a: Axis, x: Array, index: Array) -> Array:
         return np.take_along_axis(x, index.astype(np.int64), axis=a.axis)
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         (x, index), axis = node.ins, node.attrs.axis
         size = x.shape[axis]
@@ -407,9 +370,7 @@ class TakeAlongDx(Op):
 
     name = "take_along_dx"
 
-    @dataclass(frozen=True)
-    class Attrs(Attributes):
-        axis: int = 0
+    class Attrs(Axis):
         size: int = 0
 
     @staticmethod

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from ..ir import Arg, Array, Attributes, Builder, Call, Node, Op, Type, Value
+from ..ir import Arg, Array, Builder, Call, Grads, Node, Op
 from . import _exact
-from ._common import around, d, require, require_f32, require_same
-
-
-@dataclass(frozen=True)
-class Axis(Attributes):
-    axis: int = 0
+from ._common import (
+    Axis,
+    around,
+    d,
+    infer_along,
+    infer_pair,
+    over_first,
+)
 
 
 def along(terms: Array, a: Axis) -> Array:
@@ -21,17 +23,54 @@ def along(terms: Array, a: Axis) -> Array:
     return np.expand_dims(_exact.line_sum(np.moveaxis(terms, a.axis, -1)), a.axis)
 
 
-class Softmax(Op):
-    """y = exp(x) / sum of exp(x) along the axis"""
-
-    name = "softmax"
+class AlongAxis(Op):
     Attrs = Axis
 
     @staticmethod
-    def infer(a: Axis, x: Type) -> Type:
-        require_f32(x)
-        require(0 <= a.axis < x.rank, f"axis {a.axis} out of range for {x}")
-        return x
+    def call(node: Node) -> Call:
+        args: tuple[Arg, ...] = (node.out, *node.ins, *around(node.out.shape, node.attrs.axis))
+        return Call(f"whet_{node.op.name}_f32", args, node.op.name.removesuffix("_dx"))
+
+    inplace = staticmethod(over_first)
+
+
+class SoftmaxDx(AlongAxis):
+    """dx = y * (dy - sum of dy * y along the axis)"""
+
+    name = "softmax_dx"
+
+    infer = staticmethod(infer_pair)
+
+    @staticmethod
+    def ref(a: Axis, dy: Array, y: Array) -> Array:
+        return y * (dy - (dy * y).sum(axis=a.axis, keepdims=True))
+
+    @staticmethod
+    def exact(a: Axis, dy: Array, y: Array) -> Array:
+        return y * (dy - along(dy * y, a))
+
+
+class LogSoftmaxDx(SoftmaxDx):
+    """dx = dy - exp(y) * sum of dy along the axis"""
+
+    name = "log_softmax_dx"
+
+    @staticmethod
+    def ref(a: Axis, dy: Array, y: Array) -> Array:
+        return dy - np.exp(y) * dy.sum(axis=a.axis, keepdims=True)
+
+    @staticmethod
+    def exact(a: Axis, dy: Array, y: Array) -> Array:
+        return dy - _exact.exp(y) * along(dy, a)
+
+
+class Softmax(AlongAxis):
+    """y = exp(x) / sum of exp(x) along the axis"""
+
+    name = "softmax"
+    dx: ClassVar[type[Op]] = SoftmaxDx  # the op of its gradient
+
+    infer = staticmethod(infer_along)
 
     @staticmethod
     def ref(a: Axis, x: Array) -> Array:
@@ -44,53 +83,17 @@ class Softmax(Op):
         return e * (np.float32(1) / along(e, a))
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
-        assert douts[0] is not None
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
+        assert douts[0] is not None and issubclass(node.op, Softmax)
         name, axis = d(node.ins[0]), node.attrs.axis
-        return (b.emit(SoftmaxDx, douts[0], node.out, name=name, axis=axis),)
-
-    @staticmethod
-    def call(node: Node) -> Call:
-        args: tuple[Arg, ...] = (node.out, *node.ins, *around(node.out.shape, node.attrs.axis))
-        return Call(f"whet_{node.op.name}_f32", args, node.op.name.removesuffix("_dx"))
-
-    @staticmethod
-    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
-        return ((0, 0),)
+        return (b.emit(node.op.dx, douts[0], node.out, name=name, axis=axis),)
 
 
-class SoftmaxDx(Op):
-    """dx = y * (dy - sum of dy * y along the axis)"""
-
-    name = "softmax_dx"
-    Attrs = Axis
-
-    @staticmethod
-    def infer(a: Axis, dy: Type, y: Type) -> Type:
-        require_f32(dy, y)
-        require_same(dy, y)
-        return dy
-
-    @staticmethod
-    def ref(a: Axis, dy: Array, y: Array) -> Array:
-        return y * (dy - (dy * y).sum(axis=a.axis, keepdims=True))
-
-    @staticmethod
-    def exact(a: Axis, dy: Array, y: Array) -> Array:
-        return y * (dy - along(dy * y, a))
-
-    call = staticmethod(Softmax.call)
-    inplace = staticmethod(Softmax.inplace)
-
-
-class LogSoftmax(Op):
+class LogSoftmax(Softmax):
     """y = x - log of the sum of exp(x) along the axis"""
 
     name = "log_softmax"
-    Attrs = Axis
-    infer = staticmethod(Softmax.infer)
+    dx = LogSoftmaxDx
 
     @staticmethod
     def ref(a: Axis, x: Array) -> Array:
@@ -101,33 +104,3 @@ class LogSoftmax(Op):
     def exact(a: Axis, x: Array) -> Array:
         z = x - x.max(axis=a.axis, keepdims=True)
         return z - _exact.log(along(_exact.exp(z), a))
-
-    @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
-        assert douts[0] is not None
-        name, axis = d(node.ins[0]), node.attrs.axis
-        return (b.emit(LogSoftmaxDx, douts[0], node.out, name=name, axis=axis),)
-
-    call = staticmethod(Softmax.call)
-    inplace = staticmethod(Softmax.inplace)
-
-
-class LogSoftmaxDx(Op):
-    """dx = dy - exp(y) * sum of dy along the axis"""
-
-    name = "log_softmax_dx"
-    Attrs = Axis
-    infer = staticmethod(SoftmaxDx.infer)
-
-    @staticmethod
-    def ref(a: Axis, dy: Array, y: Array) -> Array:
-        return dy - np.exp(y) * dy.sum(axis=a.axis, keepdims=True)
-
-    @staticmethod
-    def exact(a: Axis, dy: Array, y: Array) -> Array:
-        return dy - _exact.exp(y) * along(dy, a)
-
-    call = staticmethod(Softmax.call)
-    inplace = staticmethod(Softmax.inplace)

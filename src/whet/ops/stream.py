@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from ..ir import Array, Attributes, Call, Node, Op, Struct, Type, Workspace
+from ..ir import Array, Attributes, Call, Node, Op, Struct, Type, Value, Workspace
 from ._common import require
 from .conv import Window, conv_struct
 from .fused import Conv2dFused, DepthwiseFused
@@ -36,7 +36,6 @@ class StreamOp(Op):
     layers: tuple[type[Any], type[Any]]
     rest: tuple[str, ...]  # the attributes at the end of a stage
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         stages: tuple[Stage, ...] = ()
         modules: tuple[str, ...] = ()  # whose layers they are, for those who read the program
@@ -98,6 +97,13 @@ def structs_of(node: Node) -> tuple[Struct, ...]:
     )
 
 
+def pointers_of(node: Node, has: Callable[[Any], tuple[bool, ...]]) -> tuple[Value | None, ...]:
+    """The operands of all layers; a kernel takes NULL for what a layer does not have."""
+    operands = iter(node.ins[1:])
+    every = [own for _, attrs, _ in parts(node) for own in has(attrs)]
+    return tuple(next(operands) if own else None for own in every)
+
+
 def room(node: Node) -> Workspace | None:
     return Workspace(floats) if (floats := node.op.workspace(node)) else None
 
@@ -127,12 +133,7 @@ class Stream(StreamOp):
 
     @staticmethod
     def call(node: Node) -> Call:
-        operands = iter(node.ins[1:])
-        pointers = tuple(
-            next(operands) if has else None
-            for _, attrs, _ in parts(node)
-            for has in (True, attrs.bias, attrs.add)
-        )
+        pointers = pointers_of(node, lambda attrs: (True, attrs.bias, attrs.add))
         stages = node.attrs.stages
         limits = tuple(limit for stage in stages for limit in stage[-2:])
         depthwise = tuple(int(stage[0]) for stage in stages)
@@ -170,12 +171,7 @@ class StreamI8(StreamOp):
 
     @staticmethod
     def call(node: Node) -> Call:
-        operands = iter(node.ins[1:])
-        pointers = tuple(
-            next(operands) if has else None
-            for _, attrs, _ in parts(node)
-            for has in (True, attrs.bias, True)
-        )
+        pointers = pointers_of(node, lambda attrs: (True, attrs.bias, True))
         stages = node.attrs.stages
         narrow = tuple(narrow_struct(attrs, attrs.x_zero) for _, attrs, _ in parts(node))
         depthwise = tuple(int(stage[0]) for stage in stages)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Type
 from . import _exact
-from ._common import d, require_f32, require_same
+from ._common import d, infer_pair, require_f32
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 
@@ -48,9 +48,7 @@ class Unary(Op):
         return x
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         (dy,) = douts
         assert dy is not None and issubclass(node.op, Unary)
         (x,) = node.ins
@@ -76,11 +74,7 @@ def _derivative(forward: type[Unary]) -> type[Op]:
         name = f"{forward.name}_dx"
         Attrs = forward.Attrs
 
-        @staticmethod
-        def infer(a: Attributes, dy: Type, kept: Type) -> Type:
-            require_f32(dy, kept)
-            require_same(dy, kept)
-            return dy
+        infer = staticmethod(infer_pair)
 
         @staticmethod
         def ref(a: Attributes, dy: Array, kept: Array) -> Array:
@@ -117,7 +111,6 @@ class LeakyRelu(Unary):
 
     name = "leaky_relu"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         negative_slope: float = 0.01
 
@@ -136,7 +129,6 @@ class Hardtanh(Unary):
     name = "hardtanh"
     keeps = "y"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         low: float = -1.0
         high: float = 1.0
@@ -155,7 +147,6 @@ class Clamp(Unary):
 
     name = "clamp"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         low: float = -math.inf
         high: float = math.inf
@@ -303,7 +294,6 @@ class Elu(Unary):
 
     name = "elu"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         alpha: float = 1.0
         scale: float = 1.0
@@ -325,7 +315,6 @@ class Softplus(Unary):
 
     name = "softplus"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         beta: float = 1.0
         threshold: float = math.inf
@@ -347,7 +336,6 @@ class Huber(Unary):
 
     name = "huber"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         delta: float = 1.0
 
@@ -505,7 +493,6 @@ class Pow(Unary):
 
     name = "pow"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         exponent: float = 2.0
 
@@ -542,8 +529,6 @@ class Neg(Unary):
         return -x
 
     @staticmethod
-    def vjp(
-        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
-    ) -> tuple[Value | None, ...]:
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
         assert douts[0] is not None
         return (b.emit(Neg, douts[0], name=d(node.ins[0])),)

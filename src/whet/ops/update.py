@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
@@ -31,7 +31,6 @@ class Sgd(Op):
 
     name = "sgd"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         lr_scale: float = 1.0
         weight_decay: float = 0.0
@@ -60,7 +59,6 @@ class SgdMomentum(Op):
 
     name = "sgd_momentum"
 
-    @dataclass(frozen=True)
     class Attrs(Sgd.Attrs):
         momentum: float = 0.9
         nesterov: bool = False
@@ -92,7 +90,6 @@ class Adam(Op):
 
     name = "adam"
 
-    @dataclass(frozen=True)
     class Attrs(Sgd.Attrs):
         beta1: float = 0.9
         beta2: float = 0.999
@@ -173,7 +170,6 @@ class Ema(Op):
     name = "ema"
     differentiable = False
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         momentum: float = 0.1
         correction: float = 1.0
@@ -218,7 +214,6 @@ class ClipScale(Op):
 
     name = "clip_scale"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         limit: float = 1.0
 
@@ -240,7 +235,6 @@ class Fill(Op):
 
     name = "fill"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         shape: tuple[int, ...] = ()
         value: float = 0.0

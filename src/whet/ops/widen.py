@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..ir import Array, Attributes, Call, DType, Node, Op, Type
@@ -15,7 +13,6 @@ class Widen(Op):
 
     name = "widen"
 
-    @dataclass(frozen=True)
     class Attrs(Attributes):
         last: bool = False
 

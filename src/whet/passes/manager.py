@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import groupby
 from typing import Any
@@ -99,24 +99,31 @@ def run_passes(passes: Iterable[Pass], entries: Entries, context: Context) -> di
         for step in for_all:
             before, entries = entries, step(entries, context)
             for name, graph in entries.items():
-                _accept(step, name, before.get(name), graph, context)
+                _check(before.get(name), graph)
+                _show(step, name, before.get(name), graph, context)
     return dict(entries)
 
 
 def _on_graph(passes: Sequence[Pass], entry: str, graph: Graph, context: Context) -> Graph:
     for i, step in enumerate(passes):
         after: Graph = step(graph, context)
-        _accept(step, entry, graph, after, context)
+        _check(graph, after)
         if step.alternative:
-            rest = passes[i + 1 :]
-            both = [_on_graph(rest, entry, g, context) for g in (graph, after)]
-            return min(both, key=lambda g: lifetimes(g, inside=context.inside).peak[0])
+            rest, unseen = passes[i + 1 :], replace(context, observe=None)
+            ways = [(_on_graph(rest, entry, g, unseen), g) for g in (graph, after)]
+            end, after = min(ways, key=lambda way: lifetimes(way[0], inside=context.inside).peak[0])
+            if context.observe is None:
+                return end  # else the passes run again, to show only the way that was taken
+        _show(step, entry, graph, after, context)
         graph = after
     return graph
 
 
-def _accept(step: Pass, entry: str, before: Graph | None, after: Graph, context: Context) -> None:
+def _check(before: Graph | None, after: Graph) -> None:
     if after is not before:
         verify(after)
+
+
+def _show(step: Pass, entry: str, before: Graph | None, after: Graph, context: Context) -> None:
     if context.observe is not None:
         context.observe(step.name, entry, before, after)

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import FrontendError, option
-from ..frontend.model import Imported, Model
-from ..frontend.torch.export import without_loss
+from ..frontend.model import Imported, Model, without_loss
 from ..ir import Graph, Role
 from ..ir.quant import Fold, Recipe
 from ..passes.fold_constants import fold_constants

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..ir import Graph, Node, Role, Value
-from ..ir.text import print_node
+from ..ir.printing import print_node
 from ..memory.plan import Buffer
 from ..names import quoted
 from ..ops.fused_update import FusedUpdate

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ..ir import Call
-from ..ir.text import summary
+from ..ir.printing import summary
 from ..names import printable, quoted
 from .kept import kept_buffers
 
@@ -45,7 +45,7 @@ def program_report(program: Program, measured: Mapping[str, int] | None = None) 
         f"{gap(memory['arena'], memory['lower_bound'])}",
         f"    trained parameters                {exactly(memory['trained'])}",
         f"    optimizer and running state       {exactly(memory['state'])}",
-        f"    {arrays_word(program):<33} {exactly(memory['io'])}",
+        f"    {program.target.io_words:<33} {exactly(memory['io'])}",
         *stack_lines(program, seen),
         f"    alignment                         {exactly(padding)}",
         f"  flash, code aside                   {exactly(memory['flash'])}"
@@ -70,24 +70,16 @@ def beside(measured: Mapping[str, int], name: str, words: str) -> str:
     return f"{exactly(measured[name])} {words}" if name in measured else ""
 
 
-def arrays_word(program: Program) -> str:
-    return "input and label" if program.target.chip is None else "label and output"
-
-
 def stack_lines(program: Program, measured: Mapping[str, int]) -> list[str]:
-    """A microcontroller's; elsewhere the system has it."""
-    if program.target.chip is None:
+    """Only if the target reserves a stack; elsewhere the operating system provides it."""
+    if not program.target.stack:
         return []
     line = f"    stack                             {exactly(program.memory['stack'])}"
     return [line + beside(measured, "stack", "used, measured in a run")]
 
 
 def scheme_lines(program: Program) -> list[str]:
-    lines = []
-    if chip := program.target.chip:
-        lines.append(
-            f"for {program.target.name}: {chip.ram:,} bytes of RAM, {chip.flash:,} of flash"
-        )
+    lines = program.target.report_lines()
     if program.scheme is not None and program.scheme.name:
         lines.append(f"update scheme: {' '.join(printable(program.scheme.name).split())}")
     idle = [name for name in program.chosen if name not in program.trained]

@@ -51,11 +51,13 @@ def tooltip(words: str) -> str:
     return element("title", escape(words))
 
 
-def page(title: str, subtitle: str, parts: Iterable[str]) -> str:
+def page(
+    title: str, subtitle: str, parts: Iterable[str], width: float = WIDTH, height: float = HEIGHT
+) -> str:
     """The whole file, in ASCII; its own white panel keeps it readable on a dark page."""
     body = [
         tooltip(title),
-        rect(0, 0, WIDTH, HEIGHT, rx=6, fill="#ffffff"),
+        rect(0, 0, width, height, rx=6, fill="#ffffff"),
         text(20, 28, title, 16, font_weight="bold"),
         text(20, 47, subtitle, 12, fill=GREY),
         *parts,
@@ -64,9 +66,9 @@ def page(title: str, subtitle: str, parts: Iterable[str]) -> str:
         "svg",
         "\n" + "\n".join(body) + "\n",
         xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        width=WIDTH,
-        height=HEIGHT,
+        viewBox=f"0 0 {number(width)} {number(height)}",
+        width=width,
+        height=height,
         font_family="sans-serif",
         fill=INK,
         role="img",

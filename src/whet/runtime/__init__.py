@@ -1,7 +1,6 @@
 """Build programs with a C compiler and run them from Python."""
 
-from .board import Board
 from .cache import cache_folder
 from .trainer import Trainer, stored_batch, to_numpy
 
-__all__ = ["Board", "Trainer", "cache_folder", "stored_batch", "to_numpy"]
+__all__ = ["Trainer", "cache_folder", "stored_batch", "to_numpy"]

@@ -45,6 +45,14 @@ class Trainer:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.program!r}>"
 
+    def close(self) -> object:
+        """End the run. A program in this process has nothing to end; one in an emulator has."""
+        return None
+
+    def summary(self) -> list[str]:
+        """What was measured while it ran, as lines of text, once it is closed."""
+        return []
+
     # Training ----------------------------------------------------------------------------------
 
     def step(self, x: Any, y: Any, lr: float | None = None) -> float:

@@ -21,7 +21,6 @@ from ..ir import Array
 from ..pipeline import assemble
 from ..report import CheckReport
 from ..runtime import Trainer
-from ..targets import PORTABLE
 
 if TYPE_CHECKING:
     from ..source import Source
@@ -75,7 +74,7 @@ def with_gradients(program: Program) -> Program:
     source: Source = program.source
     model, loss, optimizer = copies(source)
     imported = import_model(model, source.inputs, loss, optimizer, source.labels, source.clip_norm)
-    target = PORTABLE if program.target.chip else program.target  # it runs here
+    target = program.target.on_this_machine
     options = replace(program.options, accumulate=True, target=target, single=True)
     assert program.scheme is not None
     return assemble(imported, program.scheme, options)

@@ -15,7 +15,6 @@ from ..passes.machine import UNTUNED
 from ..pipeline import assemble
 from ..report.html import table
 from ..runtime.trainer import Trainer, accept, from_stored
-from ..targets import PORTABLE
 from .check import Batches, compare
 from .straight_through import gradients
 
@@ -103,7 +102,7 @@ def with_gradients(program: Program) -> Program:
     """The same program with an entry point for its gradients."""
     if "gradients" in program.entries:
         return program
-    target = PORTABLE if program.target.chip else program.target  # it runs here
+    target = program.target.on_this_machine
     options = replace(
         program.options, accumulate=True, target=target, machine=UNTUNED, grow=True, single=True
     )

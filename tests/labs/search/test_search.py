@@ -17,7 +17,6 @@ import small_search as small
 import whet
 from whet.cli import main
 from whet.cli.search import SearchCommand
-from whet.emit.options import Options
 from whet.errors import BudgetError, DataError, SchemeError, WhetError
 from whet.labs.search import charts
 from whet.labs.search.choose import turns
@@ -37,6 +36,7 @@ from whet.labs.search.within import (
     within,
 )
 from whet.models import mcunet_5fps
+from whet.pipeline import Options
 from whet.report import kib
 from whet.scheme import parameters_of
 from whet.scheme.contribution import (

@@ -20,7 +20,6 @@ from torch import nn
 
 import small_search as small
 import whet
-from whet.emit.options import Options
 from whet.errors import DataError, NotFinite, WhetError
 from whet.labs.search.analysis import Trials, analyse, one_weight
 from whet.labs.search.cut import behind, cut_before, cuts
@@ -28,7 +27,7 @@ from whet.labs.search.engine import Engine, next_of, stretches
 from whet.labs.search.lesson import Bench, Lesson, Pupil, classes_second
 from whet.labs.search.proxies import agreement, by_gradients, every_candidate, one_batch
 from whet.labs.search.samples import Classes, Samples, classes_of, fit_to, gather, split
-from whet.pipeline import assemble
+from whet.pipeline import Options, assemble
 from whet.scheme import parameters_of
 from whet.scheme.contribution import (
     Candidate,

@@ -9,7 +9,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import replace
 from io import StringIO
 from typing import Any
 from unittest.mock import patch
@@ -19,8 +18,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from ...errors import FrontendError, either
-from ...ir import Graph, Role, prune
-from ..model import Imported, Model
+from ..model import Model, without_loss
 from . import aten as _register_handlers  # noqa: F401
 from .importer import HANDLERS, Importer
 from .optim import trainable, training_of
@@ -246,14 +244,6 @@ def import_model(
     requested = dict.fromkeys(name for i, name in by_id.items() if i in ids)
     alike = independent(model, inputs)
     return Model(training, prediction, rules, lr, tuple(requested), alike)
-
-
-def without_loss(training: Imported) -> Imported:
-    """In eval mode the model with its loss contains the model alone."""
-    graph, outputs = training.graph, training.outputs[1:]
-    leaves = tuple(v for v in graph.leaves if v.role is not Role.LABEL)
-    alone = Graph(graph.name, leaves, graph.nodes, tuple(t.value for t in outputs), (), graph.data)
-    return replace(training, graph=prune(alone), outputs=outputs)
 
 
 UNTRACED = re.compile(r'["\\\n\r\0\ud800-\udfff]')

@@ -92,22 +92,6 @@ def convolve(
     return result(m, m.emit(op, *operands, order=channels_last(4), **attrs), space, unbatched)
 
 
-@aten("conv2d.default", "conv2d.padding")
-def conv2d(
-    m: Importer, x: Operand, w: Operand, bias: Operand | None = None, stride: Any = 1,
-    padding: Any = 0, dilation: Any = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
-    return convolve(m, x, w, bias, stride, padding, dilation, groups, 2)
-
-
-@aten("conv1d.default", "conv1d.padding")
-def conv1d(
-    m: Importer, x: Operand, w: Operand, bias: Operand | None = None, stride: Any = 1,
-    padding: Any = 0, dilation: Any = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
-    return convolve(m, x, w, bias, stride, padding, dilation, groups, 1)
-
-
 def transposed(
     m: Importer, x: Operand, w: Operand, bias: Operand | None, stride: Any, padding: Any,
     extra: Any, groups: int, dilation: Any, space: int,
@@ -136,20 +120,26 @@ def transposed(
     return result(m, y, space, unbatched)
 
 
-@aten("conv_transpose2d.input")
-def conv_transpose2d(
-    m: Importer, x: Operand, w: Operand, bias: Operand | None = None, stride: Any = 1,
-    padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
-) -> Tensor:  # fmt: skip
-    return transposed(m, x, w, bias, stride, padding, output_padding, groups, dilation, 2)
+def register_convolutions(space: int, transpose: str) -> None:
+    """Over one or two axes; `transpose` is what aten calls the transposed one."""
+
+    @aten(f"conv{space}d.default", f"conv{space}d.padding")
+    def conv(
+        m: Importer, x: Operand, w: Operand, bias: Operand | None = None, stride: Any = 1,
+        padding: Any = 0, dilation: Any = 1, groups: int = 1,
+    ) -> Tensor:  # fmt: skip
+        return convolve(m, x, w, bias, stride, padding, dilation, groups, space)
+
+    @aten(transpose)
+    def conv_transpose(
+        m: Importer, x: Operand, w: Operand, bias: Operand | None = None, stride: Any = 1,
+        padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
+    ) -> Tensor:  # fmt: skip
+        return transposed(m, x, w, bias, stride, padding, output_padding, groups, dilation, space)
 
 
-@aten("conv_transpose1d.default")
-def conv_transpose1d(
-    m: Importer, x: Operand, w: Operand, bias: Operand | None = None, stride: Any = 1,
-    padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
-) -> Tensor:  # fmt: skip
-    return transposed(m, x, w, bias, stride, padding, output_padding, groups, dilation, 1)
+register_convolutions(2, "conv_transpose2d.input")
+register_convolutions(1, "conv_transpose1d.default")
 
 
 @aten("convolution.default")

@@ -12,7 +12,7 @@ from ....ops.pool import AvgPool2d, MaxPool2d
 from ....ops.reduce import Mean
 from ....ops.resize import UpsampleBilinear, UpsampleNearest
 from ...model import Tensor
-from ..importer import Importer, Operand, Unsupported, aten
+from ..importer import HANDLERS, Importer, Operand, Unsupported, aten
 from ..tensor import channels_last
 from .convolution import both, images, linear, result
 
@@ -47,69 +47,42 @@ def pool(
     return result(m, m.emit(op, value, order=channels_last(4), **attrs), space, unbatched)
 
 
-@aten("max_pool2d.default")
-def max_pool2d(
-    m: Importer, x: Operand, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
-    return pool(m, MaxPool2d, x, 2, (kernel, stride, padding, dilation, ceil_mode))
+def register_pools(space: int) -> None:
+    """Over one or two axes."""
+
+    @aten(f"max_pool{space}d.default")
+    def max_pool(
+        m: Importer, x: Operand, kernel: Any, stride: Any = (), padding: Any = 0,
+        dilation: Any = 1, ceil_mode: bool = False,
+    ) -> Tensor:  # fmt: skip
+        return pool(m, MaxPool2d, x, space, (kernel, stride, padding, dilation, ceil_mode))
+
+    @aten(f"max_pool{space}d_with_indices.default")
+    def max_pool_with_indices(m: Importer, *args: Any) -> tuple[Tensor]:
+        return (max_pool(m, *args),)
+
+    @aten(f"avg_pool{space}d.default")
+    def avg_pool(
+        m: Importer, x: Operand, kernel: Any, stride: Any = (), padding: Any = 0,
+        ceil_mode: bool = False, count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:  # fmt: skip
+        shape = (kernel, stride, padding, 1, ceil_mode)
+        attrs = dict(count_pad=count_include_pad, divisor=divisor_override or 0)
+        return pool(m, AvgPool2d, x, space, shape, **attrs)
+
+    @aten(f"adaptive_avg_pool{space}d.default")
+    def adaptive_avg_pool(m: Importer, x: Operand, out: Any) -> Tensor:
+        return adaptive(m, AvgPool2d, x, out, space)
+
+    @aten(f"adaptive_max_pool{space}d.default")
+    def adaptive_max_pool(m: Importer, x: Operand, out: Any) -> tuple[Tensor]:
+        return (adaptive(m, MaxPool2d, x, out, space),)
 
 
-@aten("max_pool2d_with_indices.default")
-def max_pool2d_with_indices(m: Importer, *args: Any) -> tuple[Tensor]:
-    return (max_pool2d(m, *args),)
-
-
-@aten("max_pool1d.default")
-def max_pool1d(
-    m: Importer, x: Operand, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False,
-) -> Tensor:  # fmt: skip
-    return pool(m, MaxPool2d, x, 1, (kernel, stride, padding, dilation, ceil_mode))
-
-
-@aten("max_pool1d_with_indices.default")
-def max_pool1d_with_indices(m: Importer, *args: Any) -> tuple[Tensor]:
-    return (max_pool1d(m, *args),)
-
-
-@aten("avg_pool2d.default")
-def avg_pool2d(
-    m: Importer, x: Operand, kernel: Any, stride: Any = (), padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> Tensor:  # fmt: skip
-    shape = (kernel, stride, padding, 1, ceil_mode)
-    divisor = divisor_override or 0
-    return pool(m, AvgPool2d, x, 2, shape, count_pad=count_include_pad, divisor=divisor)
-
-
-@aten("avg_pool1d.default")
-def avg_pool1d(
-    m: Importer, x: Operand, kernel: Any, stride: Any = (), padding: Any = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True,
-) -> Tensor:  # fmt: skip
-    shape = (kernel, stride, padding, 1, ceil_mode)
-    return pool(m, AvgPool2d, x, 1, shape, count_pad=count_include_pad)
-
-
-@aten("adaptive_avg_pool2d.default", "_adaptive_avg_pool2d.default")
-def adaptive_avg_pool2d(m: Importer, x: Operand, out: Any) -> Tensor:
-    return adaptive(m, AvgPool2d, x, out, 2)
-
-
-@aten("adaptive_avg_pool1d.default")
-def adaptive_avg_pool1d(m: Importer, x: Operand, out: Any) -> Tensor:
-    return adaptive(m, AvgPool2d, x, out, 1)
-
-
-@aten("adaptive_max_pool2d.default")
-def adaptive_max_pool2d(m: Importer, x: Operand, out: Any) -> tuple[Tensor]:
-    return (adaptive(m, MaxPool2d, x, out, 2),)
-
-
-@aten("adaptive_max_pool1d.default")
-def adaptive_max_pool1d(m: Importer, x: Operand, out: Any) -> tuple[Tensor]:
-    return (adaptive(m, MaxPool2d, x, out, 1),)
+register_pools(2)
+register_pools(1)
+aten("_adaptive_avg_pool2d.default")(HANDLERS["adaptive_avg_pool2d.default"])
 
 
 def adaptive(m: Importer, op: type[Op], x: Operand, out: Any, space: int) -> Tensor:

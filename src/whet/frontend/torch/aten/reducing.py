@@ -105,22 +105,18 @@ def std(
     return binary(m, Mul, y, 1.0 / math.sqrt(divisor))
 
 
-@aten("var_mean.correction")
-def var_mean(
-    m: Importer, x: Tensor, dims: Dims = None, *, correction: float | None = None,
-    keepdim: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    spread = var(m, x, dims, correction=correction, keepdim=keepdim)
-    return spread, reduced(m, Mean, x, dims, keepdim)
+def with_mean(name: str, handler: Handler) -> Handler:
+    """The operator that gives the mean as well."""
 
+    @aten(name)
+    def both(
+        m: Importer, x: Tensor, dims: Dims = None, *, correction: float | None = None,
+        keepdim: bool = False,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        spread = handler(m, x, dims, correction=correction, keepdim=keepdim)
+        return spread, reduced(m, Mean, x, dims, keepdim)
 
-@aten("std_mean.correction")
-def std_mean(
-    m: Importer, x: Tensor, dims: Dims = None, *, correction: float | None = None,
-    keepdim: bool = False,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    spread = std(m, x, dims, correction=correction, keepdim=keepdim)
-    return spread, reduced(m, Mean, x, dims, keepdim)
+    return both
 
 
 def unbiased(name: str, handler: Handler) -> None:
@@ -139,8 +135,8 @@ def unbiased(name: str, handler: Handler) -> None:
 
 unbiased("var", var)
 unbiased("std", std)
-unbiased("var_mean", var_mean)
-unbiased("std_mean", std_mean)
+unbiased("var_mean", with_mean("var_mean.correction", var))
+unbiased("std_mean", with_mean("std_mean.correction", std))
 
 
 @aten("logsumexp.default")

@@ -18,10 +18,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ..errors import BuildError, RunError, WhetError, either
-from ..targets import Chip
-from .build import find_compiler, run, version
-from .cache import kept
+from ...errors import BuildError, RunError, WhetError, either
+from ...runtime.build import find_compiler, run, version
+from ...runtime.cache import kept
+from .chip import Chip
 from .firmware import Firmware
 
 PATIENCE = 0.5  # seconds between looks at whether the emulator is still there
@@ -148,6 +148,8 @@ class Emulator:
                 why=log.splitlines()[-3:],
                 try_=("QEMU 4.2 to 8.1", either("Board(program, watched=False)", "--no-watch")),
             )
+        if "Lockup" in log:  # QEMU aborts where a core with TrustZone would stop
+            code = 1
         reason = REASONS.get(code, f"exit code {code}")
         why = [reason, *log.splitlines()[:3]]
         return RunError("the emulated board stopped by itself", why=why)
@@ -204,7 +206,7 @@ def read_seen(text: str) -> Watched:
 
 def plugin(folder: Path) -> Path:
     """The plugin, built when it is first needed, as a file in this folder."""
-    source = (resources.files("whet") / "targets" / "watch.c").read_bytes()
+    source = (resources.files(__package__) / "watch.c").read_bytes()
     flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
     command = [*find_compiler(), *flags]
     words = "\0".join((version(tuple(find_compiler())), *command)).encode()

@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from ..emit.c import Signature
-from ..emit.memory import network_bytes
-from ..emit.program import Program
-from ..errors import DataError, RunError
-from ..ir import Array
+from ...emit.c import Signature
+from ...emit.memory import network_bytes
+from ...emit.program import Program
+from ...errors import DataError, RunError
+from ...ir import Array
+from ...runtime.trainer import STATUS, Trainer, changing, check_one_input
+from .chip import chip_of
 from .emulator import Emulator, Watched
 from .firmware import firmware
-from .profile import Profile, profile
-from .trainer import STATUS, Trainer, changing, check_one_input
+from .profile import PHASES, Profile, profile
 
 MAGIC, VERSION = 0x54454857, 1  # of checkpoints, as in kernels/ref/checkpoint.c
 HEADER = "<IIIIQ"
@@ -32,8 +33,7 @@ class Board(Trainer):
     """
 
     def __init__(self, program: Program, watched: bool = True) -> None:
-        chip = program.target.chip
-        assert chip is not None
+        chip = chip_of(program)
         check_one_input(program)
         self.program = program
         self.firmware = firmware(program)
@@ -83,6 +83,16 @@ class Board(Trainer):
         if self.watched is None or not self.steps:
             raise DataError("nothing was watched", try_="steps, then close()")
         return profile(self.program, self.firmware, self.watched, self.steps)
+
+    def summary(self) -> list[str]:
+        if self.watched is None:
+            return []
+        costs, seen = self.profile(), self.watched
+        return [
+            f"{costs.total / 1e6:,.1f} M instructions a step",
+            *(f"  {phase:<9} {costs.of(phase) / 1e6:8,.1f} M" for phase in PHASES),
+            f"{seen.loads + seen.stores:,} loads and stores, {seen.outside} outside of the memory",
+        ]
 
     @property
     def threads(self) -> int:

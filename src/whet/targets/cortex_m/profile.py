@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..emit.program import Program
-from ..ir import Graph, Node
-from ..ops import settle, update
+from ...emit.program import Program
+from ...ir import Graph, Node
+from ...ops import settle, update
 from .emulator import Watched
 from .firmware import Firmware
 

@@ -14,11 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..emit.around import template
-from ..emit.program import Program
-from ..errors import BuildError, option
-from .build import kernel_name
-from .cache import kept
+from ...emit.program import Program
+from ...errors import BuildError, option
+from ...runtime.build import kernel_name
+from ...runtime.cache import kept
+from ..project import template
+from .chip import chip_of
 
 SECTIONS = ("text", "data", "bss", "stack")
 
@@ -68,10 +69,9 @@ def build(program: Program, folder: Path) -> Firmware:
     """Write the program to `folder` and run its Makefile there, which finds kernels compiled if
     they were compiled before."""
     program.write(folder)
-    chip = program.target.chip
-    assert chip is not None
+    chip = chip_of(program)
     setting = [text.decode() for name, text in program.files.items() if "/libc/" in name]
-    setting += [template("cortex-m/cortex-m.mk"), *chip.flags, chip.zig_cpu, *program.flags]
+    setting += [template("cortex-m/cortex-m.mk"), *chip.cpu_flags, chip.zig_cpu, *program.flags]
     setting += [*compiler(), version()]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         kernels = sorted((folder / "kernels").glob("*.c"))
@@ -135,8 +135,8 @@ def refused(program: Program, words: str) -> BuildError:
     """What the compiler or the linker had to say; that memory is short comes first."""
     lines = words.strip().splitlines()
     short = [line for line in lines if "overflowed" in line or "will not fit" in line]
-    chip = program.target.chip
-    if short and chip is not None:
+    chip = chip_of(program)
+    if short:
         return BuildError(
             f"the program does not fit into {chip.ram:,} bytes of RAM and {chip.flash:,} of flash",
             why=short,

@@ -30,9 +30,9 @@ from whet.errors import (
     RunError,
     TargetError,
 )
-from whet.runtime import Board
-from whet.runtime.firmware import build
-from whet.runtime.profile import calls
+from whet.targets.cortex_m import Board
+from whet.targets.cortex_m.firmware import build
+from whet.targets.cortex_m.profile import calls
 from whet.verify.integer import equal_steps
 
 TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
@@ -79,7 +79,7 @@ def board(program: Program) -> Iterator[Board]:
     made.close()
 
 
-@pytest.mark.parametrize("target", ["cortex-m7", "cortex-m4"])
+@pytest.mark.parametrize("target", ["cortex-m7", "cortex-m4", "cortex-m33"])
 def test_ten_steps_have_the_bits_of_the_host_and_of_numpy(target: str) -> None:
     """With every load and store watched; the stack by its paint is the stack by the stores."""
     program = compiled(target)
@@ -201,9 +201,7 @@ def test_the_input_has_a_place_in_the_arena(program: Program) -> None:
 def test_the_linker_refuses_more_than_there_is(
     program: Program, part: str, size: int, tmp_path: Path
 ) -> None:
-    assert program.target.chip is not None
-    chip = replace(program.target.chip, **{part: size})
-    options = replace(program.options, target=replace(program.target, chip=chip))
+    options = replace(program.options, target=replace(program.target, **{part: size}))
     small = replace(program, options=options, measured={})
     with pytest.raises(BuildError, match=f"does not fit into .*{size:,}"):
         build(small, tmp_path)
@@ -253,10 +251,11 @@ def test_an_access_outside_of_the_memory_is_noticed(program: Program, statement:
     ids=["undefined", "stack"],
 )
 def test_a_fault_ends_the_run_with_a_reason(program: Program, statement: str, reason: str) -> None:
-    board = Board(planted(program, statement), watched=False)
-    with pytest.raises(RunError, match="stopped by itself") as caught:
-        board.step(*next(batches(1)))
-    assert reason in str(caught.value)
+    for bad in (program, compiled("cortex-m33")):
+        board = Board(planted(bad, statement), watched=False)
+        with pytest.raises(RunError, match="stopped by itself") as caught:
+            board.step(*next(batches(1)))
+        assert reason in str(caught.value)
 
 
 def test_weights_go_both_ways(program: Program, board: Board) -> None:

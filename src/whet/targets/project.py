@@ -1,54 +1,17 @@
-"""What lies around a model in its folder: a main program, how it is built, start-up code.
-
-All of it are fixed files with a few words filled in.
-"""
+"""The project around a model: main program and build files, from templates in kernels/main/."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import TYPE_CHECKING
 
-from ..ir import Array, Role
-from ..targets import Chip
-from .c import WIDTH, Signature, places_of
-from .c_main import example_c, with_allocated_memory
-from .c_weights import samples_c, samples_h
-
-if TYPE_CHECKING:
-    from .program import Program
-
-FIRMWARE = {  # where a file of main/cortex-m/ comes to lie
-    "cortex-m.mk": "Makefile",
-    "startup.c": "board/startup.c",
-    "board.h": "board/board.h",
-    "board.c": "board/board.c",
-    "link.ld": "board/link.ld",
-    "libc/string.h": "board/libc/string.h",
-    "libc/math.h": "board/libc/math.h",
-}
+from ..emit.c import WIDTH, Signature, places_of
+from ..emit.c_main import example_c, with_allocated_memory
+from ..emit.program import Program
+from ..ir import Role
 
 ALLOCATED = "what main.c allocates, with data and bss,"
-
-
-def around(program: Program) -> dict[str, str]:
-    """Those files by path."""
-    words = words_of(program)
-    if program.target.chip is None:
-        found = {
-            "main.c": main_c(program, "host.c"),
-            "Makefile": filled(template("host.mk"), words),
-        }
-    else:
-        words |= chip_words(program, program.target.chip)
-        found = {to: filled(template(f"cortex-m/{name}"), words) for name, to in FIRMWARE.items()}
-        found["main.c"] = main_c(program, "cortex-m/main.c")
-        if has_one_input(program):
-            found |= flash_samples(program, ())
-    if not program.target.threads:
-        found["CMakeLists.txt"] = filled(template("CMakeLists.txt"), words)
-    return found
 
 
 def has_one_input(program: Program) -> bool:
@@ -89,10 +52,8 @@ def main_for_many(program: Program) -> str:
     return example_c(program.name, [name for name, _ in leaves], inside, arrays)
 
 
-def flash_samples(program: Program, pairs: Sequence[tuple[Array, Array]]) -> dict[str, str]:
-    """The samples that a microcontroller has in its flash."""
-    name, axes = program.name, program.axes
-    return {"samples.h": samples_h(name, len(pairs), axes), "samples.c": samples_c(name, pairs)}
+def cmake_files(words: Mapping[str, str]) -> dict[str, str]:
+    return {"CMakeLists.txt": filled(template("CMakeLists.txt"), words)}
 
 
 def template(name: str) -> str:
@@ -121,17 +82,3 @@ def words_of(program: Program) -> dict[str, str]:
 
 def listed(names: Sequence[str]) -> str:
     return " \\\n    ".join(textwrap.wrap(" ".join(names), WIDTH - 12))
-
-
-def chip_words(program: Program, chip: Chip) -> dict[str, str]:
-    return {
-        "target": program.target.name,
-        "chip": " ".join(chip.flags),
-        "zig_cpu": chip.zig_cpu,
-        "machine": chip.machine,
-        "ram_at": f"0x{chip.ram_at:08x}",
-        "flash_at": f"0x{chip.flash_at:08x}",
-        "ram": str(chip.ram),
-        "flash": str(chip.flash),
-        "stack": str(chip.stack),
-    }

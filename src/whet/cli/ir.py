@@ -1,0 +1,65 @@
+"""`whet ir`: print the graph of an entry point, as compiled or after one of the passes."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ..debug import Recorder, check_step, observing
+from ..errors import WhetError
+from .models import Recipe, numbers
+from .options import (
+    CalibrateOpt,
+    DTypeName,
+    DTypeOpt,
+    InputOpt,
+    Int8Opt,
+    ModelArg,
+    TrainOpt,
+    UpdateOpt,
+    WithoutOpt,
+)
+
+ENTRIES = ("train_step", "predict", "predict_one")
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def ir_command(
+    model: ModelArg,
+    input: InputOpt,
+    entry: Annotated[str, typer.Option(help="train_step or predict")] = "train_step",
+    after: Annotated[
+        str | None, typer.Option(help="print the graph after this pass", metavar="PASS")
+    ] = None,
+    train: TrainOpt = False,
+    update: UpdateOpt = None,
+    without: WithoutOpt = None,
+    dtype: DTypeOpt = DTypeName.float32,
+    calibrate: CalibrateOpt = None,
+    int8: Int8Opt = None,
+) -> None:
+    """Print the graph of an entry point.
+
+    With --after, as a pass left it; the change in nodes and peak bytes goes to standard error.
+    """
+    if entry not in ENTRIES:
+        raise WhetError(f"no entry point {entry!r}", try_=", ".join(ENTRIES))
+    if after is not None:
+        check_step(after)
+    kind = numbers(dtype, calibrate, int8, input)
+    recipe = Recipe(model, input, train=train)
+    recorder = Recorder(entry)
+    with observing(recorder) if after is not None else nullcontext():
+        program = recipe.compile(update=update, without=without or (), **kind)
+    if entry not in program.entries:  # a batch of one, or samples that depend on each other
+        raise WhetError(f"this program has no {entry}", try_=", ".join(program.entries))
+    if after is None:
+        out.print(str(program.entries[entry]), markup=False)
+        return
+    graph, line = recorder.after(after)
+    out.print(str(graph), markup=False)
+    err.print(line, markup=False)
