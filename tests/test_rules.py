@@ -24,15 +24,13 @@ ROWS = (
     ("names",), ("errors",), ("ir",), ("ops",), ("models",), ("memory",), ("passes",),
     ("training",), ("scheme",), ("frontend",), ("quantize",), ("report",), ("emit",),
     ("runtime",), ("targets",), ("tune",), ("settings",), ("debug",), ("pipeline",), ("budget",),
-    ("verify",), ("source",), ("api",),
+    ("verify",), ("source",), ("workbench",), ("api",),
     ("__init__",), ("labs",), ("cli", "demo"), ("__main__",),
 )  # fmt: skip
 ROW = {room: i for i, rooms in enumerate(ROWS) for room in rooms}
 
 # Convenience that reaches outwards, on purpose and only when it is called.
-OUTWARD = {
-    ("api", "labs"),  # update="auto"
-}
+OUTWARD: set[tuple[str, str]] = set()
 WITH_TORCH = {"frontend", "models", "verify", "demo", "labs"}
 LATE_TORCH = {"api", "cli", "runtime"}  # inside functions that need it anyway
 
@@ -43,7 +41,7 @@ OWN = own(IMPORTS)
 def test_the_reader_of_imports_sees_what_there_is() -> None:
     """Every rule below would hold if this found nothing."""
     pairs = {(i.package, i.target_package, i.late) for i in OWN}
-    assert {("ops", "ir", False), ("emit", "memory", False), ("api", "labs", True)} <= pairs
+    assert {("ops", "ir", False), ("emit", "memory", False), ("cli", "report", False)} <= pairs
     assert {
         ("training", "ops", False),
         ("runtime", "emit", False),
@@ -63,6 +61,27 @@ def test_imports_point_one_way() -> None:
     assert [str(i) for i in outward if i not in agreed] == []
     unused = OUTWARD - {(i.package, i.target_package) for i in agreed}
     assert unused == set(), "nothing imports these any more: remove them from OUTWARD"
+
+
+# What labs may import: the modules that users have, too. docs/contributing/add-a-lab.md lists them.
+PUBLIC = {
+    "whet", "whet.api", "whet.errors", "whet.models", "whet.report", "whet.runtime", "whet.scheme",
+    "whet.workbench",
+    "whet.frontend.torch.aten.largest",  # the PyTorch operator `whet.keep_largest`
+}  # fmt: skip
+
+
+def test_labs_use_the_public_api_only() -> None:
+    """And what labs share, in labs/common; never another lab."""
+    of_labs = [i for i in OWN if i.package == "labs"]
+    assert len(of_labs) > 20
+    wrong = []
+    for i in of_labs:
+        lab = i.file.relative_to(ROOT / "labs").parts[0]
+        inside = i.target.startswith(("whet.labs.common", f"whet.labs.{lab}"))
+        if i.target not in PUBLIC and not inside:
+            wrong.append(str(i))
+    assert wrong == []
 
 
 def test_only_targets_ask_which_target_it_is() -> None:
@@ -119,7 +138,7 @@ def test_the_core_can_be_imported_without_pytorch() -> None:
         command = [sys.executable, "-c", code, *modules]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    needs = WITH_TORCH - {"frontend"} | {"source", "api", "__main__"}
+    needs = WITH_TORCH - {"frontend"} | {"source", "workbench", "api", "__main__"}
     modules = {module_name(file) for file in FILES if package_of(file) not in needs}
     modules = {name for name in modules if not name.startswith("whet.frontend.torch")}
     assert {"whet.pipeline", "whet.frontend.model", "whet.quantize.model"} < modules
@@ -196,8 +215,8 @@ def test_files_are_short_enough_to_read(folder: str) -> None:
 
 
 def test_the_public_names_are_these() -> None:
-    names = "Int8 Lesson Program Rule Scheme Search Trainer WhetError compare compile "
-    names += "contributions errors search"
+    names = "Int8 Program Rule Scheme Search Trainer TrialSettings WhetError Workbench compare "
+    names += "compile contributions errors plan search"
     assert whet.__all__ == names.split()
     for name in whet.__all__:
         assert getattr(whet, name) is not None

@@ -22,7 +22,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +42,13 @@ from benchmarks.search.study import (
     rate_of,
 )
 from whet import Search
+from whet.labs.common.workers import Workers
 from whet.labs.search import run
 from whet.labs.search.candidate import HEAD, Candidate, Contributions
 from whet.labs.search.costs import Costs, Plans
-from whet.labs.search.evolve import Evolution
 from whet.labs.search.proxies import by_gradients
 from whet.labs.search.report import evidence
-from whet.labs.search.solve import Solve, exact
 from whet.labs.search.trials import Trials, analyse
-from whet.labs.search.workers import Workers
 from whet.scheme import preset
 
 HERE = Path(__file__).resolve().parent
@@ -196,31 +193,13 @@ def do_search(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
     folder.keep(case, SEARCHED, body)
 
 
-@dataclass(frozen=True)
-class Timed:
-    """Solves with either method; goes to worker processes."""
-
-    costs: Costs
-    plans: Plans
-    gains: Contributions
-
-    def run(self, job: tuple[str, str, int]) -> dict[str, float]:
-        _, method, budget = job
-        plans = Plans(self.plans.bench)
-        solver = exact if method == "exact" else Evolution()
-        began = time.perf_counter()
-        found = Solve(self.costs, plans, solver).run(("", budget, self.gains))
-        seconds = time.perf_counter() - began
-        return {"score": self.gains.score(found), "ram": plans.ram(found), "seconds": seconds}
-
-
 def do_solvers(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
     """The exact solver against evolution, on pooled gains."""
     gains = folder.gains(case)
     if folder.read(case, "solvers") is not None or gains is None:
         return
     plans = case.plans()
-    task = Timed(Costs.of(plans, asked.engine), plans, run.pooled_gains(gains))
+    task = study.Timed(Costs.of(plans, asked.engine), plans, run.pooled_gains(gains))
     jobs = [(w, m, b) for w, b in budgets_of(case, plans).items() for m in run.METHODS]
     rows: dict[str, Any] = {word: {} for word in BUDGETS}
     for (word, method, _), result in asked.engine.results(task, jobs):

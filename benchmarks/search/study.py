@@ -25,11 +25,12 @@ from benchmarks.common import pictures, results
 from benchmarks.common.pictures import CLASSES
 from benchmarks.qas import study as qas_study
 from whet import Scheme, TrialSettings, Workbench
+from whet.labs.common.data import Samples
+from whet.labs.common.workers import Workers
 from whet.labs.search.candidate import Candidate, Contributions, Space
 from whet.labs.search.costs import Costs, Plans
-from whet.labs.search.data import Samples
+from whet.labs.search.solve import Solve, evolution, exact
 from whet.labs.search.trial import Trial
-from whet.labs.search.workers import Workers
 from whet.scheme import blocks, preset, published
 
 NETS = ("mcunet-5fps", "mbv2-w0.35")
@@ -129,6 +130,24 @@ def random_candidates(costs: Costs, plans: Plans, budget: int, seed: int) -> Ite
                 candidate = more
         if candidate.weights and 0.95 * budget < plans.ram(candidate) <= budget:
             yield candidate
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Solves with either method; goes to worker processes."""
+
+    costs: Costs
+    plans: Plans
+    gains: Contributions
+
+    def run(self, job: tuple[str, str, int]) -> dict[str, float]:
+        _, method, budget = job
+        plans = Plans(self.plans.bench)
+        solver = exact if method == "exact" else evolution
+        began = time.perf_counter()
+        found = Solve(self.costs, plans, solver).run(("", budget, self.gains))
+        seconds = time.perf_counter() - began
+        return {"score": self.gains.score(found), "ram": plans.ram(found), "seconds": seconds}
 
 
 # --- Results on disk ------------------------------------------------------------------------------

@@ -11,12 +11,12 @@ from torch import nn
 import tiny
 import whet
 from whet.emit.program import Program
-from whet.labs.search.report import Row, SearchReport
-from whet.labs.search.within import Found, Rival
+from whet.labs.common.validate import Outcome
+from whet.labs.search.candidate import Candidate, Contributions
+from whet.labs.search.report import Finalist, Row, SearchReport
 from whet.models import mobilenet_v2
 from whet.report import kib
 from whet.scheme import Rule, Scheme
-from whet.scheme.contribution import Candidate, Contributions, Outcome
 from whet.targets.cortex_m.emulator import Watched
 from whet.targets.cortex_m.firmware import Firmware
 from whet.targets.cortex_m.profile import Cost, Profile
@@ -76,9 +76,9 @@ def test_a_comparison_is_a_line_with_its_memory() -> None:
 def test_a_search_shows_no_evidence() -> None:
     outcome = Outcome(1.0, 50.0, 1)
     gains = Contributions("accuracy", (0.0,) * 500, {(i, 1.0): 0.0 for i in range(500)}, (), 1.0)
-    rivals = {str(i): Rival(Candidate(i), 1, outcome) for i in range(100)}
-    found = Found(1 << 18, gains, Candidate(3), 1.0, 1000, 1.0, 5, outcome, rivals)
-    row = Row(found, Scheme([Rule("*")] * 400, name="auto-256K"), 1.0)
+    finalists = {str(i): Finalist(Candidate(i), 1, outcome) for i in range(100)}
+    scheme = Scheme([Rule("*")] * 400, name="auto-256K")
+    row = Row(1 << 18, Candidate(3), 1000, 1.0, outcome, finalists, scheme)
     assert_short(gains, "accuracy", "500 weights")
     assert_short(SearchReport((row,), gains, {}), "256.0 KiB", "accuracy")
     assert len(repr(row)) < 600

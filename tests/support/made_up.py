@@ -1,13 +1,12 @@
-"""Made-up outcomes of a network of eight blocks: what each part is worth is known."""
+"""Made-up outcomes of a network of eight blocks: the gain of each part is known."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
-from whet.labs.search.belief import POWER
-from whet.scheme.contribution import RATIOS, Candidate, Contributions, Outcome
+from whet.labs.common.validate import Outcome
+from whet.labs.search.candidate import RATIOS, Candidate, Contributions
+from whet.labs.search.pooling import POWER
 
 BLOCKS = 8
 LAYERS = 3 * BLOCKS
@@ -15,7 +14,7 @@ NAMES = (*(f"blocks.{i // 3}.{'abc'[i % 3]}.weight" for i in range(LAYERS)), "he
 
 
 def truth() -> tuple[np.ndarray, np.ndarray]:
-    """What each bias and each weight is worth, in points: only those named a are worth much."""
+    """The gain of each bias and each weight, in points: only weights named a gain much."""
     weights = [(1.5 if i % 3 == 0 else 0.1) * (0.5 + i / LAYERS) for i in range(LAYERS)]
     return np.full(LAYERS, 0.1), np.array(weights)
 
@@ -32,12 +31,8 @@ def outcome(candidate: Candidate, random: np.random.Generator | None, noise: flo
     return Outcome(50 + points + off[0], 1 - 0.03 * (points + 0.3 * off[1]), 1)
 
 
-Judge = Callable[[Candidate, np.random.Generator], Outcome]
-
-
-def analysed(seed: int = 0, noise: float = 0.5, judge: Judge | None = None) -> Contributions:
+def analysed(seed: int = 0, noise: float = 0.5) -> Contributions:
     random = np.random.default_rng(seed)
     tried = [Candidate(k) for k in range(LAYERS + 1)]
     tried += [Candidate(LAYERS - i, ((i, r),)) for i in range(LAYERS) for r in RATIOS]
-    outcomes = {c: outcome(c, random, noise) if judge is None else judge(c, random) for c in tried}
-    return Contributions.of(outcomes, "accuracy", NAMES)
+    return Contributions.of({c: outcome(c, random, noise) for c in tried}, "accuracy", NAMES)

@@ -50,7 +50,7 @@ from .options import (
     WithoutOpt,
 )
 from .run import run_command
-from .search import SearchCommand, search_command
+from .search import search_command
 from .tune import tune_command
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def common_options(
 
 
 app.command("run")(run_command)
-app.command("search", cls=SearchCommand)(search_command)
+app.command("search")(search_command)
 
 
 @app.command("compile")

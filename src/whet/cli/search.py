@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
 
 from ..errors import BuildError, DataError
 from ..report import kib
@@ -42,25 +41,10 @@ if TYPE_CHECKING:
 console = Console(highlight=False, soft_wrap=True)
 
 
-FOLDER = "search"
-
-
-class SearchCommand(TyperCommand):
-    """Takes a --plot without a folder, too."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        following = [*args[1:], "--"]
-        pairs = zip(args, following, strict=True)
-        named = [[a, FOLDER] if a == "--plot" and b.startswith("-") else [a] for a, b in pairs]
-        return super().parse_args(ctx, [word for words in named for word in words])
-
-
 class ByName(StrEnum):
     fine_tuning = "fine-tuning"
     fisher = "fisher"
     gradient = "gradient"
-    gradient_byte = "gradient/byte"
-    one_batch = "one-batch"
 
 
 class MethodName(StrEnum):
@@ -74,53 +58,44 @@ def search_command(
     data: Annotated[
         str,
         typer.Option(
-            help=".npz with x and y, and x_test and y_test to judge by; or file.py:function that "
-            "gives (x, y) or a loader of such batches"
+            help=".npz with x and y, and x_test and y_test to validate by; or file.py:function "
+            "that returns (x, y) or a loader of such batches"
         ),
     ],
-    ram: Annotated[str, typer.Option(help="budgets, as 64K,128K,256K,1M")],
-    by: Annotated[ByName, typer.Option(help="how gains are found out")] = ByName.fine_tuning,
-    method: Annotated[MethodName, typer.Option(help="how gains are put together")] = (
+    ram: Annotated[str, typer.Option(help="budgets, such as 64K,128K,256K,1M")],
+    by: Annotated[ByName, typer.Option(help="how gains are found")] = ByName.fine_tuning,
+    method: Annotated[MethodName, typer.Option(help="how candidates are made from gains")] = (
         MethodName.exact
     ),
     output: Annotated[
-        Path | None,
+        Path,
         typer.Option(
             "--output",
             "-o",
-            help="where schemes go: a folder, or a .toml file for one budget; the current folder "
-            "by default, or that of --plot",
+            help="where schemes and contributions are written: a folder, or a .toml file if there "
+            "is one budget",
         ),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help=f"folder for schemes, contributions and pictures; or {FOLDER}, if bare"),
-    ] = None,
+    ] = Path(),
     workers: Annotated[
-        int | None, typer.Option(min=1, help="processes; as many as there are cores by default")
+        int | None, typer.Option(min=1, help="processes; one for each core by default")
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option(help="address of a Ray cluster, or `local` for one of this machine"),
+        typer.Option(help="address of a Ray cluster, or `local` to start one on this machine"),
     ] = None,
     store: Annotated[
-        Path | None, typer.Option(help="where outcomes are kept; a stopped run goes on from there")
+        Path | None, typer.Option(help="folder for outcomes; a stopped search resumes from it")
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="of a candidate's training")] = 3,
-    batch: Annotated[
-        int | None, typer.Option(min=1, help="samples that candidates train on at once")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=16, help="of samples that are used")] = None,
-    finals: Annotated[
-        int, typer.Option(min=0, help="how much longer whole candidates train; 0: none do")
-    ] = 2,
+    epochs: Annotated[int, typer.Option(min=1, help="of a trial; finalists train twice as long")] = 3,
+    batch: Annotated[int | None, typer.Option(min=1, help="batch size of trials")] = None,
+    finalists: Annotated[
+        int, typer.Option(min=0, help="whole candidates trained for each budget; 0 for none")
+    ] = 10,
     splits: Annotated[
-        int, typer.Option(min=1, help="of the data that those are judged on; no sample twice")
+        int, typer.Option(min=1, help="splits of the data that finalists are trained on")
     ] = 4,
-    rounds: Annotated[int, typer.Option(min=0, help="of trying whole candidates")] = 4,
-    draws: Annotated[int, typer.Option(min=1, help="candidates for each budget in a round")] = 6,
     seed: Annotated[
-        int, typer.Option(min=0, help="of the order of samples, of evolution and of draws")
+        int, typer.Option(min=0, help="of the order of samples, the splits and the draws")
     ] = 0,
     loss: LossOpt = LossName.cross_entropy,
     optimizer: OptimizerOpt = OptimizerName.sgd,
@@ -136,33 +111,26 @@ def search_command(
 ) -> None:
     """Find what to train of MODEL within each budget of RAM: which biases, which weights.
 
-    Every candidate is a compiled program, trained and judged on your data. What is found out is
-    kept: a run that was stopped goes on where it was.
+    Every candidate is a compiled program, trained and validated on your data. Outcomes are stored:
+    a search that was stopped resumes where it was.
     """
     import whet
 
     budgets = [parse_bytes(word.strip()) for word in ram.split(",") if word.strip()]
-    if output is not None:
-        check_output(output, len(set(budgets)))
-    if plot is not None:
-        check_folder(plot, "pictures")
+    check_output(output, len(set(budgets)))
     recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
-    samples, judge = read_data(data)
+    samples, validation = read_data(data)
     words = whet.Search(
         by=by.value,
         method=method.value,
-        lesson=whet.Lesson(epochs=epochs, seed=seed),
-        finals=finals,
+        trial=whet.TrialSettings(epochs=epochs, seed=seed),
+        finalists=finalists,
         splits=splits,
-        rounds=rounds,
-        draws=draws,
         batch=batch,
-        judge=judge,
-        limit=limit,
+        validation=validation,
         workers=workers or cores(),
         ray=ray,
         store=store,
-        seed=seed,
         progress=True,
     )
     try:
@@ -175,9 +143,9 @@ def search_command(
             target=str(target),
         )
     except KeyboardInterrupt:
-        console.print(f"stopped; the same command goes on, from {words.folder}", markup=False)
+        console.print(f"stopped; the same command resumes from {words.folder}", markup=False)
         raise typer.Exit(130) from None
-    tell(found, plot, output)
+    tell(found, output)
 
 
 def check_output(path: Path, budgets: int) -> None:
@@ -194,31 +162,25 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def tell(found: SearchReport, plot: Path | None, output: Path | None) -> None:
+def tell(found: SearchReport, output: Path) -> None:
     console.print(str(found), markup=False)
     for row in found.rows:
         console.print(f"\n{row.scheme.name}", markup=False)
         for line in row.scheme.origin.split("; "):
             console.print(f"  {line}", markup=False)
-        width = max(map(len, row.found.rivals), default=0)
-        for name, rival in row.found.rivals.items():
-            mark = "*" if rival.candidate == row.found.candidate else " "
-            words = f"{name:<{width}} {kib(rival.ram):>10}  {rival.outcome}"
+        width = max(map(len, row.finalists), default=0)
+        for name, finalist in row.finalists.items():
+            mark = "*" if finalist.candidate == row.candidate else " "
+            words = f"{name:<{width}} {kib(finalist.ram):>10}  {finalist.outcome}"
             console.print(f"  {mark} {words}", markup=False)
-    console.print()
-    if plot is not None:
-        folder = found.write(plot)
-        console.print(f"wrote schemes, contributions and pictures to {folder}", markup=False)
-    if output is not None or plot is None:
-        paths = found.write_schemes(output or Path())
-        console.print(f"wrote {', '.join(map(str, paths))}", markup=False)
-    else:
-        paths = [folder / f"{found.scheme.name}.toml"]
-    console.print(f"next: whet compile ... --update {paths[-1]}", markup=False)
+    paths = found.write(output)
+    console.print(f"\nwrote {', '.join(map(str, paths))}", markup=False)
+    last = [path for path in paths if path.suffix == ".toml"][-1]
+    console.print(f"next: whet compile ... --update {last}", markup=False)
 
 
 def read_data(text: str) -> tuple[Any, Any]:
-    """Samples to train on, and to judge by if there are some for that."""
+    """Samples to train on, and to validate by if there are separate ones."""
     if text.endswith(".py"):
         raise DataError(f"{text} is a file of Python", try_=f"{text}:function_that_gives_data")
     path, colon, name = text.rpartition(":")

@@ -1,16 +1,21 @@
 """Networks to train on a device, in plain PyTorch, and loaders for published weights."""
 
 from .int8_backbone import load_int8_backbone
+from .inverted import BlockSpec, InvertedResidual, InvertedResidualNet, make_divisible
 from .mobilenet import mobilenet_v2, mobilenet_v2_from_old_layout
 from .proxyless import mcunet_5fps, proxyless_nas_mobile
 from .resnet import resnet18, resnet50
 from .small import ds_cnn, lenet, load_ds_cnn, mlp
 
 __all__ = [
+    "BlockSpec",
+    "InvertedResidual",
+    "InvertedResidualNet",
     "ds_cnn",
     "lenet",
     "load_ds_cnn",
     "load_int8_backbone",
+    "make_divisible",
     "mcunet_5fps",
     "mlp",
     "mobilenet_v2",

@@ -1,4 +1,4 @@
-"""Candidates for a scheme, the outcomes of training them, and the gains of their parts.
+"""Candidates for a scheme, and the gains of their parts.
 
 A candidate is a point of the space that arXiv:2206.15472 searches: the head, the biases of the last
 layers before it, and fractions of the weights of some of those layers.
@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import SchemeError
 from ...scheme import Parameter, Scheme, head, sparse
+from ..common.validate import Outcome
 
-DIVERGED = math.inf  # the loss of a trial that diverged
 RATIOS = (0.125, 0.25, 0.5, 1.0)  # fractions of a weight's input channels
 Part = tuple[int, float]  # a layer, and the fraction of its weight that trains
 
@@ -97,49 +96,6 @@ class Space:
     def trained(self, candidate: Candidate) -> dict[str, Any]:
         """The parameters that train: equal for candidates that differ in absent biases only."""
         return candidate.scheme(self.parameters).resolve(self.parameters)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The validation accuracy and loss of a trained candidate."""
-
-    accuracy: float  # percent; NaN where there are no classes
-    loss: float
-    epochs: int
-    seconds: float = 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON, which has neither NaN nor infinity."""
-        return {k: v if math.isfinite(v) else None for k, v in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, words: Mapping[str, Any]) -> Outcome:
-        known = {k: v for k, v in words.items() if v is not None}
-        return cls(**{"accuracy": math.nan, "loss": DIVERGED, **known})
-
-    def __str__(self) -> str:
-        percent = "" if math.isnan(self.accuracy) else f"{self.accuracy:.2f} %, "
-        return f"{percent}loss {self.loss:.4f}"
-
-    @property
-    def diverged(self) -> bool:
-        return not math.isfinite(self.loss)
-
-    @classmethod
-    def mean(cls, outcomes: Sequence[Outcome]) -> Outcome:
-        """Of one candidate on several splits; diverged if it diverged on any."""
-        for outcome in outcomes:
-            if outcome.diverged:
-                return outcome
-        accuracy = round(statistics.fmean(o.accuracy for o in outcomes), 4)
-        loss = rounded(statistics.fmean(o.loss for o in outcomes))
-        return cls(accuracy, loss, outcomes[0].epochs, round(sum(o.seconds for o in outcomes), 2))
-
-    def gain(self, measure: str, base: Outcome) -> float:
-        """Points of accuracy above another outcome, or of loss below it."""
-        if measure == "accuracy":
-            return self.accuracy - base.accuracy
-        return base.loss - self.loss
 
 
 @dataclass(frozen=True)
@@ -226,8 +182,3 @@ def finite(gains: Sequence[float]) -> list[float]:
     known = [gain for gain in gains if math.isfinite(gain)] or [0.0]
     floor = min(known) - ((max(known) - min(known)) or 1.0)
     return [gain if math.isfinite(gain) else floor for gain in gains]
-
-
-def rounded(number: float) -> float:
-    """To seven significant digits."""
-    return float(f"{number:.7g}")

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...workbench import Footprint, Workbench
+from ..common.workers import Workers
 from .candidate import HEAD, Candidate, Part, Space
 from .trials import Progress, silent
-from .workers import Workers
 
 
 @dataclass(frozen=True)

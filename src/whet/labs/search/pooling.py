@@ -10,6 +10,7 @@ maximise the marginal likelihood.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...scheme import block_of
-from .candidate import HEAD, RATIOS, Candidate, Contributions, Outcome
+from ..common.validate import Outcome
+from .candidate import HEAD, RATIOS, Candidate, Contributions
 
 Array = np.ndarray
 POWER = 0.75  # a part's gain is the whole's times its fraction to this power
@@ -121,7 +123,7 @@ class Pooled:
 def has_bias(measured: Contributions) -> Array:
     """Without a bias, two prefixes train the same and share an outcome."""
     outcomes = [measured.outcomes[Candidate(k)] for k in range(len(measured.biases))]
-    same = [one == other for one, other in zip(outcomes, outcomes[1:], strict=False)]
+    same = [one == other for one, other in itertools.pairwise(outcomes)]
     return 1.0 - np.array(same[::-1], float)
 
 

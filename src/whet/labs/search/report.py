@@ -1,4 +1,4 @@
-"""What a search found: a table, the schemes, the evidence, and figures; and its progress."""
+"""What a search found: a table, the schemes, and the evidence; and its progress bar."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from ...errors import BuildError
 from ...report import kib
 from ...scheme import Scheme
-from . import charts
-from .candidate import Candidate, Contributions, Outcome
+from ..common.validate import Outcome
+from .candidate import Candidate, Contributions
 from .trials import Progress, silent
 
 
@@ -28,7 +28,7 @@ class Finalist:
 
 @dataclass(frozen=True)
 class Row:
-    """A budget, the candidate chosen for it, and how long a step of that takes here."""
+    """A budget, and the candidate chosen for it."""
 
     budget: int
     candidate: Candidate
@@ -37,7 +37,6 @@ class Row:
     outcome: Outcome | None
     finalists: Mapping[str, Finalist] = field(repr=False)
     scheme: Scheme = field(repr=False)
-    milliseconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class SearchReport:
         return f"<SearchReport for {budgets}, by {self.contributions.measure}>"
 
     def __str__(self) -> str:
-        columns = "budget,RAM,biases,weights,sum of gains,accuracy,loss,ms/step here"
+        columns = "budget,RAM,biases,weights,sum of gains,accuracy,loss"
         lines = [columns.split(",")]
         for row in self.rows:
             outcome = row.outcome
@@ -67,7 +66,7 @@ class SearchReport:
                 kib(row.budget), kib(row.ram), f"last {row.candidate.biases}",
                 f"of {len(row.candidate.weights)} layers", f"{row.score:+.3g}",
                 "-" if outcome is None or no_classes else f"{outcome.accuracy:.1f} %",
-                "-" if outcome is None else f"{outcome.loss:.3f}", f"{row.milliseconds:.2f}",
+                "-" if outcome is None else f"{outcome.loss:.3f}",
             ])  # fmt: skip
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         text = ["  ".join(w.rjust(n) for w, n in zip(line, widths, strict=True)) for line in lines]
@@ -76,39 +75,23 @@ class SearchReport:
         took = ", ".join(f"{what} {seconds:.0f} s" for what, seconds in self.seconds.items())
         return "\n".join([*text, "", f"contributions by {self.contributions.measure}; {took}"])
 
-    def write(self, folder: str | Path) -> Path:
-        """Schemes as TOML, contributions as JSON, and figures."""
-        root = Path(folder)
-        files = {
-            "contributions.json": self.contributions.to_json(),
-            "biases.svg": charts.biases_svg(self.contributions),
-            "weights.svg": charts.weights_svg(self.contributions),
-        }
-        if all(row.outcome is not None for row in self.rows):
-            files["budgets.svg"] = charts.budgets_svg(self.rows)
-        write(root, files)
-        self.write_schemes(root)
-        return root
-
-    def write_schemes(self, path: str | Path) -> list[Path]:
-        """As TOML: to a folder, or to a file if there is one budget."""
-        root, name = Path(path), f"{self.scheme.name}.toml"
+    def write(self, path: str | Path) -> list[Path]:
+        """Schemes as TOML and contributions as JSON to a folder; or one scheme to a .toml file."""
+        root, texts = Path(path), {f"{row.scheme.name}.toml": row.scheme.to_toml()
+                                   for row in self.rows}  # fmt: skip
         if root.suffix == ".toml" and not root.is_dir():
-            if len(self.rows) > 1:
-                raise BuildError(f"{len(self.rows)} schemes do not go into {root}", try_="a folder")
-            root, name = root.parent, root.name
-        files = {f"{row.scheme.name}.toml": row.scheme.to_toml() for row in self.rows[:-1]}
-        return write(root, files | {name: self.scheme.to_toml()})
-
-
-def write(root: Path, files: Mapping[str, str]) -> list[Path]:
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (root / name).write_text(text)
-    except OSError as error:
-        raise BuildError(f"cannot write to {root}", why=str(error.strerror)) from error
-    return [root / name for name in files]
+            if len(texts) > 1:
+                raise BuildError(f"{len(texts)} schemes do not go into {root}", try_="a folder")
+            root, texts = root.parent, {root.name: self.scheme.to_toml()}
+        else:
+            texts["contributions.json"] = self.contributions.to_json()
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            for name, text in texts.items():
+                (root / name).write_text(text)
+        except OSError as error:
+            raise BuildError(f"cannot write to {root}", why=str(error.strerror)) from error
+        return [root / name for name in texts]
 
 
 def evidence(
@@ -139,15 +122,11 @@ def bar(wanted: bool | None) -> Iterator[Progress]:
     from rich import progress
     from rich.console import Console
 
-    columns = (
-        progress.TextColumn("{task.description:<26}"), progress.BarColumn(),
-        progress.MofNCompleteColumn(), progress.TimeElapsedColumn(), progress.TextColumn("left"),
-        progress.TimeRemainingColumn(),
-    )  # fmt: skip
+    columns = ("{task.description:<26}", progress.BarColumn(), progress.MofNCompleteColumn(),
+               progress.TimeElapsedColumn(), "left", progress.TimeRemainingColumn())  # fmt: skip
     day = 24 * 3600.0  # the period to estimate the speed by: a trial may take minutes
-    with progress.Progress(
-        *columns, console=Console(stderr=True), speed_estimate_period=day
-    ) as bars:
+    console = Console(stderr=True)
+    with progress.Progress(*columns, console=console, speed_estimate_period=day) as bars:
         tasks: dict[str, progress.TaskID] = {}
 
         def show(what: str, done: int, total: int) -> None:

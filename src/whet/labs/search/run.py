@@ -11,30 +11,30 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ... import Int8
 from ...errors import BudgetError, WhetError, either, option, warn
 from ...runtime import cache_folder
 from ...scheme import Scheme
-from ...workbench import Loss, Workbench, parse_bytes
-from .candidate import HEAD, Candidate, Contributions, Outcome
+from ...workbench import Workbench, parse_bytes
+from ..common.data import Samples, check_enough, gather, split
+from ..common.validate import Outcome
+from ..common.workers import Workers
+from .candidate import HEAD, Candidate, Contributions
 from .costs import Costs, Plans
-from .data import check_enough, gather, split
-from .evolve import Evolution
 from .pooling import Pooled, Score, failed
 from .proxies import PROXIES, by_gradients
 from .report import Finalist, Row, SearchReport, bar, evidence
-from .solve import Solve, Solver, check_solver, exact
-from .trial import Training, Trial, TrialSettings, shared_features
+from .solve import Solve, Solver, check_solver, evolution, exact
+from .trial import Training, Trial, TrialSettings, forget_features
 from .trials import Progress, Trials, analyse
-from .workers import Workers
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 Budget = int | str
 FINE_TUNING = "fine-tuning"
 METHODS = ("exact", "evolution")
-TIMED = 15  # steps
 
 
 @dataclass(frozen=True)
@@ -51,32 +50,28 @@ class Search:
 
     `by` is how gains are found: "fine-tuning" trains single layers, "fisher" and "gradient" are
     proxies that take seconds. `method` puts them together: "exact" or "evolution". Up to
-    `finalists` whole candidates for each budget are trained for `finalist_epochs`, by default twice
-    those of a trial, on each of `splits` of the data; no sample validates twice. With 0 finalists
-    the best sum of gains is taken. `batch` is the batch size of trials, by default the program's.
-    `validation` is data to validate by instead of a held-out share; there is one split then.
-    `limit` is the most samples to use. Outcomes are kept in the folder `store` and not computed
-    again. `workers` is the number of processes; `ray` the address of a Ray cluster, or "local".
+    `finalists` whole candidates for each budget are trained, twice as long as in a trial, on each
+    of `splits` of the data; no sample validates twice. With 0 finalists the best sum of gains is
+    taken. `batch` is the batch size of trials, by default the program's. `validation` is data to
+    validate by instead of a held-out share; there is one split then. Outcomes are kept in the
+    folder `store` and not computed again. `workers` is the number of processes; `ray` the address
+    of a Ray cluster, or "local".
     """
 
     by: str = FINE_TUNING
     method: str = "exact"
     trial: TrialSettings = field(default_factory=TrialSettings)
     finalists: int = 10
-    finalist_epochs: int | None = None
     splits: int = 4
     batch: int | None = None
     validation: Any = None
-    limit: int | None = None
     workers: int = 1
     ray: str | None = None
     store: str | os.PathLike[str] | None = None
-    seed: int = 0
     progress: bool | None = None  # a bar; by default if there is a terminal
 
     def __post_init__(self) -> None:
-        least = {"batch": 1, "limit": 1, "finalists": 0, "finalist_epochs": 1, "splits": 1,
-                 "workers": 1, "seed": 0}  # fmt: skip
+        least = {"batch": 1, "finalists": 0, "splits": 1, "workers": 1}
         for word, low in least.items():
             number = getattr(self, word)
             if number is not None and (type(number) is not int or number < low):
@@ -87,7 +82,7 @@ class Search:
 
     @property
     def solver(self) -> Solver:
-        return exact if self.method == "exact" else Evolution(seed=self.seed)
+        return exact if self.method == "exact" else partial(evolution, seed=self.trial.seed)
 
     @property
     def folder(self) -> Path:
@@ -104,25 +99,17 @@ def contributions(
     data: Any,
     *,
     search: Search | None = None,
-    loss: Loss | str | None = None,
-    optimizer: torch.optim.Optimizer | str | None = None,
-    labels: torch.Tensor | None = None,
-    clip_norm: float | None = None,
-    dtype: str | Int8 | None = None,
-    calibrate: Iterable[Any] | None = None,
+    **options: Any,
 ) -> Contributions:
     """What training each part of `model` gains on `data`, over training its head alone.
 
-    `data` is a pair of inputs and labels, or a loader of batches of them. Candidates train as
-    `compile` would have them train: with this loss and optimizer, in this batch size.
+    `data` is a pair of inputs and labels, or a loader of batches of them. `options` are those of
+    `Workbench.of`, that is of `compile`: candidates train with this loss and optimizer.
     """
-    bench = Workbench.of(
-        model, inputs, loss=loss, optimizer=optimizer, labels=labels, clip_norm=clip_norm,
-        dtype=dtype, calibrate=calibrate,
-    )  # fmt: skip
-    search = replace(search or Search(), finalists=0)
+    search = replace(checked(search), finalists=0)
     with working(search) as progress:
-        return measured(trials_of(search, bench, data, progress), search)
+        return measured(trials_of(search, Workbench.of(model, inputs, **options), data, progress),
+                        search)  # fmt: skip
 
 
 def search(
@@ -132,33 +119,29 @@ def search(
     *,
     ram: Budget | Sequence[Budget],
     search: Search | None = None,
-    loss: Loss | str | None = None,
-    optimizer: torch.optim.Optimizer | str | None = None,
-    labels: torch.Tensor | None = None,
-    clip_norm: float | None = None,
-    target: str = "host",
-    dtype: str | Int8 | None = None,
-    calibrate: Iterable[Any] | None = None,
+    **options: Any,
 ) -> SearchReport:
     """The best scheme for each budget of RAM, with the evidence for it.
 
-    Budgets are bytes, or text such as "256K". Programs are those of `compile` with the same
-    arguments.
+    Budgets are bytes, or text such as "256K". `options` are those of `Workbench.of`: the programs
+    are those that `compile` makes with the same arguments.
     """
     several: Any = ram if isinstance(ram, (list, tuple)) else [ram]
     budgets = [parse_bytes(r) for r in several]
-    bench = Workbench.of(
-        model, inputs, loss=loss, optimizer=optimizer, labels=labels, clip_norm=clip_norm,
-        target=target, ram=max(budgets, default=None), dtype=dtype, calibrate=calibrate,
-    )  # fmt: skip
-    return run(search or Search(), bench, data, budgets)
+    search = checked(search)
+    bench = Workbench.of(model, inputs, ram=max(budgets, default=None), **options)
+    return run(search, bench, data, budgets)
+
+
+def checked(search: Any) -> Search:
+    if search is not None and not isinstance(search, Search):
+        raise WhetError(f"search={search!r} is not a whet.Search", try_="whet.Search(workers=2)")
+    return search or Search()
 
 
 def run(search: Search, bench: Workbench, data: Any, budgets: Sequence[int]) -> SearchReport:
     if not budgets:
         raise BudgetError("there is no budget to search within", try_=option("ram", "256K"))
-    if not isinstance(search, Search):
-        raise WhetError(f"search={search!r} is not a whet.Search", try_="whet.Search(workers=2)")
     if search.method == "exact":
         check_solver()
     plans = Plans(bench)
@@ -179,9 +162,7 @@ def run(search: Search, bench: Workbench, data: Any, budgets: Sequence[int]) -> 
             outcomes = train(found, search, trials)
         chosen = {b: choose(b, found[b], outcomes, plans) for b in fitting}
         learned_nothing = doubt([gains.base, *outcomes.values()], trials.splits)
-        rows = [
-            row(b, chosen[b], found, outcomes, pooled, plans, trials.splits[0]) for b in fitting
-        ]
+        rows = [row(b, chosen[b], found[b], outcomes, pooled, plans) for b in fitting]
     if learned_nothing:
         warn(learned_nothing)
     missed = tuple(sorted({b for b in budgets if b < least}))
@@ -196,22 +177,23 @@ def trials_of(search: Search, bench: Workbench, data: Any, progress: Progress) -
     if search.batch is not None:
         bench = bench.rebatched(search.batch)
     settings, folder = search.trial, search.folder
-    samples = gather(data, search.limit)
-    samples = replace(
-        samples, arrays=(*bench.check_samples(samples.arrays[:-1], samples.arrays[-1]),
-                         samples.arrays[-1]))  # fmt: skip
+    samples = accepted(bench, data)
     if search.validation is None:
         share = settings.held_out
         turns = min(search.splits, int(1 / share)) if search.finalists and 0 < share < 1 else 1
         pairs = [split(samples, share, bench.batch, settings.seed, turn) for turn in range(turns)]
     else:
-        other = gather(search.validation, search.limit)
-        inputs = bench.check_samples(other.arrays[:-1], other.arrays[-1])
-        other = replace(other, arrays=(*inputs, other.arrays[-1]))
-        check_enough(len(samples), len(other), bench.batch)
-        pairs = [(samples, other)]
+        pairs = [(samples, accepted(bench, search.validation))]
+        check_enough(len(samples), len(pairs[0][1]), bench.batch)
     splits = [Trial(bench, train, validation, settings) for train, validation in pairs]
     return Trials.of(splits, folder, Workers(search.workers, search.ray), progress)
+
+
+def accepted(bench: Workbench, data: Any) -> Samples:
+    """The user's data as the model takes them."""
+    samples = gather(data)
+    *inputs, labels = samples.arrays
+    return replace(samples, arrays=(*bench.check_samples(inputs, labels), labels))
 
 
 def measured(trials: Trials, search: Search) -> Contributions:
@@ -241,7 +223,7 @@ def finalists(
     if gains.outcomes and search.finalists:
         kinds |= {f"by {word}": Pooled.of(gains, share).gains
                   for word, share in (("accuracy", 0.0), ("loss", 1.0))}  # fmt: skip
-        random, pooled = np.random.default_rng(search.seed), Pooled.of(gains)
+        random, pooled = np.random.default_rng(search.trial.seed), Pooled.of(gains)
         for i in range(1, search.finalists - len(kinds) - 1):
             kinds[f"draw {i}"] = pooled.sample(random)
     jobs = [(name, budget, kind) for budget in budgets for name, kind in kinds.items()]
@@ -269,7 +251,7 @@ def train(
     if not search.finalists:
         return {}
     every = dict.fromkeys(c for own in found.values() for c in own.values())
-    epochs = search.finalist_epochs or 2 * trials.splits[0].settings.epochs
+    epochs = 2 * trials.splits[0].settings.epochs
     outcomes = trials.outcomes(every, "finalists", epochs, len(trials.splits))
     return {c: Outcome.mean(own) for c, own in outcomes.items()}
 
@@ -297,7 +279,7 @@ def working(search: Search) -> Iterator[Progress]:
         with bar(search.progress) as progress:
             yield progress
     finally:
-        shared_features.cache_clear()
+        forget_features()
 
 
 @contextmanager
@@ -322,33 +304,19 @@ def check_least(plans: Plans, budget: int) -> int:
 def row(
     budget: int,
     chosen: Candidate,
-    found: Mapping[int, Mapping[str, Candidate]],
+    own: Mapping[str, Candidate],
     outcomes: Mapping[Candidate, Outcome],
     gains: Contributions,
     plans: Plans,
-    trial: Trial,
 ) -> Row:
-    rivals = {name: Finalist(c, plans.ram(c), outcomes[c])
-              for name, c in found[budget].items() if c in outcomes}  # fmt: skip
+    finalists = {name: Finalist(c, plans.ram(c), outcomes[c])
+                 for name, c in own.items() if c in outcomes}  # fmt: skip
     kibs, rest = divmod(budget, 1024)
-    name = f"auto-{budget}" if rest else f"auto-{kibs}K"
     ram, outcome = plans.ram(chosen), outcomes.get(chosen)
     origin = evidence(budget, ram, chosen, gains, outcome)
+    name = f"auto-{budget}" if rest else f"auto-{kibs}K"
     scheme = chosen.scheme(plans.bench.parameters, name, origin)
-    score = gains.score(chosen)
-    milliseconds = step_milliseconds(plans.bench, scheme, trial)
-    return Row(budget, chosen, ram, score, outcome, rivals, scheme, milliseconds)
-
-
-def step_milliseconds(bench: Workbench, scheme: Scheme, trial: Trial) -> float:
-    """The median of some steps on this machine, on one thread."""
-    trainer, times = bench.trainer(scheme), []
-    x, y = trial.train.at(np.arange(bench.batch) % len(trial.train))
-    for _ in range(TIMED):
-        began = time.perf_counter()
-        trainer.step(x, y, lr=0.0)
-        times.append(1000 * (time.perf_counter() - began))
-    return float(np.median(times))
+    return Row(budget, chosen, ram, gains.score(chosen), outcome, finalists, scheme)
 
 
 def doubt(outcomes: Sequence[Outcome | None], splits: Sequence[Trial]) -> str:

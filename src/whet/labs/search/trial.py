@@ -12,9 +12,10 @@ import numpy as np
 
 from ...errors import DataError, NotFinite, either
 from ...runtime import Trainer
-from ...workbench import Classes, Cut, Workbench
-from .candidate import DIVERGED, HEAD, Candidate, Outcome, Space, rounded
-from .data import Array, Samples
+from ...workbench import Cut, Workbench
+from ..common.data import Array, Samples
+from ..common.validate import DIVERGED, Outcome, validated
+from .candidate import HEAD, Candidate, Space
 
 ROOM = 1 << 29  # bytes that the shared features of all samples may take
 HOPELESS = 10.0  # points of accuracy below the start at which a trial is stopped
@@ -62,7 +63,7 @@ class Trial:
     validation: Samples
     settings: TrialSettings
     head: Mapping[str, Array] = field(default_factory=dict)  # that every candidate starts with
-    name: str = ""  # of model and samples, for caches
+    name: str = ""  # of the model and the samples; features are shared under it
 
     @property
     def space(self) -> Space:
@@ -121,7 +122,7 @@ class Training:
         self.trial, self.classes = trial, trial.bench.classes
         bench, cut = trial.bench, trial.cut(candidate)
         self.train, self.validation = trial.train, trial.validation
-        shared = None if cut is None else shared_features(Key(trial), cut)
+        shared = None if cut is None else shared_features(trial, cut)
         if cut is not None and shared is not None:
             (self.train, self.validation), bench = shared, bench.after(cut)
         self.trainer = bench.trainer(candidate.scheme(trial.bench.parameters))
@@ -147,76 +148,37 @@ class Training:
             return Outcome(math.nan if self.classes is None else 0.0, DIVERGED, epochs)
 
 
-def validated(
-    trainer: Trainer, samples: Samples, batch: int, classes: Classes | None, epochs: int
-) -> Outcome:
-    """Accuracy and plain cross-entropy; the model's own loss alone where there are no classes."""
-    right, counted, loss = 0, 0, 0.0
-    for (x, y), count in samples.padded(batch):
-        scores, labels = trainer.predict(x)[:count], y[:count]
-        if classes is None or not classes_second(scores, labels):
-            return Outcome(math.nan, mean_loss(trainer, samples, batch), epochs)
-        seen = labels != classes.ignored
-        right += int((scores.argmax(1) == labels)[seen].sum())
-        logits = scores.astype(np.float64)
-        logits -= logits.max(1, keepdims=True)
-        logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-        index = np.expand_dims(np.where(seen, labels, 0), 1)
-        loss -= float(np.take_along_axis(logs, index, 1).squeeze(1)[seen].sum())
-        counted += int(seen.sum())
-    mean = loss / max(counted, 1)
-    mean = rounded(mean) if math.isfinite(mean) else DIVERGED
-    return Outcome(round(100 * right / max(counted, 1), 4), mean, epochs)
+_kept: dict[tuple[str, Cut], tuple[Samples, Samples] | None] = {}  # of the last cut
 
 
-def classes_second(scores: Array, labels: Array) -> bool:
-    """Whether axis 1 of the scores is that of the classes, and no other axis could be."""
-    fits = (len(scores), *scores.shape[2:]) == labels.shape
-    return fits and scores.shape[1] not in labels.shape[1:]
-
-
-def mean_loss(trainer: Trainer, samples: Samples, batch: int) -> float:
-    """By steps at learning rate 0, after which state is restored."""
-    saved = trainer.save()
-    every = np.arange(len(samples))
-    try:
-        losses = [trainer.step(x, y, lr=0.0) for x, y in samples.batches(every, batch)]
-    finally:
-        trainer.load(saved)
-    return float(np.mean(losses))
-
-
-class Key:
-    """A trial as a key of a cache: equal if model and samples are the same."""
-
-    def __init__(self, trial: Trial) -> None:
-        self.trial = trial
-        same = (id(trial.bench), id(trial.train), id(trial.validation))
-        self.parts: tuple[object, ...] = (trial.name,) if trial.name else same
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Key) and self.parts == other.parts
-
-    def __hash__(self) -> int:
-        return hash(self.parts)
-
-
-@functools.lru_cache(maxsize=1)
-def shared_features(key: Key, cut: Cut) -> tuple[Samples, Samples] | None:
+def shared_features(trial: Trial, cut: Cut) -> tuple[Samples, Samples] | None:
     """All samples as the frozen layers before a cut transform them, kept for the next trial.
 
     None if the samples of a batch depend on each other there.
     """
-    trial, size = key.trial, key.trial.bench.batch
+    if not trial.name:
+        return features(trial, cut)
+    if (trial.name, cut) not in _kept:
+        _kept.clear()
+        _kept[trial.name, cut] = features(trial, cut)
+    return _kept[trial.name, cut]
+
+
+def forget_features() -> None:
+    _kept.clear()
+
+
+def features(trial: Trial, cut: Cut) -> tuple[Samples, Samples] | None:
+    size = trial.bench.batch
     trainer = trial.bench.before(cut).trainer(HEAD.scheme(trial.bench.parameters))
     if not independent(trainer, trial.train, size):
         return None
 
-    def features(samples: Samples) -> Samples:
+    def through(samples: Samples) -> Samples:
         parts = [trainer.predict(x)[:count] for (x, _), count in samples.padded(size)]
         return Samples.of([np.concatenate(parts)], samples.labels)
 
-    return features(trial.train), features(trial.validation)
+    return through(trial.train), through(trial.validation)
 
 
 def independent(trainer: Trainer, samples: Samples, size: int) -> bool:

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from .candidate import HEAD, Candidate, Contributions, Outcome, Space
-from .data import Array
+from ..common.data import Array
+from ..common.validate import Outcome
+from ..common.workers import Workers
+from .candidate import HEAD, Candidate, Contributions, Space
 from .trial import Trial
-from .workers import Workers
 
 VERSION = 3  # of how candidates are trained
 Progress = Callable[[str, int, int], None]  # what, how many are done, of how many
@@ -103,14 +104,15 @@ class Trials:
     ) -> Trials:
         """With trained heads: those in the stores, or new ones."""
         stores = tuple(Store(folder, trial) for trial in splits)
-        new = [(turn, None) for turn, store in enumerate(stores) if store.head() is None]
-        for done, ((turn, _), head) in enumerate(workers.results(OnSplits(tuple(splits)), new), 1):
-            stores[turn].keep_head(head)
-            progress("training the head alone", done, len(new))
-        ready = (
-            replace(trial, head=store.head() or {}, name=store.folder.name)
+        named = tuple(
+            replace(trial, name=store.folder.name)
             for trial, store in zip(splits, stores, strict=True)
         )
+        new = [(turn, None) for turn, store in enumerate(stores) if store.head() is None]
+        for done, ((turn, _), head) in enumerate(workers.results(OnSplits(named), new), 1):
+            stores[turn].keep_head(head)
+            progress("training the head alone", done, len(new))
+        ready = (replace(t, head=s.head() or {}) for t, s in zip(named, stores, strict=True))
         return cls(tuple(ready), stores, workers, progress)
 
     @property

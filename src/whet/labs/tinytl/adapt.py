@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from ...api import compile
 from ...errors import BudgetError, FrontendError
-from ...settings import parse_bytes
+from ...workbench import parse_bytes
 from .elastic import Choice, Elastic
 from .prepare import prepare
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ...errors import FrontendError
-from ...models.inverted import BlockSpec, InvertedResidual, InvertedResidualNet, make_divisible
+from ...models import BlockSpec, InvertedResidual, InvertedResidualNet, make_divisible
 from .branch import branches
 
 WIDTHS = (0.5, 0.75, 1.0)  # of a block's inner channels

@@ -146,7 +146,7 @@ def run_there(task: Task, job: Any) -> Any:
 
 
 def connect(ray: Any, address: str, count: int) -> None:
-    where = {"num_cpus": count, "include_dashboard": False}
+    where: dict[str, Any] = {"num_cpus": count, "include_dashboard": False}
     if address != LOCAL:
         where = {"address": address}
     try:

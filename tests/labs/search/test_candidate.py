@@ -1,34 +1,18 @@
-"""Candidates, their outcomes, and the contributions that are made of them."""
+"""Candidates, and the contributions that are made of their outcomes."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import small_search as small
-from whet.api import Source
+import whet
 from whet.errors import SchemeError
-from whet.labs.search.planner import Planner
-from whet.pipeline import Options
-from whet.scheme import parameters_of
-from whet.scheme.contribution import (
-    DIVERGED,
-    Candidate,
-    Contributions,
-    Outcome,
-    choices,
-    depth,
-    names_of,
-    reach,
-)
-
-
-def parameters() -> Any:
-    return parameters_of(small.imported().training.graph)
+from whet.labs.common.validate import DIVERGED, Outcome
+from whet.labs.search.candidate import Candidate, Contributions, Space
 
 
 @pytest.mark.parametrize(
@@ -39,14 +23,24 @@ def test_a_candidate_survives_as_text(candidate: Candidate) -> None:
 
 
 def test_a_candidate_is_a_scheme() -> None:
-    chosen = Candidate(2, ((3, 0.5),)).scheme(parameters()).resolve(parameters())
-    assert chosen == {
+    assert small.space().trained(Candidate(2, ((3, 0.5),))) == {
         "point.bias": None, "last.weight": (0, 1, 2, 3), "last.bias": None,
         "head.weight": None, "head.bias": None,
     }  # fmt: skip
 
 
-def test_a_weight_that_is_used_otherwise_trains_whole() -> None:
+def test_the_space_of_candidates() -> None:
+    space = small.space()
+    assert space.depth == small.LAYERS
+    assert space.layers == (
+        "first.weight", "deep.weight", "point.weight", "last.weight", "head.weight",
+    )  # fmt: skip
+    fractions = (0.125, 0.25, 0.5, 1.0)
+    assert space.ratios == {0: (1.0,), 1: fractions, 2: fractions, 3: fractions}
+    assert [space.reach(layer) for layer in range(4)] == [4, 3, 2, 1]
+
+
+def test_a_weight_that_is_used_in_two_ways_trains_whole() -> None:
     class Tied(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -56,30 +50,10 @@ def test_a_weight_that_is_used_otherwise_trains_whole() -> None:
             x = torch.relu(self.b(torch.relu(self.a(x))))
             return self.head(nn.functional.linear(x, self.a.weight.t()))
 
-    model = Tied().eval()
-    source = Source(
-        model, nn.CrossEntropyLoss(), torch.optim.SGD(model.parameters(), lr=0.1),
-        (torch.zeros(4, 8),), None, None, None,
-    )  # fmt: skip
-    imported = source.imported()
-    offered = choices(parameters_of(imported.training.graph))
-    assert offered == {2: (1.0,), 1: (0.125, 0.25, 0.5, 1.0)}, "the last use counts"
-    planner = Planner(imported, Options(grow=False))
-    assert planner.run(Candidate(1, ((2, 1.0),))).ram > planner.run(Candidate(1)).ram
-
-
-def test_what_there_is_to_choose_from() -> None:
-    assert depth(parameters()) == small.LAYERS
-    assert names_of(parameters()) == (
-        "first.weight", "deep.weight", "point.weight", "last.weight", "head.weight",
-    )  # fmt: skip
-    assert choices(parameters()) == {
-        0: (1.0,),  # one input channel
-        1: (0.125, 0.25, 0.5, 1.0),
-        2: (0.125, 0.25, 0.5, 1.0),
-        3: (0.125, 0.25, 0.5, 1.0),
-    }
-    assert [reach(parameters(), layer) for layer in range(4)] == [4, 3, 2, 1]
+    bench = whet.Workbench.of(Tied().eval(), (torch.zeros(4, 8),))
+    assert Space(bench.parameters).ratios == {2: (1.0,), 1: (0.125, 0.25, 0.5, 1.0)}
+    one, more = (c.scheme(bench.parameters) for c in (Candidate(1), Candidate(1, ((2, 1.0),))))
+    assert bench.plan(more).ram > bench.plan(one).ram
 
 
 OUTCOMES = {
@@ -101,9 +75,10 @@ def test_gains_are_over_the_head_and_over_the_biases() -> None:
     by_loss = Contributions.of(OUTCOMES, "loss", ())
     assert by_loss.biases == (0.0, 0.5, 1.0)
     assert by_loss.weights == {(1, 0.5): 0.25, (1, 1.0): 0.25, (0, 1.0): 0.25}
+    assert Contributions.from_json(gains.to_json()) == gains
 
 
-def test_what_diverged_is_below_all_others_whatever_the_scale() -> None:
+def test_diverged_trials_are_below_all_others_whatever_the_scale() -> None:
     outcomes = {
         Candidate(0): Outcome(math.nan, 5e10, 1),
         Candidate(1): Outcome(math.nan, 3e10, 1),
@@ -111,22 +86,20 @@ def test_what_diverged_is_below_all_others_whatever_the_scale() -> None:
         Candidate(2): Outcome(math.nan, DIVERGED, 1),
         Candidate(1, ((0, 0.5),)): Outcome(math.nan, 2e10, 1),
     }
-    assert not outcomes[Candidate(0)].diverged and outcomes[Candidate(2)].diverged
     gains = Contributions.of(outcomes, "loss", ())
     assert gains.biases == (0.0, 2e10, -2e10)
     assert gains.weights == {(0, 0.5): 1e10, (0, 1.0): 1e10 - 1.0}
     assert Contributions.from_json(gains.to_json()).to_json() == gains.to_json()
     assert Outcome.from_dict(outcomes[Candidate(2)].as_dict()).diverged
-    tiny = [Outcome(50.0, loss, 1) for loss in (3e-7, 4e-7)]
-    assert Outcome.mean(tiny).loss == pytest.approx(3.5e-7, rel=1e-6)
 
 
-def test_contributions_survive_as_json() -> None:
-    gains = Contributions.of(OUTCOMES, "accuracy", ("a", "b", "head"))
-    assert Contributions.from_json(gains.to_json()) == gains
+def test_the_mean_of_outcomes_diverges_if_one_does() -> None:
+    fine, gone = Outcome(80.0, 1.0, 2, 3.0), Outcome(0.0, DIVERGED, 1, 1.0)
+    assert Outcome.mean([fine, gone]).diverged
+    assert Outcome.mean([fine, Outcome(70.0, 2.0, 2, 3.0)]) == Outcome(75.0, 1.5, 2, 6.0)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"measure": "loss"}'])
-def test_what_are_no_contributions(text: str) -> None:
-    with pytest.raises(SchemeError, match="no contributions"):
+def test_invalid_contributions_are_refused(text: str) -> None:
+    with pytest.raises(SchemeError, match="not a valid contributions file"):
         Contributions.from_json(text)

@@ -66,11 +66,11 @@ class Samples:
         return crc
 
 
-def gather(data: Any, limit: int | None = None) -> Samples:
+def gather(data: Any) -> Samples:
     """From a pair of arrays, or from an iterable of batches (x, y) such as a DataLoader."""
     pair = isinstance(data, (tuple, list)) and len(data) == 2 and hasattr(data[1], "shape")
     try:
-        samples = joined([data] if pair else data, limit)
+        samples = joined([data] if pair else data)
     except (TypeError, ValueError) as error:
         raise DataError(
             "the data are not pairs of inputs and labels",
@@ -81,27 +81,22 @@ def gather(data: Any, limit: int | None = None) -> Samples:
         raise DataError(f"inputs and labels differ in number: {sorted(sizes)}")
     if not all(np.isfinite(array).all() for array in samples.arrays if array.dtype.kind == "f"):
         raise DataError("the data hold numbers that are not finite")
-    if limit is None or limit >= len(samples):
-        return samples if pair else in_fixed_order(samples)
-    return samples.take(np.linspace(0, len(samples) - 1, limit).astype(int))
+    return samples if pair else in_fixed_order(samples)
 
 
-def joined(batches: Iterable[Any], limit: int | None) -> Samples:
-    """All batches, or as many as reach the limit."""
+def joined(batches: Iterable[Any]) -> Samples:
     inputs: list[tuple[Array, ...]] = []
     labels: list[Array] = []
     for x, y in batches:
         inputs.append(tuple(map(to_numpy, x if isinstance(x, (tuple, list)) else (x,))))
         labels.append(to_numpy(y))
-        if limit is not None and sum(map(len, labels)) >= limit:
-            break
     if not sum(map(len, labels)):
         raise DataError("the data are empty", why="the loader gave no sample")
     return Samples.of(map(np.concatenate, zip(*inputs, strict=True)), np.concatenate(labels))
 
 
 def in_fixed_order(samples: Samples) -> Samples:
-    """Sorted by content, so that a shuffling loader does not keep a search from resuming."""
+    """Sorted by content, so that results stored for a shuffling loader are found again."""
 
     def content(i: int) -> bytes:
         found = hashlib.blake2b(digest_size=16)

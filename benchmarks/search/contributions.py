@@ -1,16 +1,12 @@
-"""Pictures of an analysis: gains of biases, gains of weights, and what budgets buy."""
+"""Pictures of contributions: gains of biases, and gains of weights."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from ...report import kib, svg
-from .candidate import RATIOS, Contributions, Outcome
-
-if TYPE_CHECKING:
-    from .report import Row
+from whet.labs.search.candidate import RATIOS, Contributions
+from whet.report import svg
 
 LEFT, RIGHT, TOP, BOTTOM = 64.0, svg.WIDTH - 24.0, 84.0, svg.HEIGHT - 54.0
 SHADES = ("#f3d08a", "#e8a33d", "#c66b2b", "#7a2f1d")  # of the fractions, small to whole
@@ -32,7 +28,7 @@ class Axes:
         low, high = self.ys
         return BOTTOM - (BOTTOM - TOP) * (value - low) / (high - low)
 
-    def rules(self, unit: str) -> list[str]:
+    def rules(self) -> list[str]:
         low, high = self.ys
         step = svg.ticks(high - low, 8)[1]
         first = math.ceil(low / step)
@@ -40,8 +36,7 @@ class Axes:
         for i in range(first, math.floor(high / step) + 1):
             y = self.y(i * step)
             parts.append(svg.rule(LEFT, y, RIGHT, y, svg.GREY if i == 0 else svg.RULE))
-            words = f"{i * step:+.6g}" if unit == "gain" else f"{i * step:.6g}"
-            parts.append(svg.text(LEFT - 8, y + 4, words, text_anchor="end"))
+            parts.append(svg.text(LEFT - 8, y + 4, f"{i * step:+.6g}", text_anchor="end"))
         return parts
 
 
@@ -62,7 +57,7 @@ def biases_svg(gains: Contributions) -> str:
     """What training the last k biases gains over the head alone, for each k."""
     axes = Axes((0.0, max(len(gains.biases) - 1, 1)), spread(gains.biases))
     points = [(axes.x(k), axes.y(gain)) for k, gain in enumerate(gains.biases)]
-    parts = axes.rules("gain")
+    parts = axes.rules()
     path = " ".join(f"{svg.number(x)},{svg.number(y)}" for x, y in points)
     parts.append(svg.element("polyline", points=path, fill="none", stroke=BLUE, stroke_width=2))
     for k, (x, y) in enumerate(points):
@@ -80,7 +75,7 @@ def weights_svg(gains: Contributions) -> str:
     """What each layer's weights gain on top of the biases from there on, by fraction."""
     layers = max(len(gains.layers) - 1, 1 + max((i for i, _ in gains.weights), default=0))
     axes = Axes((0.0, float(layers)), spread([*gains.weights.values(), 0.0]))
-    parts = axes.rules("gain")
+    parts = axes.rules()
     width = (RIGHT - LEFT) / layers
     for (layer, ratio), gain in gains.weights.items():
         shade = min(range(len(RATIOS)), key=lambda i: abs(RATIOS[i] - ratio))
@@ -99,40 +94,3 @@ def weights_svg(gains: Contributions) -> str:
     parts += svg.legend(LEFT, 68, entries)
     about = f"gain on top of all biases from that layer on, {words_of(gains)}"
     return svg.page("What each layer's weights gain", about, parts)
-
-
-def budgets_svg(found: Sequence[Row]) -> str:
-    """RAM against accuracy: what was found, and what it was chosen from."""
-    chosen = [(f.ram, level(f.outcome), f"{kib(f.budget)}: {f.candidate}") for f in found
-              if f.outcome is not None]  # fmt: skip
-    rivals = [(r.ram, level(r.outcome), f"{kib(f.budget)}, {name}: {r.candidate}") for f in found
-              for name, r in f.finalists.items()]  # fmt: skip
-    every = [*chosen, *rivals] or [(1, 0.0, "")]
-    rams = [float(r) for r, _, _ in every] + [float(f.budget) for f in found]
-    levels = [y for _, y, _ in every]
-    room = 0.08 * (max(levels) - min(levels)) or 1.0
-    far = 0.08 * (max(rams) - min(rams)) or 0.1 * max(rams)
-    axes = Axes((min(rams) - far, max(rams) + far), (min(levels) - room, max(levels) + room))
-    parts = axes.rules("level")
-    best = sorted(chosen)
-    line = " ".join(f"{svg.number(axes.x(r))},{svg.number(axes.y(y))}" for r, y, _ in best)
-    parts.append(svg.element("polyline", points=line, fill="none", stroke=BLUE, stroke_width=2))
-    for color, points, radius in (("#b0b0b0", rivals, 4.0), (BLUE, chosen, 6.0)):
-        for ram, y, words in points:
-            spot = {"cx": axes.x(ram), "cy": axes.y(y), "r": radius}
-            parts.append(svg.element("circle", svg.tooltip(words), fill=color, **spot))
-    for f in found:
-        x = axes.x(f.budget)
-        parts.append(svg.rule(x, TOP, x, BOTTOM, svg.RULE, stroke_dasharray="4 3"))
-        parts.append(svg.text(x, BOTTOM + 18, kib(f.budget), text_anchor="middle"))
-    parts += svg.legend(LEFT, 68, [(BLUE, "chosen"), ("#b0b0b0", "also tried")])
-    classes = not any(f.outcome is not None and math.isnan(f.outcome.accuracy) for f in found)
-    about = "percent of held-out samples" if classes else "loss on held-out samples, downwards"
-    return svg.page("What a budget buys", f"{about}, against bytes of RAM", parts)
-
-
-def level(outcome: Outcome | None) -> float:
-    """Upwards is better."""
-    if outcome is None:
-        return 0.0
-    return -outcome.loss if math.isnan(outcome.accuracy) else outcome.accuracy
