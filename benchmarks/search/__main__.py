@@ -219,10 +219,11 @@ def do_train(asked: argparse.Namespace, folder: Folder, extent: Extent) -> None:
         study.train_cells(sorted(cells, key=lambda c: c.seed), folder, asked.engine, say)
 
 
-PARTS = {
+OF_EACH_CASE: dict[str, Callable[[Case, argparse.Namespace, Folder], None]] = {
     "rates": do_rates, "others": do_others, "analyse": do_analyse, "search": do_search,
-    "train": do_train, "solvers": do_solvers, "proxies": do_proxies, "page": write_page,
+    "solvers": do_solvers, "proxies": do_proxies,
 }  # fmt: skip
+PARTS = (*OF_EACH_CASE, "train", "page")
 
 
 # --- The command ----------------------------------------------------------------------------------
@@ -266,7 +267,7 @@ def main() -> None:
         for case in asked.cases:
             for name in (name for name in names if name in asked.parts):
                 say(f"{case}: {name}")
-                PARTS[name](case, asked, folder)
+                OF_EACH_CASE[name](case, asked, folder)
 
     of_each_case(["rates", "others", "analyse", "search"])
     if "train" in asked.parts:

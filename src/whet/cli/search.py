@@ -86,7 +86,9 @@ def search_command(
     store: Annotated[
         Path | None, typer.Option(help="folder for outcomes; a stopped search resumes from it")
     ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="of a trial; finalists train twice as long")] = 3,
+    epochs: Annotated[
+        int, typer.Option(min=1, help="of a trial; finalists train twice as long")
+    ] = 3,
     batch: Annotated[int | None, typer.Option(min=1, help="batch size of trials")] = None,
     finalists: Annotated[
         int, typer.Option(min=0, help="whole candidates trained for each budget; 0 for none")

@@ -23,6 +23,7 @@ Solver = Callable[[Contributions, Costs, int], Candidate | None]
 KIB = 1024.0
 NODES = 50_000  # that HiGHS may visit; a time limit would make results depend on the machine
 QUESTIONS = 8  # to the solver for one budget
+LESS = tuple(1 - step / 50 for step in range(1, 13))  # of the budget, if no answer has fitted
 
 
 def check_solver() -> None:
@@ -156,8 +157,8 @@ def best_within(
     """The best candidate found whose program, as planned, keeps the budget.
 
     The solver works with estimated costs. So it is asked again, for as much less or more as the
-    plan of its last answer was over or under the budget, until it repeats itself. It is asked for a
-    twentieth less at most: one candidate may be off by far more than the next.
+    plan of its last answer was over or under the budget, until it repeats itself. If none of its
+    answers fits, it is asked for less and less.
     """
     best, asked, seen = HEAD, budget, set[Candidate]()
     for _ in range(QUESTIONS):
@@ -168,7 +169,11 @@ def best_within(
         over = plans.ram(found) - budget
         if over <= 0 and gains.score(found) > gains.score(best):
             best = found
-        asked -= min(over, budget // 20)
+        asked -= over
+    for share in LESS if best == HEAD else ():
+        found = solver(gains, costs, int(share * budget)) or HEAD
+        if plans.ram(found) <= budget:
+            return found
     return best
 
 
