@@ -27,6 +27,7 @@ from .graph import (
     u8,
     verify,
 )
+from .traits import Layer, Sides
 
 __all__ = [
     "LARGEST",
@@ -38,10 +39,12 @@ __all__ = [
     "DType",
     "Field",
     "Graph",
+    "Layer",
     "Loc",
     "Node",
     "Op",
     "Role",
+    "Sides",
     "Struct",
     "Type",
     "Value",

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..errors import InternalError, ShapeError
 from ..names import quoted
+from .traits import Traits
 
 Array = npt.NDArray[Any]
 
@@ -160,8 +161,11 @@ class Attributes:
     """Operators without attributes use this; others derive from it."""
 
 
-class Op:
-    """One operator: its formula (the docstring), type rule, NumPy meaning, gradient and kernel."""
+class Op(Traits):
+    """One operator: its formula (the docstring), type rule, NumPy meaning, gradient and kernel.
+
+    What else passes need to know about it are its traits: see traits.py.
+    """
 
     name: ClassVar[str]
     Attrs: ClassVar[type[Attributes]] = Attributes

@@ -27,6 +27,7 @@ class BatchNorm(Op):
     """y = (x - mean) / sqrt(var + eps) * w + b, with given statistics"""
 
     name = "batch_norm"
+    norm = True
     Attrs = Eps
 
     @staticmethod
@@ -129,6 +130,7 @@ class BatchNormTrain(Op):
     """
 
     name = "batch_norm_train"
+    norm = True
     Attrs = Clipped
 
     @staticmethod
@@ -281,6 +283,7 @@ class GroupNorm(Op):
     """
 
     name = "group_norm"
+    norm = True
 
     @dataclass(frozen=True)
     class Attrs(Eps):

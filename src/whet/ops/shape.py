@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +19,7 @@ class Reshape(Op):
     """The same bytes under another shape; costs nothing"""
 
     name = "reshape"
+    moves = True
     view = True
 
     @dataclass(frozen=True)
@@ -44,11 +47,16 @@ class Reshape(Op):
     def call(node: Node) -> None:
         return None
 
+    @staticmethod
+    def straight_through(torch: Any, node: Node, ins: Sequence[Any], outs: Sequence[Array]) -> Any:
+        return ins[0].reshape(node.attrs.shape)
+
 
 class Transpose(Op):
     """y[i_perm[0], i_perm[1], ...] = x[i_0, i_1, ...]"""
 
     name = "transpose"
+    moves = True
 
     @dataclass(frozen=True)
     class Attrs(Attributes):
@@ -87,6 +95,7 @@ class Slice(Op):
     """y[..., i, ...] = x[..., start + step * i, ...] along one axis"""
 
     name = "slice"
+    moves = True
 
     @dataclass(frozen=True)
     class Attrs(Attributes):
@@ -277,6 +286,7 @@ class Take(Op):
     """y[..., j, ...] = x[..., index[j], ...] along one axis; an embedding is a take along axis 0"""
 
     name = "take"
+    moves = True
 
     @dataclass(frozen=True)
     class Attrs(Attributes):
@@ -436,6 +446,7 @@ class Detach(Op):
     """y = x, but no gradient passes"""
 
     name = "detach"
+    moves = True
     view = True
     differentiable = False
 

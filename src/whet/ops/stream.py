@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import Array, Attributes, Call, Node, Op, Struct, Type, Workspace
+from ..ir import Array, Attributes, Call, Node, Op, Struct, Type, Value, Workspace
 from ._common import require
 from .conv import Window, conv_struct
 from .fused import Conv2dFused, DepthwiseFused
@@ -35,6 +35,11 @@ class StreamOp(Op):
 
     layers: tuple[type[Any], type[Any]]
     rest: tuple[str, ...]  # the attributes at the end of a stage
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for layer in cls.layers:
+            layer.streamed = cls
 
     @dataclass(frozen=True)
     class Attrs(Attributes):
@@ -111,6 +116,7 @@ class Stream(StreamOp):
     """
 
     name = "stream"
+    reads_weights = True
     layers = (Conv2dFused, DepthwiseFused)
     rest = ("add", "low", "high")
 
@@ -140,6 +146,12 @@ class Stream(StreamOp):
                 room(node))  # fmt: skip
         return Call("whet_stream_f32", args, "stream", needs=("conv2d", "depthwise"))
 
+    @staticmethod
+    def packable(node: Node) -> Iterator[tuple[Value, tuple[int, int]]]:
+        for i, (_, attrs, own) in enumerate(Stream.split(node.attrs.stages, node.ins[1:])):
+            if getattr(attrs, "groups", 0) == 1:  # a depthwise layer has no such attribute
+                yield own[0], (3, i)
+
 
 def layer_height(a: Any, x: Array, weight: Array) -> int:
     return int(a.output(x.shape[1:3], window_of(weight))[0])
@@ -165,6 +177,7 @@ class StreamI8(StreamOp):
     """
 
     name = "stream_i8"
+    same_bits = True
     layers = (Conv2dI8Fused, DepthwiseI8Fused)
     rest = ("x_zero", "zero", "low", "high")
 
