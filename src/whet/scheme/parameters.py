@@ -83,7 +83,7 @@ def _describe(name: str, node: Node, place: int, layer: int, direct: bool) -> Pa
     if node.op.norm and place > 0:
         return Parameter(name, "norm weight" if place == 1 else "norm bias", layer, 0)
     kind = "bias" if facts is not None or name.endswith(".bias") else "other"
-    # Normalisations that are not one operator, such as RMS norm, are known by their names.
+    # A normalisation that a model spells out is not one operator; it is known by its name.
     if "norm" in f"{node.loc.module.rpartition('.')[2]} {node.loc.op}".lower():
         kind = "norm bias" if kind == "bias" else "norm weight"
     return Parameter(name, kind, layer, 0)
