@@ -25,7 +25,7 @@ def fused_samples() -> list[Sample]:
 
 
 def result_type(op: type[FusedLayer], a: Any, x: Type, w: Type) -> Type:
-    y = op.layer.infer(op.inner(a), x, w)
+    y = op.fuses.infer(op.inner(a), x, w)
     assert isinstance(y, Type)
     return y
 

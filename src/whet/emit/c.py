@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import InternalError
-from ..ir import Arg, Call, Graph, Node, Role, Struct, Type, Value, Workspace
+from ..ir import Arg, Call, Graph, Node, Op, Role, Struct, Type, Value, Workspace
 from ..ir.printing import summary
 from ..ir.quant import Quant
 from ..memory.plan import Buffer, Plan
@@ -552,10 +552,21 @@ def caller_types(prefix: str, plans: Mapping[str, Plan]) -> list[str]:
 
 def used_kernels(plans: Iterable[Plan]) -> list[str]:
     """Names of the kernel files the program needs, sorted."""
-    found = {"check", "checkpoint"}
-    for plan in plans:
-        for node in plan.graph.nodes:
-            call: Call | None = node.op.call(node)
-            if call is not None:
-                found.update((call.source, *call.needs))
-    return sorted(found)
+    return sorted({"check", "checkpoint", *(name for _, name in sources(plans))})
+
+
+def same_bits(plans: Iterable[Plan]) -> set[str]:
+    """Those of which kernels in vec/ have the bits of ref/: an int8 program may take these alone.
+
+    It has the same bits everywhere, and is compiled without contraction.
+    """
+    used = set(sources(plans))
+    return {name for op, name in used if op.same_bits} - {n for op, n in used if not op.same_bits}
+
+
+def sources(plans: Iterable[Plan]) -> Iterator[tuple[type[Op], str]]:
+    """Every operator of the program, with each kernel file that it uses."""
+    for node in (node for plan in plans for node in plan.graph.nodes):
+        call: Call | None = node.op.call(node)
+        if call is not None:
+            yield from ((node.op, name) for name in (call.source, *call.needs))

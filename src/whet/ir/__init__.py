@@ -28,6 +28,7 @@ from .graph import (
     u8,
     verify,
 )
+from .traits import Layer, Sides
 
 __all__ = [
     "LARGEST",
@@ -40,10 +41,12 @@ __all__ = [
     "Field",
     "Grads",
     "Graph",
+    "Layer",
     "Loc",
     "Node",
     "Op",
     "Role",
+    "Sides",
     "Struct",
     "Type",
     "Value",

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from ..errors import InternalError, ShapeError
 from ..names import quoted
 from .printing import print_graph
+from .traits import Traits
 
 Array = npt.NDArray[Any]
 
@@ -168,8 +169,11 @@ class Attributes:
 Grads = tuple["Value | None", ...]  # of results or of operands; None where there is none
 
 
-class Op:
-    """One operator: its formula (the docstring), type rule, NumPy meaning, gradient and kernel."""
+class Op(Traits):
+    """One operator: its formula (the docstring), type rule, NumPy meaning, gradient and kernel.
+
+    What else passes need to know about it are its traits: see traits.py.
+    """
 
     name: ClassVar[str]
     Attrs: ClassVar[type[Attributes]] = Attributes

@@ -36,6 +36,7 @@ class DwSgdSettle(Op):
     """
 
     name = "dw_sgd_settle"
+    same_bits = True
     differentiable = False
 
     class Attrs(Settling, Step, Block, Conv2dI8Dw.Attrs):

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from ..ir import Builder, Graph, Node, Value
 from ..ops.binary import Add
 from ..ops.conv_i8 import Conv2dI8
-from ..ops.fused_i8 import FUSED_I8
+from ..ops.fused_i8 import NarrowedLayer
 from ..ops.quantized import Requantize
 from .rewriting import Uses, rewrite
 
@@ -29,7 +29,7 @@ def fuse_narrow(graph: Graph) -> Graph:
         node = only(sums)
         if node is None:
             return None
-        if node.op in FUSED_I8:
+        if NarrowedLayer.of(node.op) is not None:
             return node, None
         if node.op is not Add:
             return None
@@ -46,11 +46,13 @@ def fuse_narrow(graph: Graph) -> Graph:
         if found is None or node.ins[1].shape != node.out.shape[-1:]:
             return None
         layer, part = found
+        form = NarrowedLayer.of(layer.op)
+        assert form is not None
         attrs = asdict(layer.attrs) | asdict(node.attrs)
         attrs |= {"x_zero": layer.attrs.zero, "bias": len(layer.ins) > 2, "part": part is not None}
         second = part.ins if part is not None else ()
         b.loc = layer.loc
         operands = (*layer.ins, node.ins[1], *second)
-        return b.emit_all(FUSED_I8[layer.op], *operands, name=node.out.name, **attrs)
+        return b.emit_all(form, *operands, name=node.out.name, **attrs)
 
     return rewrite(graph, rule)

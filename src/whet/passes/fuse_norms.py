@@ -7,7 +7,6 @@ from collections.abc import Collection
 from ..ir import Builder, Graph, Node, Value
 from ..ops.norm import BatchNormTrain
 from ..ops.unary import Hardtanh, Relu
-from .fuse_layers import LIMITS
 from .rewriting import Uses, rewrite
 
 
@@ -23,9 +22,10 @@ def fuse_norms(graph: Graph, changing: Collection[str]) -> Graph:
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
         if node.op is BatchNormTrain:
             reader = uses.only_reader(node.outs[0])
-            if reader is None or reader.op not in (Relu, Hardtanh):
+            limits = None if reader is None else reader.op.limits(reader.attrs)
+            if reader is None or limits is None or reader.op not in (Relu, Hardtanh):
                 return None
-            low, high = LIMITS[reader.op](reader.attrs)
+            low, high = limits
             _, *moments = b.emit_all(
                 BatchNormTrain, *node.ins, name=reader.out.name, eps=node.attrs.eps,
                 low=low, high=high,

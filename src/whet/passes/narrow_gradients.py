@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, replace
 
 from ..ir import Builder, Graph, Node, Value
-from ..ops.conv_i8 import Conv2dI8Dw, Conv2dI8Dx, DepthwiseI8Dw, DepthwiseI8Dx
 from ..ops.gradient_i8 import LEAST, NarrowGradient, largest
 from ..ops.reduce import Sum
 from .rewriting import rewrite
-
-OF_WEIGHTS = (Conv2dI8Dw, DepthwiseI8Dw)
-PRODUCTS = (*OF_WEIGHTS, Conv2dI8Dx, DepthwiseI8Dx)
 
 
 def narrow_gradients(graph: Graph, kind: str) -> Graph:
@@ -26,7 +21,7 @@ def narrow_gradients(graph: Graph, kind: str) -> Graph:
     narrowed: dict[Value, tuple[Value, ...]] = {}
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
-        if node.op not in PRODUCTS or node.ins[0] not in limits:
+        if node.op.largest_sum(node) is None or node.ins[0] not in limits:
             return None
         dy, other = node.ins
         if dy not in narrowed:
@@ -42,27 +37,10 @@ def limits_of(graph: Graph, kind: str) -> dict[Value, int]:
     """How large the integers of every gradient may be so that no sum with them overflows."""
     limits: dict[Value, int] = {}
     for node in graph.nodes:
-        if node.op in PRODUCTS:
+        if (most := node.op.largest_sum(node)) is not None:
             dy = node.ins[0]
-            limits[dy] = min(limits.get(dy, largest(kind)), (2**31 - 1) // heaviest(node))
+            limits[dy] = min(limits.get(dy, largest(kind)), (2**31 - 1) // most)
     return limits
-
-
-def heaviest(node: Node) -> int:
-    """The largest sum that a gradient of ones could lead to."""
-    (dy, _), a = (v.shape for v in node.ins), node.attrs
-    if node.op in OF_WEIGHTS:
-        return math.prod(dy[:3]) * max(127 - a.zero, 128 + a.zero)
-    kernel = node.ins[1].shape[1:3] if node.op is Conv2dI8Dx else node.ins[1].shape[:2]
-    taps = math.prod(map(meeting, kernel, dy[1:3], a.stride, a.dilation))
-    channels = dy[3] // a.groups if node.op is Conv2dI8Dx else 1
-    return taps * channels * 128
-
-
-def meeting(kernel: int, outputs: int, stride: int, dilation: int) -> int:
-    """How many outputs along an axis read one pixel, at most: each by another tap of theirs."""
-    common = math.gcd(stride, dilation)
-    return min(-(-kernel * common // stride), -(-outputs * common // dilation))
 
 
 def sums_first(graph: Graph) -> Graph:
@@ -73,7 +51,7 @@ def sums_first(graph: Graph) -> Graph:
             sums.setdefault(node.ins[0], []).append(node)
     order: dict[Node, None] = {}
     for node in graph.nodes:
-        if node.op in PRODUCTS:
+        if node.op.largest_sum(node) is not None:
             order.update(dict.fromkeys(sums.get(node.ins[0], ())))
         order[node] = None
     return replace(graph, nodes=tuple(order))

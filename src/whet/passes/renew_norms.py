@@ -8,7 +8,6 @@ from typing import Any
 
 from ..ir import Builder, Graph, Loc, Node, Value
 from ..ops.norm import BatchNorm, BatchNormClipped, BatchNormTrain
-from .fuse_layers import LIMITS
 
 Renewed = tuple[tuple[Value, ...], dict[str, Any], Loc]  # operands, attributes, place
 
@@ -52,8 +51,8 @@ def _norms(graph: Graph, loss: int) -> Iterator[tuple[Value, Renewed]]:
         elif node.op is BatchNorm and node.ins[0] in read:
             frozen[node.out] = node
             yield node.out, (node.ins, asdict(node.attrs), node.loc)
-        elif node.op in LIMITS and node.ins[0] in frozen:
+        elif (limits := node.op.limits(node.attrs)) is not None and node.ins[0] in frozen:
             norm = frozen[node.ins[0]]
-            low, high = LIMITS[node.op](node.attrs)
+            low, high = limits
             attrs = asdict(norm.attrs) | {"low": low, "high": high}
             yield node.out, (norm.ins, attrs, norm.loc)

@@ -18,7 +18,6 @@ from ...ir import Graph
 from ...pipeline import Options, assemble
 from ...scheme import parameters_of
 from ...scheme.contribution import Candidate, choices, depth, reach
-from ...scheme.parameters import INPUT_AXIS
 from .engine import Engine
 
 Part = tuple[int, float]  # a layer, and the fraction of its weight that trains
@@ -101,5 +100,5 @@ class Costs:
 
 def layer_inputs(graph: Graph) -> dict[int, int]:
     """Bytes of the input of every layer, numbered as schemes number them."""
-    nodes = [node for node in graph.nodes if node.op in INPUT_AXIS]
+    nodes = [node for node in graph.nodes if node.op.layer is not None]
     return {layer: node.ins[0].type.bytes for layer, node in enumerate(nodes)}
