@@ -11,30 +11,34 @@ import numpy as np
 from ..errors import FrontendError
 from ..ir import Array, Builder, DType, Graph, Op, Role, Type, Value, f32, prune, verify
 from ..ops.binary import Add, Mul
+from ..ops.optimizers import Optimizer
 from ..ops.random import RngNext
-from ..ops.settle import AdamStep, MomentumStep, RealSquares, Settle, SettleMaster, SgdStep
-from ..ops.update import Adam, ClipScale, CountStep, Fill, Sgd, SgdMomentum, SumSquares
+from ..ops.settle import RealSquares, Settle, SettleMaster
+from ..ops.update import ClipScale, CountStep, Fill, Moment, SumSquares
 from .autodiff import backward, loss_seed
 
-STEPS: dict[type[Op], type[Op]] = {Sgd: SgdStep, SgdMomentum: MomentumStep, Adam: AdamStep}
 CARRIES = {"carry8": DType.I8, "carry16": DType.I16}
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How one parameter is updated: an optimizer operator, its attributes and initial state.
+    """How one parameter is updated: an optimizer, its attributes and its initial state.
 
-    `step` is the number of steps taken before; Adam corrects its bias by it.
+    `step` is the number of steps taken before, for an optimizer that counts them.
     """
 
-    op: type[Op]
+    optimizer: Optimizer
     attrs: Mapping[str, Any]
-    state: Mapping[str, Array] = field(default_factory=dict)  # by suffix: "momentum", "mean", ...
+    state: Mapping[str, Array] = field(default_factory=dict)  # by the name of the moment
     step: float = 0.0
 
     @property
-    def moments(self) -> tuple[str, ...]:
-        return {Sgd: (), SgdMomentum: ("momentum",), Adam: ("mean", "square")}[self.op]
+    def op(self) -> type[Op]:
+        return self.optimizer.update
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        return self.optimizer.moments(self.attrs)
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class _Updater:
             self.move(param, grad, rule)
             return
         moments = self.moments(param, rule)
-        clock = [self.clock(rule.step)] if rule.op is Adam else []
+        clock = [self.clock(rule.step)] if rule.optimizer.counts else []
         operands = (param, grad, *moments, *clock, self.lr)
         results = b.emit_all(rule.op, *operands, name=f"{param.name}.next", **rule.attrs)
         for leaf, nxt in zip((param, *moments), results, strict=True):
@@ -122,12 +126,12 @@ class _Updater:
     def moments(self, param: Value, rule: Rule) -> list[Value]:
         return [
             self.b.leaf(
-                f"{param.name}.{suffix}",
+                f"{param.name}.{moment.name}",
                 f32(*param.shape),
                 Role.STATE,
-                rule.state.get(suffix, np.zeros(param.shape, np.float32)),
+                rule.state.get(moment.name, np.zeros(param.shape, np.float32)),
             )
-            for suffix in rule.moments
+            for moment in rule.moments
         ]
 
     def move(self, param: Value, grad: Value, rule: Rule) -> None:
@@ -138,9 +142,9 @@ class _Updater:
         if whole.qas:
             scale, size = self.scale_of(unit), unit.unit
         moments = self.moments(param, rule)
-        clock = [self.clock(rule.step)] if rule.op is Adam else []
+        clock = [self.clock(rule.step)] if rule.optimizer.counts else []
         move, *results = b.emit_all(
-            STEPS[rule.op], param, grad, scale, *moments, *clock, self.lr,
+            rule.optimizer.step, param, grad, scale, *moments, *clock, self.lr,
             name=f"{param.name}.move", axis=unit.axis, unit=size, **rule.attrs,
         )  # fmt: skip
         for leaf, nxt in zip(moments, results, strict=True):
