@@ -14,7 +14,7 @@ from ..emit.c import STATUSES, Signature
 from ..emit.program import Program
 from ..emit.tensor_info import TensorInfo
 from ..errors import CheckpointError, DataError, InternalError, NotFinite, TargetError, option
-from ..ir import Array, DType, Graph, Role, Type, Value, f32
+from ..ir import Array, DType, Graph, Relation, Role, Type, Value, f32
 from ..ir.quant import Quant
 from ..ops.settle import LIMITS
 from .build import library
@@ -132,6 +132,7 @@ class Trainer:
             if tuple(array.shape) != (shape := self.program.tensors[name].shape):
                 raise DataError(f"{name} has shape {tuple(array.shape)}, not {shape}")
         parts = {part.whole: (name, part) for name, part in self.program.parts.items()}
+        masters, carries = self._beside(Relation.MASTER), self._beside(Relation.CARRY)
         for name, array in given.items():
             real = array
             if name in self.program.whole.units and array.dtype.kind == "f":
@@ -144,8 +145,10 @@ class Trainer:
                 name, part = parts[name]
                 place = part.place
             self._set(name, array, info, place)
-            self._set(f"{name}.master", real, info, place)  # what rounding kept beside it
-            self._set(f"{name}.carry", np.zeros_like(array), info, place)
+            if name in masters:
+                self._set(masters[name], real, info, place)
+            if name in carries:
+                self._set(carries[name], np.zeros_like(array), info, place)
         self._written()
 
     def stored(self, name: str) -> Array:
@@ -158,14 +161,19 @@ class Trainer:
         Of a parameter that trains in part, this holds the channels that do.
         """
         found = {}
-        for name in self.program.storage.params:
-            if f"{name}.grad" in self.program.storage.state:
-                part = self.program.parts.get(name)
-                info = self.program.tensors[name]
-                info = replace(info, type=f32(*info.type.shape))
-                gradient = self._get(f"{name}.grad", info)
-                found[part.whole if part else name] = gradient
+        for name, total in self._beside(Relation.GRADIENT_SUM).items():
+            part = self.program.parts.get(name)
+            info = self.program.tensors[name]
+            info = replace(info, type=f32(*info.type.shape))
+            found[part.whole if part else name] = self._get(total, info)
         return found
+
+    def _beside(self, relation: Relation) -> dict[str, str]:
+        """Parameters, and the state that is this to them, by names."""
+        leaves = (v for graph in self.program.entries.values() for v in graph.leaves)
+        links = {v.name: v.link for v in leaves if v.link and v.is_a(relation)}
+        owner = {link.of: name for name, link in links.items()}
+        return {name: owner[name] for name in self.program.storage.params if name in owner}
 
     def seed(self, seed: int) -> None:
         """Restart the random numbers of dropout; equal seeds give equal training."""
@@ -262,11 +270,9 @@ class Trainer:
     def _set(
         self, name: str, array: Array, info: TensorInfo, place: tuple[Any, ...] | None
     ) -> None:
-        """Write a parameter or state from an array as PyTorch has it, if the program has it."""
+        """Write a parameter or state from an array as PyTorch has it."""
         store = self.program.storage
-        kind = (store.params | store.state).get(name)
-        if kind is None:
-            return
+        kind = (store.params | store.state)[name]
         stored = to_stored(array, replace(info, type=replace(info.type, dtype=kind.dtype)))
         self._view(name)[:] = (stored if place is None else stored[place]).ravel()
 

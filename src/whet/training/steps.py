@@ -9,7 +9,21 @@ from typing import Any
 import numpy as np
 
 from ..errors import FrontendError
-from ..ir import Array, Builder, DType, Graph, Op, Role, Type, Value, f32, prune, verify
+from ..ir import (
+    Array,
+    Builder,
+    DType,
+    Graph,
+    Link,
+    Op,
+    Relation,
+    Role,
+    Type,
+    Value,
+    f32,
+    prune,
+    verify,
+)
 from ..ops.binary import Add, Mul
 from ..ops.optimizers import Optimizer
 from ..ops.random import RngNext
@@ -72,6 +86,32 @@ class Training:
     whole: Whole = Whole()
 
 
+SUFFIX = {  # of the names of a parameter's companions
+    Relation.GRADIENT_SUM: "grad",
+    Relation.MASTER: "master",
+    Relation.CARRY: "carry",
+}
+
+
+def companion(b: Builder, param: Value, relation: Relation, kind: Type, data: Array) -> Value:
+    """State that belongs to a parameter."""
+    name, link = f"{param.name}.{SUFFIX[relation]}", Link(relation, param.name)
+    return b.leaf(name, kind, Role.STATE, data, link)
+
+
+def gradient_sum(b: Builder, param: Value) -> Value:
+    zero = np.zeros(param.shape, np.float32)
+    return companion(b, param, Relation.GRADIENT_SUM, f32(*param.shape), zero)
+
+
+def cotangent(b: Builder, param: Value, grad: Value, scale: Value, name: str) -> Value:
+    """The gradient of a parameter, times a number."""
+    b.link = Link(Relation.COTANGENT, param.name)
+    scaled = b.emit(Mul, grad, scale, name=name)
+    b.link = None
+    return scaled
+
+
 class _Updater:
     """Collects gradients, then appends the updates; the pass `reorder` moves them to where a
     gradient is complete."""
@@ -100,7 +140,7 @@ class _Updater:
         for other in others:
             total = b.emit(Add, total, other, name="grad_norm")
         scale = b.emit(ClipScale, total, name="clip", limit=limit)
-        return [(p, b.emit(Mul, grad, scale, name=grad.name)) for p, grad in self.waiting]
+        return [(p, cotangent(b, p, grad, scale, grad.name)) for p, grad in self.waiting]
 
     def squares(self, param: Value, grad: Value) -> Value:
         """The squared norm of a gradient: of the real parameter, where an integer stands for it."""
@@ -130,6 +170,7 @@ class _Updater:
                 f32(*param.shape),
                 Role.STATE,
                 rule.state.get(moment.name, np.zeros(param.shape, np.float32)),
+                Link(Relation.MOMENT, param.name),
             )
             for moment in rule.moments
         ]
@@ -162,7 +203,7 @@ class _Updater:
         name, leaves = f"{param.name}.next", [param]
         if rounding == "master":
             data = b.data[param.name].astype(np.float32)
-            leaves.append(b.leaf(f"{param.name}.master", f32(*param.shape), Role.STATE, data))
+            leaves.append(companion(b, param, Relation.MASTER, f32(*param.shape), data))
             results = b.emit_all(SettleMaster, param, move, leaves[1], name=name)
         elif rounding == "stochastic":
             site = list(self.training.rules).index(param.name)
@@ -170,7 +211,7 @@ class _Updater:
             results = b.emit_all(Settle, param, move, rng, name=name, rounding=rounding, site=site)
         elif rounding in CARRIES:
             kind = Type(CARRIES[rounding], param.shape)
-            leaves.append(b.leaf(f"{param.name}.carry", kind, Role.STATE, np.zeros(param.shape)))
+            leaves.append(companion(b, param, Relation.CARRY, kind, np.zeros(param.shape)))
             results = b.emit_all(Settle, param, move, leaves[1], name=name)
         else:
             results = b.emit_all(Settle, param, move, name=name, rounding=rounding)
@@ -240,12 +281,11 @@ def train_step(forward: Graph, training: Training) -> Graph:
 
 
 def gradients(forward: Graph, training: Training) -> Graph:
-    """Forward and backward; every gradient is added to a buffer `<parameter>.grad`."""
+    """Forward and backward; every gradient is added to the sum of its parameter."""
 
     def make(b: Builder) -> Callable[[Value, Value], None]:
         def accumulate(param: Value, grad: Value) -> None:
-            kind = f32(*param.shape)
-            total = b.leaf(f"{param.name}.grad", kind, Role.STATE, np.zeros(param.shape))
+            total = gradient_sum(b, param)
             b.update(total, b.emit(Add, total, grad, name=f"{total.name}.next"))
 
         return accumulate
@@ -260,19 +300,18 @@ def apply(forward: Graph, training: Training, collected: Graph) -> Graph:
     `collected` is the entry point that fills the buffers.
     """
     b = Builder("apply")
-    reached = {leaf.name for leaf, _ in collected.state}
+    links = (leaf.link for leaf, _ in collected.state)
+    sums = {link.of for link in links if link and link.relation is Relation.GRADIENT_SUM}
     pairs: list[tuple[Value, Value]] = []
     for leaf in forward.leaves:
-        if leaf.role is Role.PARAM and f"{leaf.name}.grad" in reached:
-            param = b.leaf(leaf.name, leaf.type, Role.PARAM, forward.data[leaf.name])
-            zero = np.zeros(leaf.shape, np.float32)
-            total = b.leaf(f"{leaf.name}.grad", f32(*leaf.shape), Role.STATE, zero)
-            pairs.append((param, total))
+        if leaf.role is Role.PARAM and leaf.name in sums:
+            param = b.leaf(leaf.name, leaf.type, Role.PARAM, forward.data[leaf.name], leaf.link)
+            pairs.append((param, gradient_sum(b, param)))
     _copy_scales(b, forward, [p.name for p, _ in pairs], training.whole)
     updater = _Updater(b, training)
     scale = b.leaf("scale", f32(), Role.SCALAR)
     for param, total in pairs:
-        updater(param, b.emit(Mul, total, scale, name=f"d.{param.name}"))
+        updater(param, cotangent(b, param, total, scale, f"d.{param.name}"))
     updater.finish()
     for _, total in pairs:
         b.update(total, b.emit(Fill, name=f"{total.name}.next", shape=total.shape))
