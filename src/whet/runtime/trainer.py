@@ -18,6 +18,7 @@ from ..ir import Array, DType, Graph, Relation, Role, Type, Value, f32
 from ..ir.quant import Quant
 from ..ops.settle import LIMITS
 from .build import library
+from .checkpoint import Checkpoint, Layout
 
 C_TYPES: dict[DType, Any] = {
     DType.F32: ctypes.c_float,
@@ -185,7 +186,8 @@ class Trainer:
 
     def save(self, path: str | Path | None = None) -> bytes:
         """Trained parameters and state as a checkpoint, also written to `path` if given."""
-        blob = self._snapshot()
+        layout = Layout.of(self.program)
+        blob = layout.encode(Checkpoint(layout.model, self._read()))
         if path is not None:
             try:
                 Path(path).write_bytes(blob)
@@ -202,7 +204,7 @@ class Trainer:
                 blob = Path(blob).read_bytes()
             except OSError as error:
                 raise CheckpointError(f"cannot read {where}", why=str(error.strerror)) from error
-        self._raise(self._restore(blob), f"{where}, {len(blob)} bytes")
+        self._write(Layout.of(self.program).decode(blob, where).arrays)
 
     # Below: the C side --------------------------------------------------------------------------
 
@@ -232,16 +234,16 @@ class Trainer:
     def _written(self) -> None:
         """What `_view` showed has been changed: here that is all there is to do."""
 
-    def _snapshot(self) -> bytes:
-        function = self._function("save", ctypes.c_size_t)
-        size = function(self._pointer, None, ctypes.c_size_t(0))
-        buffer = ctypes.create_string_buffer(size)
-        if function(self._pointer, buffer, ctypes.c_size_t(size)) != size:
-            raise InternalError("the program could not save itself")
-        return buffer.raw
+    def _read(self) -> dict[str, Array]:
+        """Trained parameters and state as they lie in memory."""
+        store = self.program.storage
+        tables = (store.params | store.state).items()
+        return {name: self._view(name).reshape(kind.shape).copy() for name, kind in tables}
 
-    def _restore(self, blob: bytes) -> int:
-        return int(self._function("load")(self._pointer, blob, ctypes.c_size_t(len(blob))))
+    def _write(self, arrays: Mapping[str, Array]) -> None:
+        for name, array in arrays.items():
+            self._view(name)[:] = array.ravel()
+        self._written()
 
     def _function(self, name: str, result: Any = ctypes.c_int) -> Any:
         function = getattr(self._library, f"{self.program.name}_{name}")
@@ -375,14 +377,7 @@ class Trainer:
                 why="the input, the parameters or the learning rate let it overflow",
                 try_=f"a smaller learning rate, {option('clip_norm', 1.0)}, or a look at the input",
             )
-        raise CheckpointError(
-            f"the checkpoint is refused: {dict(STATUSES)[name]}",
-            at=where,
-            why="what trains, and the optimizer, must be the same too" if name == "FOREIGN" else "",
-            try_="load_state_dict(other.state_dict()), which goes by names"
-            if name == "FOREIGN"
-            else "",
-        )
+        raise InternalError(f"{where} ended with the status {name}")
 
 
 def changing(program: Program) -> Any:
