@@ -33,6 +33,7 @@ from whet.errors import (
 from whet.frontend.torch.choices import LossName
 from whet.ir.interp import interpret
 from whet.ir.text import parse_graph
+from whet.ops.optimizers import NAMES
 
 SOURCE = str(Path(whet.__file__).parents[1])
 
@@ -311,7 +312,7 @@ def test_a_function_is_a_loss() -> None:
         (dict, "is the class dict, not an optimizer", "torch.optim.SGD(model"),
         (SimpleNamespace(param_groups=[]), "is a SimpleNamespace, not a torch.optim.Optimizer",
          "torch.optim.SGD(model"),
-        ("sgdm", "there is no optimizer 'sgdm'", "sgd, adam, adamw"),
+        ("sgdm", "there is no optimizer 'sgdm'", ", ".join(NAMES)),
     ],
 )  # fmt: skip
 def test_an_optimizer_that_is_none(optimizer: Any, what: str, hint: str) -> None:
@@ -368,7 +369,7 @@ def test_nothing_to_train_because_nothing_reaches_the_loss() -> None:
 @pytest.mark.parametrize(
     ("make", "word"),
     [
-        (lambda p: torch.optim.RMSprop(p), "the optimizer RMSprop is not supported"),
+        (lambda p: torch.optim.Rprop(p), "the optimizer Rprop is not supported"),
         (lambda p: torch.optim.LBFGS(p), "the optimizer LBFGS is not supported"),
         (lambda p: torch.optim.SGD(p, maximize=True), "SGD: maximising is not supported"),
         (lambda p: torch.optim.Adam(p, maximize=True), "Adam: maximising is not supported"),
@@ -378,14 +379,14 @@ def test_nothing_to_train_because_nothing_reaches_the_loss() -> None:
             "SGD: momentum with dampening is not supported",
         ),
     ],
-    ids=["RMSprop", "LBFGS", "maximize", "Adam maximize", "AMSGrad", "dampening"],
+    ids=["Rprop", "LBFGS", "maximize", "Adam maximize", "AMSGrad", "dampening"],
 )
 def test_optimizers_that_are_not_supported(make: Callable[[Any], Any], word: str) -> None:
     model = mlp()
     text = compiling(model, optimizer=make(model.parameters()))
     assert word in text
     if "optimizer" in word:
-        assert "try   SGD, Adam or AdamW of torch.optim" in text
+        assert "try   SGD, Adam" in text and text.rstrip().endswith("of torch.optim")
 
 
 def test_an_optimizer_whose_parameters_have_taken_different_numbers_of_steps() -> None:

@@ -46,7 +46,7 @@ def operator_page() -> str:
         module = getattr(ops, family)
         lines += [f"### {family}", "", "| operator | meaning |", "|---|---|"]
         for op in Op.registry.values():
-            if op.__module__ == module.__name__:
+            if f"{op.__module__}.".startswith(f"{module.__name__}."):
                 lines.append(f"| `{op.name}` | {meaning(op)} |")
         lines.append("")
     return "\n".join(lines)

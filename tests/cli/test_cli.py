@@ -308,6 +308,12 @@ def test_calibration_is_missed_before_tracing(command: Any, monkeypatch: Any) ->
     assert "or --calibrate random" in result.err
 
 
+def test_rmsprop_by_name(command: Any, models: Path) -> None:
+    words = ("--optimizer", "rmsprop", "--momentum", "0.9", "--weight-decay", "0.1")
+    assert command("compile", *MLP, "-o", "out", *words).code == 0
+    assert "whet_rmsprop_f32" in (models / "out" / "model.c").read_text()
+
+
 def test_momentum_is_for_sgd_alone(command: Any) -> None:
     result = command("compile", *MLP, "-o", "out", "--optimizer", "adam", "--momentum", "0.9")
     assert result.code == 1 and "adam has no --momentum" in result.err

@@ -10,7 +10,9 @@
 
 Names are one word each: spaces, commas and the like are escapes, see `names`.
 Constants of up to 16 elements carry their values (`const = [0.5]`); larger arrays, and the values
-of parameters, are not part of the text and are handed to `parse_graph` beside it.
+of parameters, are not part of the text and are handed to `parse_graph` beside it. Nor are links
+between values: a graph that is parsed means the same, but what reads links (the reports, the
+trainer) finds none in it.
 """
 
 from __future__ import annotations

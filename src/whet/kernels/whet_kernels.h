@@ -451,6 +451,11 @@ void whet_adam_f32(float *next, float *m_next, float *v_next, const float *w, co
                    const float *m, const float *v, const float *t, const float *lr, int32_t n,
                    float lr_scale, float weight_decay, float fresh1, float fresh2, float eps,
                    int32_t decoupled);
+/* fresh is 1 - alpha; a and a_next are NULL unless centered, m and m_next without momentum */
+void whet_rmsprop_f32(float *next, float *v_next, float *a_next, float *m_next, const float *w,
+                      const float *g, const float *v, const float *a, const float *m,
+                      const float *lr, int32_t n, float lr_scale, float weight_decay, float fresh,
+                      float eps, float momentum);
 /* The same with the gradient of a convolution's weight, which is made and spent `rows` rows at a
  * time; a linear layer is a 1x1 convolution. In place like those. */
 void whet_dw_sgd_f32(float *next, const float *w, const float *dy, const float *x, const float *lr,
@@ -466,6 +471,11 @@ void whet_dw_adam_f32(float *next, float *m_next, float *v_next, const float *w,
                       const float *lr, const whet_conv2d_t *d, int32_t rows, float lr_scale,
                       float weight_decay, float fresh1, float fresh2, float eps, int32_t decoupled,
                       float *workspace);
+void whet_dw_rmsprop_f32(float *next, float *v_next, float *a_next, float *m_next, const float *w,
+                         const float *dy, const float *x, const float *v, const float *a,
+                         const float *m, const float *lr, const whet_conv2d_t *d, int32_t rows,
+                         float lr_scale, float weight_decay, float fresh, float eps, float momentum,
+                         float *workspace);
 /* t' = t + 1 */
 void whet_count_step_f32(float *next, const float *t, int32_t n);
 /* s' = (1 - momentum) * s + momentum * correction * x */

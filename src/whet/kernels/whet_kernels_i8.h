@@ -133,6 +133,17 @@ void whet_adam_step_i32(float *move, float *m_next, float *v_next, const int32_t
                         const float *lr, int32_t outer, int32_t n, int32_t inner, float unit,
                         float lr_scale, float weight_decay, float fresh1, float fresh2, float eps,
                         int32_t decoupled);
+/* As rmsprop_f32 with h; the move is divided by s */
+void whet_rmsprop_step_i8(float *move, float *v_next, float *a_next, float *m_next, const int8_t *q,
+                          const float *g, const float *scale, const float *v, const float *a,
+                          const float *m, const float *lr, int32_t outer, int32_t n, int32_t inner,
+                          float unit, float lr_scale, float weight_decay, float fresh, float eps,
+                          float momentum);
+void whet_rmsprop_step_i32(float *move, float *v_next, float *a_next, float *m_next,
+                           const int32_t *q, const float *g, const float *scale, const float *v,
+                           const float *a, const float *m, const float *lr, int32_t outer,
+                           int32_t n, int32_t inner, float unit, float lr_scale, float weight_decay,
+                           float fresh, float eps, float momentum);
 /* q' = q - round(move), saturating, halves to even */
 void whet_settle_nearest_i8(int8_t *next, const int8_t *q, const float *move, int32_t n);
 void whet_settle_nearest_i32(int32_t *next, const int32_t *q, const float *move, int32_t n);

@@ -233,7 +233,7 @@ def lifetimes(
     workspace: dict[Node, Value] = {}
     for i, node in enumerate(graph.nodes):
         if floats := node.op.workspace(node):
-            value = Value(f"{node.out.name}.workspace", f32(floats))
+            value = Value(f"{node.out.name}.workspace", f32(floats), link=node.out.link)
             workspace[node] = value
             buffers.append(Buffer((value,), aligned(value.type.bytes), i, i))
     need = Lifetimes(storage, buffers, workspace, copies, len(inputs))

@@ -21,7 +21,7 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
     now: dict[Value, Value] = {}
     for old in graph.nodes:
         node = replace(old, ins=tuple(now.get(v, v) for v in old.ins))
-        b.loc, before = node.loc, len(b.nodes)
+        b.loc, b.link, before = node.loc, node.out.link, len(b.nodes)
         results = rule(b, node)
         if results is None:
             b.nodes.append(node)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ..errors import SchemeError
-from ..ir import Builder, DType, Graph, Layer, Node, Role, Type, Value
+from ..ir import Builder, DType, Graph, Layer, Link, Node, Relation, Role, Type, Value
 from ..ops.binary import Add
 from ..ops.shape import Reshape, Slice, SliceDx, Take, TakeDx
 from .rewriting import Uses, rewrite
@@ -124,7 +124,8 @@ def _split(b: Builder, graph: Graph, leaf: Value, name: str, part: Part) -> Valu
     frozen[part.place] = 0
     b.data[leaf.name] = frozen
     chosen = data[part.place]
-    return b.leaf(name, Type(leaf.type.dtype, chosen.shape), Role.PARAM, chosen)
+    kind, link = Type(leaf.type.dtype, chosen.shape), Link(Relation.PART, leaf.name)
+    return b.leaf(name, kind, Role.PARAM, chosen, link)
 
 
 def _layer(b: Builder, node: Node, part: Value, indices: tuple[int, ...]) -> Value:
