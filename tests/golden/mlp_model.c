@@ -1,4 +1,4 @@
-/* net: the training program, one kernel call per line of its graph. */
+/* net: the training program, one kernel call per node of its graph. */
 #include "model.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "weights.h"
 #include "whet_kernels.h"
 
-/* A place in the arena; model.h says how large the arena is. */
+/* An address inside the arena, whose size is in model.h. */
 #define AT(type, offset) ((type *)(void *)(net->arena + (offset)))
 
 static const whet_reduce_t reduce_1 = {
@@ -46,7 +46,7 @@ static net_status_t train_step(net_t *net, const float *input, const int32_t *la
     *loss = *AT(float, 0);
     if (!whet_is_finite(*loss)) return NET_NOT_FINITE;
 
-    /* Backward. From here on parameters and state change. */
+    /* Backward pass. Parameters and state may change from here on. */
 
     /* %d.fc2 = cross_entropy_dx %one, %fc2, %label : f32[4,3] */
     whet_cross_entropy_dx_f32(AT(float, 144), net_one, AT(float, 144), label, NULL, 4, 3, -100, 1,

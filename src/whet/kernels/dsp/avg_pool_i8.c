@@ -60,10 +60,10 @@ static void window(int8_t *y, const int8_t *x, int32_t zero, const whet_pool2d_t
     }
 }
 
-/* formula    y = round(sum of x - zero over the window / its size) + zero, held in int8
+/* formula    y = round(sum of x - zero over the window / its size) + zero, clamped to int8
  * shapes     y[n,p,q,c], x[n,h,w,c]
  * aliasing   none
- * rounding   the sum to float, one quotient, then to the nearest, halves to even
+ * rounding   the sum to float, one quotient, then to nearest, ties to even
  * workspace  none */
 void whet_avg_pool_i8(int8_t *y, const int8_t *x, int32_t zero, const whet_pool2d_t *d) {
     for (int32_t i = 0; i < d->n * d->p * d->q; i++, y += d->c) {

@@ -457,12 +457,12 @@ static void put_single(int8_t *y, uint8_t *bits, int32_t index, const uint32_t *
         put_bits(y, bits, index, sum, scale, count, to, 0);
 }
 
-/* formula    y = round((conv2d_i8(x, w, b) + conv2d_i8(x2, w2)) * scale[o]) + zero, held between
- *            low and high;  bit = it was inside
+/* formula    y = round((conv2d_i8(x, w, b) + conv2d_i8(x2, w2)) * scale[o]) + zero, clamped to
+ *            [low, high];  bit = it was in range
  * shapes     as conv2d_i8; bits[(n*p*q*o + 7) / 8] or NULL, scale[o]; x2[n,h,w,part] and
  *            w2[o,kh,kw,part/groups], or both NULL
  * aliasing   none
- * rounding   sums to float, one product, then to the nearest, halves to even
+ * rounding   sums to float, one product, then to nearest, ties to even
  * workspace  none */
 void whet_conv2d_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_t *w,
                           const int32_t *b, const float *scale, const int8_t *x2, const int8_t *w2,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The instructions of a Cortex-M4 or M7 that C has no words for: pairs of 16 bits in a register,
- * saturation, and rounding as the FPU is set, which is to the nearest, halves to even. */
+ * saturation, and rounding as the FPU is set, which is to nearest, ties to even. */
 #ifndef WHET_DSP_H
 #define WHET_DSP_H
 
@@ -110,12 +110,12 @@ static inline int32_t whet_is_full(const whet_narrow_t *to) {
     return to->low == INT8_MIN && to->high == INT8_MAX;
 }
 
-/* What sum * scale is before it is held between low and high. A finite scale makes no NaN. */
+/* What sum * scale is before it is clamped to [low, high]. A finite scale makes no NaN. */
 static inline int32_t whet_scaled(uint32_t sum, float scale, int32_t zero) {
     return whet_saturating_add(whet_nearest((float)(int32_t)sum * scale), zero);
 }
 
-/* v held between low and high; `full` if these are the ends of int8. */
+/* v clamped to [low, high]; `full` if these are the ends of int8. */
 static inline int32_t whet_hold(int32_t v, const whet_narrow_t *to, const int32_t full) {
     if (full) return whet_saturate8(v);
     const int32_t raised = v > to->low ? v : to->low;

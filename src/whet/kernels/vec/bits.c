@@ -39,7 +39,7 @@ static void take_bits(const void *args, int32_t first, int32_t end) {
 }
 
 /* formula    bit i % 8 of bits[i / 8] = low < x[i] < high, or low <= x[i] <= high if closed
- * shapes     bits[(n + 7) / 8], x[n]; bits behind the last element are 0
+ * shapes     bits[(n + 7) / 8], x[n]; bits after the last element are 0
  * aliasing   none
  * rounding   none
  * workspace  none */

@@ -342,7 +342,7 @@ void whet_conv2d_fused_f32(float *y, const float *x, const float *w, const float
 }
 
 /* formula    y = conv2d_fused(...);  bit i % 8 of bits[i / 8] = low < y[i] < high
- * shapes     as conv2d_fused; bits[(n*p*q*o + 7) / 8]; bits behind the last element are 0
+ * shapes     as conv2d_fused; bits[(n*p*q*o + 7) / 8]; bits after the last element are 0
  * aliasing   as conv2d_fused
  * rounding   as conv2d_fused
  * workspace  as conv2d_fused */

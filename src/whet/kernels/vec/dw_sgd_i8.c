@@ -27,8 +27,8 @@ static inline whet_dots_t load_some(const int8_t *x, int32_t n) {
     return whet_load_lanes(some);
 }
 
-/* q - round(move), held in the range of q. A move that is NaN is none, and one beyond these limits
- * leaves the range in any case. */
+/* q - round(move), clamped to the range of q. A NaN step is ignored, and one beyond these limits
+ * saturates q anyway. */
 static inline whet_dots_t lower(whet_dots_t q, reals_t move) {
     const reals_t none = {0.0f};
     move = (reals_t)((whet_dots_t)move & (move == move));

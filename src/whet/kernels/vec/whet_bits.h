@@ -34,7 +34,7 @@ static inline whet_vec_t whet_where(uint16_t bits, whet_vec_t x, float slope) {
 
 #endif
 
-/* Bit i % 8 of bits[i / 8] = low < x[i] < high; bits behind the last of n are 0. */
+/* Bit i % 8 of bits[i / 8] = low < x[i] < high; bits after the last of n are 0. */
 static inline void whet_take_bits(uint8_t *bits, const float *x, int32_t n, float low, float high) {
     int32_t i = 0;
 #if defined(__AVX512F__)
