@@ -118,8 +118,8 @@ class Place:
 
     def declared(self, prefix: str) -> list[str]:
         return [
-            f"/* Optional {self.name} buffer inside the arena. Training and prediction overwrite it, so",
-            " * refill it before each call. */",
+            f"/* Optional {self.name} buffer inside the arena. Training and prediction overwrite",
+            " * it, so refill it before each call. */",
             f"{self.head(prefix)};",
             "",
         ]

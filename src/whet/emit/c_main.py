@@ -13,7 +13,7 @@ from .c import call_text, declaration
 def example_c(
     prefix: str, names: Sequence[str], inside: Collection[str], arrays: Sequence[tuple[str, Type]]
 ) -> str:
-    """A main program for a step with these arguments; those in `inside` have a buffer in the arena."""
+    """A main program for a step with these arguments; those in `inside` are in the arena."""
     args = [f"{prefix}_{n}(&ram.net)" if n in inside else f"ram.{n}" for n in names]
     return "\n".join(
         [

@@ -69,7 +69,7 @@ INCLUDE_BINARY = r"""/* The arrays are in weights.bin, which the assembler inclu
 
 """
 
-FAR = r"""#elif defined __x86_64__ /* after all other sections, which must stay within 2 GiB of each other */
+FAR = r"""#elif defined __x86_64__ /* after all other sections, which must be within 2 GiB */
 #define READ_ONLY ".section .lrodata, \"a\"\n"
 """
 

@@ -47,7 +47,7 @@ TYPE = re.compile(r"(\w+)\[([\d,]*)\]$")
 
 
 def print_attrs(attrs: Attributes) -> str:
-    """Only what differs from the default, as `{stride=(2, 2)}`; empty if nothing does."""
+    """Attributes that differ from their defaults, as `{stride=(2, 2)}`; empty if none do."""
     parts = [
         f"{field.name}={getattr(attrs, field.name)!r}"
         for field in dataclasses.fields(attrs)
@@ -64,7 +64,7 @@ def print_node(node: Node) -> str:
 
 
 def summary(node: Node) -> str:
-    """The node for readers: as it is printed, but a stream by the layers it runs."""
+    """The node for readers: as printed, except that a stream shows the layers it runs."""
     if not (modules := getattr(node.attrs, "modules", ())):
         return print_node(node)
     types = ", ".join(str(v.type) for v in node.outs)
@@ -97,7 +97,7 @@ def parse_type(text: str) -> Type:
 
 
 def parse_graph(text: str, data: Mapping[str, Array] | None = None) -> Graph:
-    """The Graph that `text` describes; InternalError names the first line that is wrong."""
+    """The Graph that `text` describes; InternalError names the first invalid line."""
     lines = [line.strip() for line in text.strip().splitlines()]
     parser = _Parser(lines[0] if lines else "", data or {})
     for number, line in enumerate(lines[1:], start=2):
