@@ -177,15 +177,15 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "takes batches",
     ),
     "branches": (
-        lambda: tinytl.Elastic(tinytl.prepare(small(), pictures())), "has no branches"
+        lambda: tinytl.Elastic(tinytl.prepare(small(), pictures())), "cannot have branches"
     ),
     "widths": (lambda: tinytl.Elastic(small(), widths=(0.0,)), "are not fractions"),
     "a size": (
         lambda: tinytl.Elastic(small()).extract((Size(True, 7, 3),) * 17), "features.1 cannot"
     ),
-    "no choice": (lambda: tinytl.Elastic(small()).extract(3), "no choice of 17"),  # type: ignore[arg-type]
+    "no choice": (lambda: tinytl.Elastic(small()).extract(3), "not a choice of 17"),  # type: ignore[arg-type]
     "no super-network": (
-        lambda: tinytl.adapt(small(), (pictures(), torch.zeros(2)), ram=1), "no super-network"  # type: ignore[arg-type]
+        lambda: tinytl.adapt(small(), (pictures(), torch.zeros(2)), ram=1), "not a super-network"  # type: ignore[arg-type]
     ),
     "labels": (
         lambda: tinytl.adapt(tinytl.Elastic(small()), (pictures(), torch.zeros(3)), ram=1),
