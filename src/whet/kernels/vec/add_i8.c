@@ -4,7 +4,7 @@
 #include "whet_dot.h"
 #include "whet_threads.h"
 
-enum { UNIT = 1024 }; /* numbers that one thread does at least */
+enum { UNIT = 1024 }; /* minimum elements per thread */
 
 typedef WHET_OF_DOTS(whet_reals) reals_t;
 

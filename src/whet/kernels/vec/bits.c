@@ -4,7 +4,7 @@
 #include "whet_bits.h"
 #include "whet_threads.h"
 
-enum { UNIT = 1024 }; /* elements that one thread does at least */
+enum { UNIT = 1024 }; /* minimum elements per thread */
 
 typedef struct {
     uint8_t *bits;
@@ -15,7 +15,7 @@ typedef struct {
     float low, high; /* or the slopes inside and outside */
 } bits_t;
 
-/* whet_take_bits, but that the limits are inside. */
+/* Like whet_take_bits, but the limits are inside. */
 static void take_closed(uint8_t *bits, const float *x, int32_t n, float low, float high) {
     int32_t i = 0;
     for (; i + 8 <= n; i += 8) {
