@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_dsp.h"
 
-/* Narrows (`wide`, an expression in i) * scale[i % scales] for every i < n. */
+/* Converts (`wide`, an expression in i) * scale[i % scales] to int8 for every i < n. */
 #define NARROW_ALL(y, bits, wide, scale, n, scales, to, full)                      \
     do {                                                                           \
         whet_bit_row_t row_ = {bits, 0, 0};                                        \
@@ -17,7 +17,7 @@
         whet_end_bits(&row_);                                                      \
     } while (0)
 
-/* Every number that is finite or not; NaN is too low. */
+/* Handles any number, finite or not; NaN is below the range. */
 static inline int32_t whole(float v) { return v == v ? whet_nearest(v) : INT32_MIN; }
 
 /* formula    y = round(x * scale[c]) + zero, clamped to [low, high];  bit = it was in range
