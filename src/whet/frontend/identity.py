@@ -18,7 +18,7 @@ from .model import Model
 
 # Data movement depends on the batch size: an axis of size 1 may be anywhere, and is not expanded.
 MOVES: tuple[type[Op], ...] = (Reshape, Transpose, Expand)
-PLACES = frozenset({"shape", "axis", "axes"})  # attributes that depend on it, too
+BATCH_ATTRIBUTES = frozenset({"shape", "axis", "axes"})  # attributes that depend on it, too
 
 
 def identity(model: Model, chosen: Collection[str], parts: Mapping[str, Part]) -> int:
@@ -60,7 +60,7 @@ def operations(graph: Graph) -> Iterator[str]:
 
 def settings(attrs: Attributes) -> str:
     pairs = dataclasses.asdict(attrs).items()
-    return " ".join(f"{name}={value!r}" for name, value in pairs if name not in PLACES)
+    return " ".join(f"{name}={value!r}" for name, value in pairs if name not in BATCH_ATTRIBUTES)
 
 
 def without_repeats(data: Array) -> Array:

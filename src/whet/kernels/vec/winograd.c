@@ -4,7 +4,7 @@
 #include "whet_columns.h"
 #include "whet_threads.h"
 
-/* Convolutions with 3x3 windows that move by one pixel, with Winograd's method [1]: 2x2 outputs
+/* Convolutions with 3x3 windows of stride 1, with Winograd's method [1]: 2x2 outputs
  * at a time from 4x4 inputs, with 16 products for each pair of channels where 36 would be needed.
  *     y = A' [(G w G') * (B' x B)] A      dw = G' [(A dy A') * (B' x B)] G
  *         | 1  1  1  0 |       | 1  0 -1  0 |      | 1   0   0  |
@@ -257,7 +257,7 @@ static void convolve(tiles_t *a) {
     }
 }
 
-/* formula    as conv2d_fused, for 3x3 windows that move by one pixel, without groups or dilation
+/* formula    as conv2d_fused, for 3x3 windows of stride 1, without groups or dilation
  * shapes     as conv2d_fused
  * aliasing   y may be add
  * rounding   that of Winograd's method, about twice that of the plain sums
@@ -277,7 +277,7 @@ void whet_conv2d_winograd_f32(float *y, const float *x, const float *w, const fl
     convolve(&a);
 }
 
-/* formula    as conv2d_dx, for 3x3 windows that move by one pixel, without groups or dilation
+/* formula    as conv2d_dx, for 3x3 windows of stride 1, without groups or dilation
  * shapes     as conv2d_dx; padding of 2 at most
  * aliasing   none
  * rounding   as conv2d_winograd
@@ -302,7 +302,7 @@ void whet_conv2d_winograd_dx_f32(float *dx, const float *dy, const float *w, con
     convolve(&a);
 }
 
-/* formula    as conv2d_dw, for 3x3 windows that move by one pixel, without groups or dilation
+/* formula    as conv2d_dw, for 3x3 windows of stride 1, without groups or dilation
  * shapes     as conv2d_dw
  * aliasing   none
  * rounding   as conv2d_winograd

@@ -121,7 +121,7 @@ def is_inverted(convolutions: Sequence[nn.Conv2d]) -> bool:
 def named(name: str, seen: dict[str, Seen]) -> Block:
     if name not in seen:
         close = difflib.get_close_matches(name, seen, n=3, cutoff=0.5) or list(seen)[1:6]
-        raise FrontendError(f"there is no module {name!r} that is used", try_=tuple(close))
+        raise FrontendError(f"the forward pass uses no module {name!r}", try_=tuple(close))
     if not seen[name].maps or not seen[name].convolutions:
         raise FrontendError(
             f"{name or 'the model'} is not a block",
