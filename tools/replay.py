@@ -1,4 +1,4 @@
-"""Compile a fixed set of programs and compare them with what another commit makes of them.
+"""Compile a fixed set of programs and compare them with those of another commit.
 
     python tools/replay.py main           every case: this working tree against a commit
     python tools/replay.py main -k int8   the cases whose name contains a word
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SHOWN = 20  # lines of each difference
+SHOWN = 20  # lines shown of each difference
 
 
 def main() -> int:
@@ -35,13 +35,13 @@ def main() -> int:
         dump(asked.dump, asked.k)
         return 0
     if asked.base is None:
-        parser.error("name a commit to compare with, such as main")
+        parser.error("specify a commit to compare with, such as main")
     with tempfile.TemporaryDirectory(prefix="replay-") as name:
         return compare(asked.base, asked.k, Path(name))
 
 
 def compare(base: str, word: str, folder: Path) -> int:
-    """Dump both sides, each in a process of its own; the number of files that differ decides."""
+    """Dump both sides, each in its own process; the number of differing files decides."""
     tree, sides = folder / "tree", {"before": folder / "before", "after": folder / "after"}
     git = ["git", "-C", str(ROOT)]
     subprocess.run([*git, "worktree", "add", "-q", "--detach", str(tree), base], check=True)
@@ -78,10 +78,10 @@ def report(before: Path, after: Path) -> int:
 
 
 def difference(before: Path, after: Path) -> list[str]:
-    """A unified diff of two texts, or a word about what cannot be shown as one."""
+    """A unified diff of two texts, or a note for what cannot be shown as one."""
     for path, side in ((before, "before"), (after, "after")):
         if not path.exists():
-            return [f"not there {side}"]
+            return [f"missing {side}"]
     try:
         texts = [path.read_text().splitlines() for path in (before, after)]
     except UnicodeDecodeError:
@@ -100,7 +100,7 @@ def dump(folder: Path, word: str) -> None:
 
 
 def contents(program: Any) -> dict[str, bytes]:
-    """Everything that was decided about a program, by path."""
+    """Every decision about a program, by path."""
     found = {f"{name}.ir": f"{graph}\n" for name, graph in program.entries.items()}
     for name, plan in program.plans.items():
         found[f"{name}.plan"] = plan_text(plan)

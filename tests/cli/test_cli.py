@@ -253,9 +253,9 @@ EARLY = {
     "file of a scheme": ("plan", ["--update", "no.toml"], "cannot read the scheme no.toml"),
     "several schemes": ("compare", ["--schemes", "full,lst"], "there is no scheme 'lst'"),
     "no schemes": ("compare", ["--schemes", ","], "try   --schemes full,last"),
-    "pass": ("ir", ["--without", "reord"], "there is no pass 'reord'"),
+    "pass": ("ir", ["--without", "reord"], "'reord' is not a pass"),
     "pass to look behind": ("ir", ["--after", "reord"], "there is no pass 'reord'"),
-    "pass of a comparison": ("compare", ["--without", "reord"], "there is no pass 'reord'"),
+    "pass of a comparison": ("compare", ["--without", "reord"], "'reord' is not a pass"),
     "name": ("compile", ["-o", "out", "--name", "size"], "the program cannot be called 'size'"),
     "norm": ("check", ["--clip-norm", "0"], "--clip-norm 0.0 limits nothing"),
     "frozen integers": (

@@ -56,7 +56,7 @@ def parse_type(text: str) -> Type:
 
 
 def parse_graph(text: str, data: Mapping[str, Array] | None = None) -> Graph:
-    """The Graph that `text` describes; InternalError names the first line that is wrong."""
+    """The Graph that `text` describes; InternalError names the first invalid line."""
     lines = [line.strip() for line in text.strip().splitlines()]
     parser = _Parser(lines[0] if lines else "", data or {})
     for number, line in enumerate(lines[1:], start=2):

@@ -1,4 +1,5 @@
-"""Narrow the sums of an int8 layer while they are made, so that they never exist as int32."""
+"""Requantize the sums of an int8 layer as they are computed, so that they are never stored as
+int32."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ from .rewriting import Uses, rewrite
 
 
 def fuse_narrow(graph: Graph) -> Graph:
-    """requantize(conv2d_i8(x, w, b), scale) becomes conv2d_i8_fused; depthwise too.
+    """requantize(conv2d_i8(x, w, b), scale) becomes conv2d_i8_fused; likewise for depthwise layers.
 
-    So does requantize(conv2d_i8(x, w, b) + conv2d_i8(x2, w2), scale), which is what a convolution
-    is of which some channels train.
+    So does requantize(conv2d_i8(x, w, b) + conv2d_i8(x2, w2), scale), the form of a convolution
+    that trains in some channels.
     """
     uses = Uses(graph)
     made: dict[Value, Node] = {}
 
     def only(value: Value) -> Node | None:
-        """The node that makes a value for one reader."""
+        """The node that computes a value that has a single reader."""
         return made.get(value) if uses.only_reader(value) is not None else None
 
     def layers_of(sums: Value) -> tuple[Node, Node | None] | None:

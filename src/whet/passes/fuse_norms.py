@@ -1,4 +1,4 @@
-"""Put the clamp that follows a normalisation by batch statistics into it."""
+"""Fuse the clamp after a normalisation with batch statistics into it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .rewriting import Uses, rewrite
 def fuse_norms(graph: Graph, changing: Collection[str]) -> Graph:
     """relu(batch_norm_train(x)) becomes one operator, and so does its gradient.
 
-    That spares a pass over the result on the way forward. On the way back the side on which a
-    value fell is computed again from x, which the gradient reads anyway.
+    That saves a pass over the result in the forward pass. In the backward pass, the side of the
+    clamp is recomputed from x, which the gradient reads anyway.
     """
     uses = Uses(graph)
     norms: dict[Value, Node] = {}

@@ -1,4 +1,4 @@
-"""Keep one bit per element where the backward pass only asks on which side a value fell."""
+"""Keep one bit per element where the backward pass only needs to know the side of a clamp."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .rewriting import Uses
 def keep_bits(graph: Graph) -> Graph:
     """relu_dx(dy, y) becomes bits_dx(dy, bits) where nothing else keeps y for the backward pass.
 
-    The bits are taken as soon as y exists. A y that another gradient needs as well is kept
-    anyway, and its side can be read from it for nothing.
+    The bits are computed as soon as y exists. A y that another gradient needs as well is kept
+    anyway, and its bits can be derived from it at no cost.
     """
     wanted = _worthwhile(graph)
     by_value: dict[Value, list[Node]] = {}

@@ -1,4 +1,4 @@
-"""Let int8 layers multiply integers on the way back, too."""
+"""Let int8 layers multiply integers in the backward pass, too."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .rewriting import rewrite
 def narrow_gradients(graph: Graph, kind: str) -> Graph:
     """conv2d_i8_dx(dy, w) becomes conv2d_i8_dx(q, w, scale) with q, scale = narrow_gradient(dy).
 
-    So do the gradients of weights and of depthwise layers; all that multiply one dy share its q.
-    A dy of which so many products are added up that q would have less than 8 bits stays. This one
-    pass does not keep the meaning, but rounds: it is for those who ask for it.
+    So do the gradients of weights and of depthwise layers; all products with one dy share its q. A
+    dy stays in fp32 if so many products are summed that q would have less than 8 bits. Unlike other
+    passes, this one does not preserve the meaning: it rounds, and is opt-in.
     """
     limits = {dy: limit for dy, limit in limits_of(graph, kind).items() if limit >= LEAST}
     narrowed: dict[Value, tuple[Value, ...]] = {}
@@ -34,7 +34,7 @@ def narrow_gradients(graph: Graph, kind: str) -> Graph:
 
 
 def limits_of(graph: Graph, kind: str) -> dict[Value, int]:
-    """How large the integers of every gradient may be so that no sum with them overflows."""
+    """The largest |q| of every gradient for which no sum overflows."""
     limits: dict[Value, int] = {}
     for node in graph.nodes:
         if (most := node.op.largest_sum(node)) is not None:
@@ -44,7 +44,8 @@ def limits_of(graph: Graph, kind: str) -> dict[Value, int]:
 
 
 def sums_first(graph: Graph) -> Graph:
-    """With the sum of a gradient, which a bias has, before any product: so it is done with then."""
+    """Move the sum of a gradient, for a bias, before all products, so that the gradient can be
+    freed."""
     sums: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         if node.op is Sum:

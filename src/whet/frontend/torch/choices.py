@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .export import Loss
 
 T = TypeVar("T")
-LR = 0.01  # of an optimizer that is given by name
+LR = 0.01  # default for optimizers given by name
 
 
 class LossName(StrEnum):
@@ -37,7 +37,7 @@ else:
 
 
 def loss_of(given: Any) -> Loss:
-    """The loss asked for: by name, or as a module or function; cross-entropy without one."""
+    """The loss, given by name or as a module or function; cross-entropy by default."""
     from torch import nn
 
     if given is None or isinstance(given, str):
@@ -64,7 +64,7 @@ def loss_of(given: Any) -> Loss:
 
 
 def optimizer_of(given: Any, model: torch.nn.Module) -> torch.optim.Optimizer:
-    """The optimizer asked for, or one of that name for all parameters; SGD without one."""
+    """The given optimizer, or one of that name for all parameters; SGD by default."""
     import torch
 
     if isinstance(given, torch.optim.Optimizer):
@@ -102,10 +102,10 @@ def make_optimizer(
         made: torch.optim.Optimizer = getattr(optim, named.torch)(held, **options)
         return made
     except ValueError as error:
-        raise FrontendError(f"{name} cannot be set up so", why=str(error)) from error
+        raise FrontendError(f"{name} rejects these options", why=str(error)) from error
 
 
 def chosen(word: str, name: str, kinds: Mapping[str, T]) -> T:
     if name not in kinds:
-        raise FrontendError(f"there is no {word} {name!r}", try_=", ".join(kinds))
+        raise FrontendError(f"{name!r} is not a valid {word}", try_=", ".join(kinds))
     return kinds[name]

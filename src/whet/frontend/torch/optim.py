@@ -1,4 +1,4 @@
-"""Read a torch optimizer: which rule each parameter follows, and where its state stands."""
+"""Read a torch optimizer: the update rule and the state of each parameter."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def training_of(
     orders: dict[str, Order],
     clip_norm: float | None,
 ) -> tuple[Training, float]:
-    """Rules by parameter name, and the learning rate that a step uses unless it is given one.
+    """Rules by parameter name, and the default learning rate of a step.
 
-    `names` maps id(parameter) to its name. A group whose rate differs from that of the first group
-    that has one keeps that ratio whatever rate is passed at run time. Parameters that are not in
-    the optimizer have the rule of its first group, should a scheme train them.
+    `names` maps id(parameter) to its name. The ratio of a group's rate to the first nonzero rate is
+    kept, whatever rate is passed at run time. Parameters that are not in the optimizer get the rule
+    of its first group, in case a scheme trains them.
     """
     rates = [float(group["lr"]) for group in optimizer.param_groups]
     base = next((rate for rate in rates if rate), 0.0)
@@ -53,11 +53,11 @@ def training_of(
             name = names.get(id(param))
             if name is None:
                 raise FrontendError(
-                    f"the optimizer holds a parameter of shape {tuple(param.shape)} that is not "
-                    "the model's",
-                    try_="build it from model.parameters(); a loss with parameters is not trained",
+                    f"the optimizer has a parameter of shape {tuple(param.shape)} that does not "
+                    "belong to the model",
+                    try_="build it from model.parameters(); parameters of a loss are not trained",
                 )
-            if name not in orders:  # an empty one is not imported
+            if name not in orders:  # empty parameters are not imported
                 continue
             state = optimizer.state.get(param, {})
             moments, step = _moments(record, state, orders[name]), float(state.get("step", 0.0))

@@ -46,14 +46,14 @@ def batch_norm_functional(
     m: Importer, x: Operand, w: Optional, b: Optional, mean: Operand, var: Operand,
     training: bool, momentum: float, eps: float,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """In training mode the results 3 and 4 are the next running mean and variance."""
+    """In training mode, results 3 and 4 are the next running mean and variance."""
     if not training:
         y = batch_norm_frozen(m, x, w, b, mean, var, momentum, eps)[0]
         return y, None, None, mean, var
     y, batch_mean, batch_var = batch_statistics(m, x, w, b, eps)
     n = math.prod(y.shape) // y.shape[1]
     if n == 1:
-        raise Unsupported("batch statistics of a single value per channel have no variance")
+        raise Unsupported("a single value per channel has no variance")
     name, moment = m.name, float(momentum)
     next_mean = m.b.emit(Ema, m.plain(mean), batch_mean, name=f"{name}.mean", momentum=moment)
     correction = n / (n - 1)
@@ -100,7 +100,7 @@ def instance_norm(
         assert mean is not None and var is not None
         return batch_norm_frozen(m, x, w, b, mean, var, momentum, eps)[0]
     if mean is not None:
-        raise Unsupported("an instance norm that tracks running statistics while training")
+        raise Unsupported("an instance norm that updates running statistics")
     return group_norm(m, x, m.tensor(x).shape[1], w, b, eps)
 
 
@@ -109,7 +109,7 @@ def layer_norm(
     m: Importer, x: Operand, shape: tuple[int, ...], w: Optional = None, b: Optional = None,
     eps: float = 1e-5, cudnn: bool = True,
 ) -> Tensor:  # fmt: skip
-    """A group norm of one group in which every row is an image of its own."""
+    """A group norm with one group, in which every row is an image."""
     flat, gain, shift = by_rows(m, x, shape, w, b)
     operands = (flat, *affine(m, gain, shift, flat.shape[1]))
     y = m.emit(GroupNorm, *operands, order=(0, 1), eps=float(eps))
