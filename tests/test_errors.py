@@ -33,6 +33,7 @@ from whet.errors import (
 from whet.frontend.torch.choices import LossName
 from whet.ir.interp import interpret
 from whet.ir.text import parse_graph
+from whet.ops.optimizers import NAMES
 
 SOURCE = str(Path(whet.__file__).parents[1])
 
@@ -81,10 +82,10 @@ def test_a_warning_is_about_the_line_that_called(recwarn: Any) -> None:
         ({"ram": "much"}, "'much' is not a number of bytes"),
         ({"update": "lst"}, "did you mean last?"),
         ({"update": Path("no.toml")}, "cannot read the scheme no.toml"),
-        ({"update": 5}, "update=5 is no scheme"),
+        ({"update": 5}, "update=5 is not a valid scheme"),
         ({"update": "auto", "ram": "1M"}, 'update="auto" needs data='),
         ({"clip_norm": -1}, "clip_norm=-1 limits nothing"),
-        ({"without": ["reord"]}, "there is no pass 'reord'"),
+        ({"without": ["reord"]}, "'reord' is not a pass"),
     ],
 )
 def test_what_needs_no_tracing_is_said_before(
@@ -127,7 +128,7 @@ def test_unsupported_operators_are_all_listed() -> None:
 def test_an_operator_used_in_an_unsupported_way_says_why() -> None:
     model = nn.Sequential(nn.Linear(5, 3), nn.InstanceNorm1d(4, track_running_stats=True)).train()
     text = message(UnsupportedOps, lambda: whet.compile(model, (X,), labels=Y))
-    assert "1: aten.instance_norm" in text and "tracks running statistics while training" in text
+    assert "1: aten.instance_norm" in text and "updates running statistics" in text
 
 
 def test_a_batch_of_one_has_no_statistics() -> None:
@@ -192,7 +193,7 @@ def test_shapes_that_depend_on_data(function: Callable[[Tensor], Tensor], operat
 def test_shapes_that_depend_on_data_and_are_used_as_numbers() -> None:
     text = compiling(Function(lambda x: x + torch.zeros(int(x.sum().abs()) + 1).sum()))
     assert "control flow or shapes depend on the values of its input" in text
-    assert "operators of fixed shape" in text
+    assert "operators with fixed shapes" in text
 
 
 def test_a_counter_that_the_result_depends_on() -> None:
@@ -207,7 +208,7 @@ def test_a_counter_that_the_result_depends_on() -> None:
             return self.fc(x) / self.calls.float()
 
     text = compiling(Counting())
-    assert "the model's result depends on a buffer of integers that changes" in text
+    assert "the model's result depends on an integer buffer that changes" in text
     assert "at    calls" in text and "keep it in a float32 buffer" in text
 
 
@@ -229,7 +230,7 @@ def test_a_model_that_cannot_be_traced_says_why() -> None:
 def test_a_model_that_returns_no_single_tensor(output: Callable[[Tensor], Any], kind: str) -> None:
     text = compiling(Function(output))
     assert f"the model returns a {kind}, not a tensor" in text
-    assert "wrap it in a module that returns the one tensor the loss is for" in text
+    assert "wrap it in a module that returns only the tensor that the loss takes" in text
 
 
 def test_the_only_item_of_a_tuple_and_logits_are_taken() -> None:
@@ -257,7 +258,7 @@ def test_a_name_that_is_taken(name: str) -> None:
 def test_a_loss_whose_targets_are_unknown() -> None:
     loss = nn.TripletMarginLoss()
     text = compiling(mlp(), loss=loss)
-    assert "whet does not know what targets this loss takes" in text
+    assert "the targets that this loss takes are unknown" in text
     assert "the loss is TripletMarginLoss" in text
     assert "compile(..., labels=torch.zeros(...))" in text
 
@@ -266,8 +267,12 @@ def test_a_loss_whose_targets_are_unknown() -> None:
     ("loss", "what", "hint"),
     [
         (nn.MSELoss, "the loss is the class MSELoss, not a loss", "loss=MSELoss()"),
-        ("hinge", "there is no loss 'hinge'", "cross-entropy, mse, l1, smooth-l1, bce-with-logits"),
-        ("", "there is no loss ''", "cross-entropy, mse"),
+        (
+            "hinge",
+            "'hinge' is not a valid loss",
+            "cross-entropy, mse, l1, smooth-l1, bce-with-logits",
+        ),
+        ("", "'' is not a valid loss", "cross-entropy, mse"),
         (5, "the loss is a int, which cannot be called", "loss=torch.nn.CrossEntropyLoss()"),
     ],
 )
@@ -294,7 +299,7 @@ def test_names_are_known_wherever_a_model_is_taken() -> None:
         lambda: whet.search(mlp(), (X,), (X, Y), ram="1M", loss="hinge"),
         lambda: whet.contributions(mlp(), (X,), (X, Y), loss="hinge"),
     ):
-        assert "there is no loss 'hinge'" in message(FrontendError, call)
+        assert "'hinge' is not a valid loss" in message(FrontendError, call)
 
 
 def test_a_function_is_a_loss() -> None:
@@ -311,7 +316,7 @@ def test_a_function_is_a_loss() -> None:
         (dict, "is the class dict, not an optimizer", "torch.optim.SGD(model"),
         (SimpleNamespace(param_groups=[]), "is a SimpleNamespace, not a torch.optim.Optimizer",
          "torch.optim.SGD(model"),
-        ("sgdm", "there is no optimizer 'sgdm'", "sgd, adam, adamw"),
+        ("sgdm", "'sgdm' is not a valid optimizer", ", ".join(NAMES)),
     ],
 )  # fmt: skip
 def test_an_optimizer_that_is_none(optimizer: Any, what: str, hint: str) -> None:
@@ -351,7 +356,7 @@ def test_nothing_to_train_because_all_is_frozen() -> None:
 
 def test_an_optimizer_for_another_model() -> None:
     text = compiling(mlp(), optimizer=torch.optim.SGD(mlp().parameters()))
-    assert "the optimizer holds a parameter of shape (8, 5) that is not the model's" in text
+    assert "the optimizer has a parameter of shape (8, 5) that does not belong to the model" in text
     assert "model.parameters()" in text
 
 
@@ -368,7 +373,7 @@ def test_nothing_to_train_because_nothing_reaches_the_loss() -> None:
 @pytest.mark.parametrize(
     ("make", "word"),
     [
-        (lambda p: torch.optim.RMSprop(p), "the optimizer RMSprop is not supported"),
+        (lambda p: torch.optim.Rprop(p), "the optimizer Rprop is not supported"),
         (lambda p: torch.optim.LBFGS(p), "the optimizer LBFGS is not supported"),
         (lambda p: torch.optim.SGD(p, maximize=True), "SGD: maximising is not supported"),
         (lambda p: torch.optim.Adam(p, maximize=True), "Adam: maximising is not supported"),
@@ -378,14 +383,14 @@ def test_nothing_to_train_because_nothing_reaches_the_loss() -> None:
             "SGD: momentum with dampening is not supported",
         ),
     ],
-    ids=["RMSprop", "LBFGS", "maximize", "Adam maximize", "AMSGrad", "dampening"],
+    ids=["Rprop", "LBFGS", "maximize", "Adam maximize", "AMSGrad", "dampening"],
 )
 def test_optimizers_that_are_not_supported(make: Callable[[Any], Any], word: str) -> None:
     model = mlp()
     text = compiling(model, optimizer=make(model.parameters()))
     assert word in text
     if "optimizer" in word:
-        assert "try   SGD, Adam or AdamW of torch.optim" in text
+        assert "try   SGD, Adam" in text and text.rstrip().endswith("of torch.optim")
 
 
 def test_an_optimizer_whose_parameters_have_taken_different_numbers_of_steps() -> None:

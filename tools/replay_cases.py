@@ -1,6 +1,6 @@
-"""The programs that replay compares: every kind of layer, scheme, number and target.
+"""The programs that replay compares: every kind of layer, scheme, number type and target.
 
-They use nothing but what whet offers its users, so that an older commit can compile them too.
+They use only whet's public API, so that an older commit can compile them too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Recurrent(nn.Module):
 
 
 class Excite(nn.Module):
-    """Squeeze and excitation behind a convolution, and a residual."""
+    """Squeeze and excitation after a convolution, and a residual."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,19 +1,19 @@
 """Everything whet raises on purpose.
 
 WhetError
-├── FrontendError        the model cannot be brought in
+├── FrontendError        the model cannot be imported
 │   └── UnsupportedOps   it uses operators whet does not have; all of them are listed
-├── SchemeError          an update scheme does not fit the model, or is not a scheme
-├── BudgetError          the program needs more memory than it may have; says what would fit
-├── ShapeError           an operator was given shapes or types that do not fit together
-├── DataError            an array handed to a running program is not what the program expects
+├── SchemeError          an update scheme is invalid or does not fit the model
+├── BudgetError          the program needs more memory than allowed; says what would fit
+├── ShapeError           the shapes or types of an operator's operands do not match
+├── DataError            an array passed to a running program is not what it expects
 ├── NotFinite            the loss became NaN or infinite; the step changed no parameter
 ├── CheckpointError      a saved blob is truncated, corrupt, or belongs to another model
-├── TargetError          there is no such target, or the target cannot do that
-├── BuildError           no C compiler, or the compiler or linker refused the program
-├── RunError             an emulated board stopped, or did what it must not
+├── TargetError          the target is unknown, or does not support the request
+├── BuildError           no C compiler, or the compiler or linker rejected the program
+├── RunError             an emulated board stopped, or accessed invalid memory
 ├── CheckError           the C program and PyTorch disagree
-└── InternalError        a mistake in whet itself; the message shows the IR to report
+└── InternalError        a bug in whet itself; the message shows the IR to report
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from typing import Any
 
 from .names import printable
 
-_shell = False  # whether who reads a message has typed a command
+_shell = False  # whether messages are for the command line
 
 
 @contextmanager
 def for_the_shell() -> Iterator[None]:
-    """Messages that are made meanwhile name options of the command line."""
+    """Messages created in this context name command-line options."""
     global _shell
     before, _shell = _shell, True
     try:
@@ -43,12 +43,12 @@ def for_the_shell() -> Iterator[None]:
 
 
 def either(python: str, shell: str) -> str:
-    """Words for who calls whet from Python, or for who has typed a command."""
+    """The text for users of the Python API, or for users of the command line."""
     return shell if _shell else python
 
 
 def option(name: str, value: Any = None) -> str:
-    """An argument as its user writes it: `update="last"`, or `--update last` in a command."""
+    """An argument as the user writes it: `update="last"`, or `--update last` in the shell."""
     word = f"--{name.replace('_', '-')}"
     if value is None:
         return either(f"{name}=", word)
@@ -59,7 +59,7 @@ def option(name: str, value: Any = None) -> str:
 
 
 def warn(text: str) -> None:
-    """Warn at the line outside of whet that led here."""
+    """Warn at the line outside whet that led here."""
     home = str(Path(__file__).parent)
     depth, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(home):
@@ -90,7 +90,7 @@ class WhetError(Exception):
         super().__init__(printable("\n".join(lines)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """So that it arrives whole from another process."""
+        """Pickle all parts, for errors from other processes."""
         return _again, (type(self), self.what, self._parts)
 
 

@@ -1,7 +1,7 @@
-"""Names from a model, made safe for where they are printed.
+"""Names from a model, escaped for where they are printed.
 
-PyTorch lets a module be called anything without a dot in it: newlines, quotes, the end of a
-comment. What is not plain is spelled as an escape, `\\x2a` for `*`.
+PyTorch allows any module name without a dot: newlines, quotes, the end of a comment. Special
+characters become escapes, such as `\x2a` for `*`.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ import re
 NOT_PLAIN = re.compile(r"[^!-~]|[,\\]")  # spaces, commas, backslashes, control, not ASCII
 ESCAPE = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
-# What ends or begins a comment, joins two lines into one, or is a trigraph.
+# Sequences that end or begin a comment, join two lines, or are trigraphs.
 NOT_IN_COMMENTS = re.compile(r"\*/|/\*|\?\?|\\(?=\s|$)|[^ -~]")
 
 
 def spelled(text: str) -> str:
-    """Every character as an escape."""
+    """Every character as an escape sequence."""
     widths = ((0x100, r"\x{:02x}"), (0x10000, r"\u{:04x}"), (0x110000, r"\U{:08x}"))
     codes = map(ord, text)
     return "".join(next(word for end, word in widths if n < end).format(n) for n in codes)
 
 
 def quoted(name: str) -> str:
-    """A name as one word of printable ASCII, without commas; different names stay different."""
+    """A name as one word of printable ASCII, without commas; distinct names stay distinct."""
     return NOT_PLAIN.sub(lambda match: spelled(match[0]), name)
 
 
 def unquoted(word: str) -> str:
-    """The name that was quoted."""
+    """The inverse of `quoted`."""
     return ESCAPE.sub(lambda match: chr(int(match[1] or match[2] or match[3], 16)), word)
 
 
 def for_comment(text: str) -> str:
-    """Text for a C comment: nothing in it ends the comment, and the compiler has no remarks."""
+    """Text for a C comment: nothing in it ends the comment or triggers a compiler warning."""
     return NOT_IN_COMMENTS.sub(lambda match: spelled(match[0]), text)
 
 

@@ -28,7 +28,6 @@ from .pipeline import Options, assemble
 from .quantize import Int8, int8_of
 from .runtime import Trainer
 from .scheme import Parameter, Scheme, parameters_of, preset
-from .scheme.parameters import INPUT_AXIS
 from .settings import known_update, parse_bytes, target_of
 from .source import Source
 from .tune.kept import this_machine
@@ -186,7 +185,7 @@ class Workbench:
     @property
     def layer_input_bytes(self) -> dict[int, int]:
         """Bytes of each layer's input, which a step keeps to compute the gradient of its weight."""
-        nodes = [n for n in self.model.training.graph.nodes if n.op in INPUT_AXIS]
+        nodes = [n for n in self.model.training.graph.nodes if n.op.layer is not None]
         return {layer: node.ins[0].type.bytes for layer, node in enumerate(nodes)}
 
     @property

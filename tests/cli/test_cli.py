@@ -253,9 +253,9 @@ EARLY = {
     "file of a scheme": ("plan", ["--update", "no.toml"], "cannot read the scheme no.toml"),
     "several schemes": ("compare", ["--schemes", "full,lst"], "there is no scheme 'lst'"),
     "no schemes": ("compare", ["--schemes", ","], "try   --schemes full,last"),
-    "pass": ("ir", ["--without", "reord"], "there is no pass 'reord'"),
+    "pass": ("ir", ["--without", "reord"], "'reord' is not a pass"),
     "pass to look behind": ("ir", ["--after", "reord"], "there is no pass 'reord'"),
-    "pass of a comparison": ("compare", ["--without", "reord"], "there is no pass 'reord'"),
+    "pass of a comparison": ("compare", ["--without", "reord"], "'reord' is not a pass"),
     "name": ("compile", ["-o", "out", "--name", "size"], "the program cannot be called 'size'"),
     "norm": ("check", ["--clip-norm", "0"], "--clip-norm 0.0 limits nothing"),
     "frozen integers": (
@@ -306,6 +306,12 @@ def test_calibration_is_missed_before_tracing(command: Any, monkeypatch: Any) ->
     result = command("check", *MLP, "--dtype", "int8")
     assert result.code == 1 and "try   --calibrate FILE.npy" in result.err
     assert "or --calibrate random" in result.err
+
+
+def test_rmsprop_by_name(command: Any, models: Path) -> None:
+    words = ("--optimizer", "rmsprop", "--momentum", "0.9", "--weight-decay", "0.1")
+    assert command("compile", *MLP, "-o", "out", *words).code == 0
+    assert "whet_rmsprop_f32" in (models / "out" / "model.c").read_text()
 
 
 def test_momentum_is_for_sgd_alone(command: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from rewriting import assert_same_meaning, expect, names, parse, peak
 from whet.memory.plan import lifetimes
+from whet.ops.optimizers import OPTIMIZERS, Optimizer
 from whet.passes.fuse_layers import fuse_layers
 from whet.passes.fuse_updates import fuse_updates
 from whet.passes.rematerialize import rematerialize
@@ -208,11 +209,12 @@ def test_a_gradient_is_spent_while_it_is_made() -> None:
     assert_same_meaning(before, after)
 
 
-@pytest.mark.parametrize("rule", ["sgd", "sgd_momentum", "adam"])
-def test_the_gradient_of_a_large_layer_needs_no_buffer(rule: str) -> None:
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: o.update.name)
+def test_the_gradient_of_a_large_layer_needs_no_buffer(optimizer: Optimizer) -> None:
     """What is left of its 64 KiB are the 8 KiB of one block."""
-    moments = {"sgd": [], "sgd_momentum": ["m"], "adam": ["m", "v"]}[rule]
-    ins = "".join(f"%{m}, " for m in moments) + ("%t, " if rule == "adam" else "")
+    rule, moments = optimizer.update.name, [moment.name for moment in optimizer.moments({})]
+    ins = "".join(f"%{m}, " for m in moments) + ("%t, " if optimizer.counts else "")
+    leaves = "\n".join(f"%{m} : f32[128,1,1,128] state" for m in moments)
     outs = "".join(f", %{m}.next" for m in moments)
     updates = "\n".join(f"state %{m} <- %{m}.next" for m in moments)
     kinds = ", ".join(["f32[128,1,1,128]"] * (1 + len(moments)))
@@ -221,8 +223,7 @@ def test_the_gradient_of_a_large_layer_needs_no_buffer(rule: str) -> None:
         graph g {{
           %x : f32[1,4,4,128] input
           %w : f32[128,1,1,128] param
-          %m : f32[128,1,1,128] state
-          %v : f32[128,1,1,128] state
+          {leaves}
           %t : f32[] state
           %lr : f32[] scalar
           %y = conv2d %x, %w : f32[1,4,4,128]

@@ -19,6 +19,7 @@ OPTIMIZERS: dict[str, Any] = {
     "momentum": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, nesterov=True),
     "adam": lambda p: torch.optim.Adam(p, lr=1e-3, weight_decay=1e-4),
     "adamw": lambda p: torch.optim.AdamW(p, lr=1e-3),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=1e-3, momentum=0.9, centered=True),
 }
 
 

@@ -524,13 +524,24 @@ def test_published_schemes_train_as_pytorch_does(name: str) -> None:
     assert program.memory["trained"] < 4 * whole, "what does not train is not in RAM"
 
 
+class SpelledOut(nn.Module):
+    """RMS norm as many models write it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * self.weight
+
+
 class Computed(nn.Module):
     """A head whose weight is computed, behind a norm that is no single operator."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Linear(8, 8)
-        self.norm = nn.RMSNorm(8)
+        self.norm = SpelledOut()
         self.head = nn.utils.parametrizations.weight_norm(nn.Linear(8, 3))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from kernel_samples import Sample, all_samples, reference
 from kernel_samples_fused import fused_samples
 from kernel_samples_i8 import i8_samples
 from whet.ir import Array, Node
+from whet.ops.optimizers import OPTIMIZERS
 
 FLOATS = all_samples() + fused_samples()
 INTEGER = i8_samples()
@@ -24,13 +25,10 @@ EXACT |= {"requantize_dx", "dequantize", "add_i8", "conv2d_i8_fused", "depthwise
 EXACT |= {
     "widen",
     "narrow_gradient",
-    "sgd_step",
-    "momentum_step",
-    "adam_step",
     "settle",
     "settle_master",
-    "dw_sgd_settle",
 }
+EXACT |= {op.name for o in OPTIMIZERS for op in (o.step, o.fused_step) if op is not None}
 
 Share = tuple[tuple[int, int], ...]
 Run = tuple[Node, list[Array], Share]

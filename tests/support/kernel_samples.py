@@ -412,6 +412,11 @@ def norm(s: Collector) -> None:
     s.add("batch_norm_train", g.normal(100_003, 2, shift=5), g.normal(2), g.normal(2))
     s.add("group_norm", g.normal(1, 25_001, 4, shift=5), g.normal(4), g.normal(4), groups=2)
     s.add("group_norm", g.normal(3, 770, shift=5), g.normal(770), g.normal(770))
+    # Less than a tile, a tile, more than a chunk of tiles, more rows than a chunk, and zeros.
+    for rows, c in [(1, 1), (3, 5), (4, 16), (2, 37), (200, 19), (2, 2100)]:
+        g = s.numbers("rms_norm")
+        s.add("rms_norm", g.normal(rows, c, shift=2), g.normal(c), eps=0.1)
+    s.add("rms_norm", np.zeros((2, 8), np.float32), g.normal(8))
 
 
 def softmax(s: Collector) -> None:
@@ -532,6 +537,15 @@ def random(s: Collector) -> None:
     s.add("rng_next", np.array([-5, 41], np.int32))
 
 
+def rmsprop_cases(v: Array, m: Array) -> list[tuple[dict[str, Any], list[Array]]]:
+    """Attributes, and the moments they need; m^2 is above v in places, as rounding can make it."""
+    plain, centered = dict(alpha=0.9), dict(alpha=0.9, centered=True)
+    return [
+        (plain, [v]), (plain | dict(momentum=0.8), [v, m]), (centered, [v, m]),
+        (centered | dict(momentum=0.8, eps=1e-3), [v, m, m / 2]),
+    ]  # fmt: skip
+
+
 def update(s: Collector) -> None:
     lr = np.float32(0.05).reshape(())
     for size in ((3, 7), (64,), ()):
@@ -546,6 +560,8 @@ def update(s: Collector) -> None:
                 for t in (1, 7, 10_000):
                     step = np.float32(t).reshape(())
                     s.add("adam", w, grad, m, v, step, lr, **attrs, decoupled=decoupled)
+            for more, moments in rmsprop_cases(v, m):
+                s.add("rmsprop", w, grad, *moments, lr, **attrs, **more)
         s.add("ema", v, grad, momentum=0.1, correction=1.25)
         s.add("sum_squares", w)
         s.add("clip_scale", np.asarray(g.positive()), limit=0.7)

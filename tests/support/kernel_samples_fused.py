@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernel_samples import TILED, WINDOWS, Collector, Numbers, Sample
+from kernel_samples import TILED, WINDOWS, Collector, Numbers, Sample, rmsprop_cases
 from whet.ir import Array, Type, f32
 from whet.ops.conv import Conv2d
 from whet.ops.fused import Conv2dFused, DepthwiseFused, FusedLayer, LinearFused
@@ -25,7 +25,7 @@ def fused_samples() -> list[Sample]:
 
 
 def result_type(op: type[FusedLayer], a: Any, x: Type, w: Type) -> Type:
-    y = op.layer.infer(op.inner(a), x, w)
+    y = op.fuses.infer(op.inner(a), x, w)
     assert isinstance(y, Type)
     return y
 
@@ -93,6 +93,8 @@ def add_updates(s: Collector, w: Array, dy: Array, x: Array, **window: Any) -> N
     s.add("dw_sgd", w, dy, x, lr, **attrs)
     s.add("dw_sgd_momentum", w, dy, x, m, lr, **attrs, momentum=0.8, nesterov=True)
     s.add("dw_adam", w, dy, x, m, v, t, lr, **attrs, decoupled=True)
+    for more, moments in rmsprop_cases(v, m):
+        s.add("dw_rmsprop", w, dy, x, *moments, lr, **attrs, **more)
 
 
 Layer = tuple[int | None, tuple[int, int], int, dict[str, Any]]

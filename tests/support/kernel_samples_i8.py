@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernel_samples import WINDOWS, Collector, Numbers, Sample
+from kernel_samples import WINDOWS, Collector, Numbers, Sample, rmsprop_cases
 from whet.ir import Array, DType, Type, i8
 from whet.ops.conv import Window
 from whet.ops.fused_i8 import Conv2dI8Fused, DepthwiseI8Fused
@@ -274,6 +274,8 @@ def steps(s: Collector) -> None:
                     for decoupled, t in [(False, 1), (True, 1), (False, 7), (True, 10_000)]:
                         step, more = np.float32(t).reshape(()), dict(decoupled=decoupled)
                         s.add("adam_step", q, grad, scale, m, v, step, lr, **attrs, **more)
+                    for more, moments in rmsprop_cases(v, m):
+                        s.add("rmsprop_step", q, grad, scale, *moments, lr, **attrs, **more)
 
 
 def fused_steps(s: Collector) -> None:

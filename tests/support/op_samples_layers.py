@@ -268,6 +268,9 @@ def norms(s: Samples) -> None:
         g = lambda x, *w, n=inner: F.rms_norm(x, n, *w, eps=1e-5)  # noqa: E731
         s.add("rms_norm.default", g, shape, inner)
         s.add("rms_norm.default", g, shape)
+    default = lambda x, w: F.rms_norm(x, (8,), w)  # noqa: E731
+    s.add("rms_norm.default", default, (3, 8), (8,), exact=1e-6)  # eps of float, not of double
+    s.add("rms_norm.default", lambda x, w: F.rms_norm(x.mT, (6,), w, eps=1e-5), (2, 6, 5), (6,))
 
     def channels_last_norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
         return F.layer_norm(x.permute(0, 2, 3, 1), (6,), w, b).permute(0, 3, 1, 2)

@@ -70,8 +70,8 @@ REFUSALS = {
     r"whet has no operator for it": "an operator that is not claimed, reached by this one's name",
     r"depends? on( the)? values": "sizes or places that are values",
     r"a vector norm of order": "a norm other than the sum, the Euclidean and the largest",
-    r"tracks running statistics": "an instance norm with running statistics in training",
-    r"every n-th element": "writing to every n-th element",
+    r"updates running statistics": "an instance norm with running statistics in training",
+    r"strided slice": "writing to a strided slice",
 }
 
 # The places of the maxima are PyTorch's second result and nothing whet computes.

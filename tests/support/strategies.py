@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from whet.errors import FrontendError
 from whet.ir import Array, Builder, DType, Graph, Op, Role, Type, Value, f32, i32
 from whet.ops import by_name
+from whet.ops.optimizers import OPTIMIZERS
 from whet.training import Rule, Training, train_step
 
 SMOOTH = ("sigmoid", "tanh", "silu", "gelu", "gelu_tanh", "sin", "cos", "neg")
@@ -232,9 +233,9 @@ def graphs(draw: Draw, smooth: bool = False, stateful: bool = True) -> Graph:
 def trainings(draw: Draw, graph: Graph) -> Training:
     names = [v.name for v in graph.leaves_of(Role.PARAM)]
     trained = [n for n in names if draw(st.booleans())] or names[:1]
-    op = by_name(draw(st.sampled_from(["sgd", "sgd_momentum", "adam"])))
+    optimizer = draw(st.sampled_from(OPTIMIZERS))
     clip = draw(st.sampled_from([None, 0.5]))
-    return Training({n: Rule(op, {"weight_decay": 0.01}) for n in trained}, clip)
+    return Training({n: Rule(optimizer, {"weight_decay": 0.01}) for n in trained}, clip)
 
 
 @st.composite

@@ -280,7 +280,7 @@ def test_weights_go_both_ways(program: Program, board: Board) -> None:
         (lambda blob: blob[:-1], "shorter"),
         (lambda blob: blob[:-1] + bytes([blob[-1] ^ 1]), "checksum"),
         (lambda blob: blob[:8] + b"abcd" + blob[12:], "another model"),
-        (lambda blob: b"NOPE" + blob[4:], "checksum"),
+        (lambda blob: b"NOPE" + blob[4:], "not a checkpoint"),
     ],
 )
 def test_a_bad_checkpoint_changes_nothing(board: Board, spoil: Any, word: str) -> None:

@@ -30,6 +30,16 @@ OPTIMIZERS: dict[str, Make] = {
         m.parameters(), lr=0.02, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1
     ),
     "adamw": lambda m: torch.optim.AdamW(m.parameters(), lr=0.02, weight_decay=0.1),
+    "rmsprop": lambda m: torch.optim.RMSprop(m.parameters(), lr=0.01),
+    "rmsprop momentum": lambda m: torch.optim.RMSprop(
+        m.parameters(), lr=0.01, alpha=0.9, eps=1e-6, weight_decay=0.05, momentum=0.8
+    ),
+    "rmsprop centered": lambda m: torch.optim.RMSprop(
+        m.parameters(), lr=0.01, weight_decay=0.05, momentum=0.5, centered=True
+    ),
+    "rmsprop groups": lambda m: torch.optim.RMSprop(
+        [{"params": m.fc1.parameters(), "centered": True}, {"params": m.fc2.parameters()}], lr=0.01
+    ),
     "groups": lambda m: torch.optim.SGD(
         [
             {"params": m.fc1.parameters(), "lr": 0.01},
@@ -62,7 +72,7 @@ def test_ten_steps_are_those_of_pytorch(name: str) -> None:
     assert (trainer.state_dict()["fc2.weight"] - start["fc2.weight"]).norm() > 0.05
 
 
-@pytest.mark.parametrize("name", ["nesterov", "adam", "adamw"])
+@pytest.mark.parametrize("name", ["nesterov", "adam", "adamw", "rmsprop", "rmsprop centered"])
 def test_training_goes_on_where_an_optimizer_stands(name: str) -> None:
     """The moments and the step count of the optimizer are compiled in."""
     model = mlp()

@@ -16,7 +16,7 @@ from typing import Any
 from ..emit.program import Program
 from ..errors import WhetError, either, option
 from ..frontend.model import Model
-from ..ops.update import Sgd
+from ..ops.optimizers import SGD
 from ..pipeline import Options
 from ..quantize import Int8
 from ..report import kib
@@ -229,8 +229,8 @@ def trained(found: Fitting) -> int:
 
 def stateless(model: Model) -> Model:
     def plain(rule: UpdateRule) -> UpdateRule:
-        kept = ("lr_scale", "weight_decay")
-        return UpdateRule(Sgd, {k: v for k, v in rule.attrs.items() if k in kept})
+        kept = {f.name for f in fields(SGD.update.Attrs)}
+        return UpdateRule(SGD, {k: v for k, v in rule.attrs.items() if k in kept})
 
     rules = {name: plain(rule) for name, rule in model.rules.rules.items()}
     return replace(model, rules=replace(model.rules, rules=rules))

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from ..errors import FrontendError
 from ..frontend.torch.choices import LossName, OptimizerName, make_optimizer
+from ..ops.optimizers import NAMES
 from ..settings import AUTO, Settings, check_search
 from .files import read_array
 from .options import DTypeName, FrozenName, RematName
@@ -50,7 +51,7 @@ class Recipe:
 
     def arguments(self) -> dict[str, Any]:
         """What `whet.compile` and `whet.compare` both take."""
-        if self.momentum and self.optimizer is not OptimizerName.sgd:
+        if self.momentum and not NAMES[self.optimizer].momentum:
             what = f"{self.optimizer.value} has no --momentum"
             raise FrontendError(what, try_="--optimizer sgd, or no --momentum")
         examples = tuple(example(text) for text in self.inputs)

@@ -10,6 +10,7 @@ import typer
 
 from ..frontend.torch.choices import LossName as LossName
 from ..frontend.torch.choices import OptimizerName as OptimizerName
+from ..ops.optimizers import NAMES
 from ..targets import TARGETS
 
 
@@ -47,7 +48,8 @@ OutOpt = Annotated[Path, typer.Option("--output", "-o", help="folder for the C p
 LossOpt = Annotated[LossName, typer.Option(help="what is minimised")]
 OptimizerOpt = Annotated[OptimizerName, typer.Option(help="how parameters are updated")]
 LrOpt = Annotated[float, typer.Option(help="learning rate; can be changed at run time")]
-MomentumOpt = Annotated[float, typer.Option(help="of sgd; 0 needs no state")]
+WITH_MOMENTUM = " and ".join(name for name, named in NAMES.items() if named.momentum)
+MomentumOpt = Annotated[float, typer.Option(help=f"of {WITH_MOMENTUM}; 0 needs no state")]
 DecayOpt = Annotated[float, typer.Option(help="weight decay")]
 ClipOpt = Annotated[float | None, typer.Option(help="limit of the gradients' total norm")]
 TrainOpt = Annotated[

@@ -1,1 +1,1 @@
-"""Two demos: `watch` learns its wearer in int8, `pictures` has MobileNetV2 learn new pictures."""
+"""Two demos: `watch` adapts to its wearer in int8, `pictures` fine-tunes MobileNetV2."""

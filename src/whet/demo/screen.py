@@ -1,4 +1,4 @@
-"""What the demos write to the terminal with."""
+"""Terminal output of the demos."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ say = console.print
 
 
 class Steps:
-    """A progress bar over steps; their loss, if they have one, is smoothed over some ten.
+    """A progress bar over steps; the loss, if there is one, is smoothed over some ten steps.
 
-    One that does not stay is cleared at the end, and left out where nothing can be cleared.
+    A transient bar is cleared at the end, and not shown where nothing can be cleared.
     """
 
     def __init__(self, label: str, count: int, stays: bool = True) -> None:

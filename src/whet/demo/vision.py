@@ -1,8 +1,9 @@
-"""The demo behind `whet demo mcu --vision`: MCUNet learns flowers on an emulated microcontroller.
+"""The demo of `whet demo mcu --vision`: MCUNet learns flowers on an emulated microcontroller.
 
-The network knows ImageNet, in int8 (mcunet-5fps of arXiv:2206.15472), and gets a new classifier
-for the first ten flowers of Flowers-102. Under the published scheme of 49 KB it learns from their
-training pictures, one at a time, once around. Both lie in a data folder, which the user names.
+The network is pretrained on ImageNet, in int8 (mcunet-5fps of arXiv:2206.15472), and gets a new
+classifier for the first ten flowers of Flowers-102. It trains under the published scheme of 49 KB
+on their training pictures, one at a time, for one epoch. Weights and pictures are in a data folder
+that the user specifies.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from .watch import show_costs
 
 BACKBONE, SCHEME = "imagenet-backbones/mcunet-5fps_int8.npz", "mcunet-5fps-49kb"
 PICTURES = "flowers102/flowers102_146.npz"
-CLASSES, JUDGED = 10, 6  # flowers, and pictures of each to judge by
+CLASSES, JUDGED = 10, 6  # flowers, and test pictures of each
 SIZE = 128
-RATE = 0.01  # falls to zero in a straight line
+RATE = 0.01  # decays linearly to zero
 OUT = Path("out/demo-vision")
 
 Array = np.ndarray[Any, Any]
@@ -40,13 +41,13 @@ def data_folder(asked: Path | None) -> Path:
     if missing or str(folder) == ".":
         raise SystemExit(
             f"The data folder lacks {' and '.join(missing or (BACKBONE, PICTURES))}:\n"
-            "--data or WHET_DATA names a folder that has them."
+            "set --data or WHET_DATA to a folder that has them."
         )
     return folder
 
 
 def pictures(path: Path, part: str, each: int | None) -> Labelled:
-    """The middle of every picture of the first classes, as int8; at most `each` of a class."""
+    """The centre crop of every picture of the first classes, as int8; at most `each` per class."""
     from PIL import Image
 
     with np.load(path, allow_pickle=False) as archive:
@@ -97,13 +98,13 @@ def learn(board: Board, samples: Labelled) -> None:
 
 def main(data: Path | None = None) -> None:
     folder = data_folder(data)
-    say("[bold]whet[/bold]: MCUNet learns flowers, with integers, in 256 KB\n")
+    say("[bold]whet[/bold]: MCUNet learns flowers, in int8, in 256 KB\n")
     train, judge = (pictures(folder / PICTURES, *p) for p in (("train", None), ("test", JUDGED)))
     program = compiled(folder / BACKBONE)
     program.write(OUT)
     board = Board(program)
-    say(f"  It knows ImageNet, its classifier is new. Pictures of {CLASSES} flowers train it,")
-    say(f"  {len(train[1])} of them, each once, and {len(judge[1])} others judge: some minutes.")
+    say(f"  It is pretrained on ImageNet with a new classifier. It trains once on {len(train[1])}")
+    say(f"  pictures of {CLASSES} flowers and is tested on {len(judge[1])}: some minutes.")
     say(f"  accuracy before  {accuracy(board, judge):6.1%}")
     learn(board, train)
     say(f"  accuracy after   {accuracy(board, judge):6.1%}   on the chip, in int8\n")

@@ -1,8 +1,9 @@
-"""The demo behind `make demo`: a watch learns its wearer, in int8, in the memory of a small chip.
+"""The demo of `make demo`: a watch adapts to its wearer, in int8, in the memory of a small chip.
 
 A small network learns the exercises of five people in PyTorch. It is then compiled, put on an
-emulated microcontroller and goes on learning there from a sixth, whom it has never seen, one window
-of 2.56 seconds at a time. The wearer's first repetitions train, later ones judge.
+emulated microcontroller and continues to learn there from a sixth person, whom it has never seen,
+one window of 2.56 seconds at a time. It trains on the wearer's first repetitions and is evaluated
+on later ones.
 
 WEARER is a person whose accuracy before learning is within a point of the mean over all ten, not
 one who gains most or least. `python -m benchmarks.watch` tries each: over ten people and three
@@ -31,8 +32,8 @@ from .screen import Steps, say
 
 WEARER = 9
 SEED = 0
-EPOCHS, BATCH, FIRST_RATE = 8, 64, 4e-3  # before it is compiled
-STEPS, RATE = 400, 0.006  # on the device; the rate falls to zero in a straight line
+EPOCHS, BATCH, FIRST_RATE = 8, 64, 4e-3  # pretraining
+STEPS, RATE = 400, 0.006  # on the device; the rate decays linearly to zero
 ROUNDING = "carry8"
 RAM = 256 * 1024
 OUT = Path("out/demo")
@@ -53,12 +54,12 @@ class Network(nn.Module):
         )
         self.head = nn.Linear(64, classes)
 
-    def forward(self, x: Tensor) -> Tensor:  # [n, time, 6], as the samples come
+    def forward(self, x: Tensor) -> Tensor:  # [n, time, 6], the sensor's order
         y: Tensor = self.features(x.transpose(1, 2))
         return self.head(y.mean(2))
 
     def folded(self) -> Network:
-        """A copy with a bias in place of each batch norm: what the integer program trains."""
+        """A copy with a bias in place of each batch norm, as in the integer program."""
         other = copy.deepcopy(self).eval()
         for i in range(0, len(other.features), 3):
             conv, norm = (other.features.get_submodule(str(k)) for k in (i, i + 1))
@@ -68,7 +69,7 @@ class Network(nn.Module):
 
 
 def pretrained(known: Labelled, seed: int = SEED) -> Network:
-    """A network that learned from these windows, in PyTorch: some ten seconds of one core."""
+    """A network trained on these windows in PyTorch: some ten seconds on one core."""
     torch.manual_seed(seed)
     model, (x, y) = Network(), known
     steps = EPOCHS * (len(y) // BATCH)
@@ -90,7 +91,7 @@ def pretrained(known: Labelled, seed: int = SEED) -> Network:
 def compiled(
     model: Network, known: Labelled, rounding: str = ROUNDING, target: str = "host"
 ) -> whet.Program:
-    """The network in int8, with a step that trains all of it; ranges are those of the others."""
+    """The network in int8, with a step that trains all of it; calibrated on the others' windows."""
     return whet.compile(
         model,
         (known[0][:1],),
@@ -105,7 +106,7 @@ def compiled(
 
 
 def lessons(learn: Labelled, seed: int = SEED) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """A window, its exercise and a rate for each step: none comes twice before all have come."""
+    """A window, its exercise and a rate for each step, in random order, each once per epoch."""
     x, y = learn
     generator = torch.Generator().manual_seed(seed)
     rounds = -(-STEPS // len(y))
@@ -121,7 +122,7 @@ def learn_on(trainer: Trainer, learn: Labelled, seed: int = SEED) -> None:
 
 
 def learn_in_float(model: Network, learn: Labelled, seed: int = SEED) -> Network:
-    """The same lessons in fp32 and PyTorch, for comparison."""
+    """The same training steps in fp32 and PyTorch, for comparison."""
     model = model.folded()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     for x, y, rate in lessons(learn, seed):
@@ -133,7 +134,7 @@ def learn_in_float(model: Network, learn: Labelled, seed: int = SEED) -> Network
 
 
 def accuracy_on(trainer: Trainer, judge: Labelled) -> float:
-    """The share of windows whose largest logit is the right one, one window at a time."""
+    """The fraction of correctly classified windows, one window at a time."""
     right = 0
     with Steps("judging", len(judge[1]), stays=False) as progress:
         for x, y in zip(judge[0].split(1), judge[1].tolist(), strict=True):
@@ -148,76 +149,76 @@ def accuracy(model: nn.Module, judge: Labelled) -> float:
 
 
 def built(model: Network, data: Split) -> Board:
-    """Compile the network for a microcontroller, leave its C in OUT, switch the chip on."""
+    """Compile the network for a microcontroller, write its C to OUT, start the chip."""
     start = time.perf_counter()
     program = compiled(model, data.others, target="cortex-m7")
     x, y = data.learn
-    program.write(OUT, samples=(x[::17], y[::17]))  # some of them in flash, for `make run`
+    program.write(OUT, samples=(x[::17], y[::17]))  # some samples in flash, for `make run`
     board = Board(program)
     say(f"  compiled for a Cortex-M7 and built in {time.perf_counter() - start:.1f} s\n")
     return board
 
 
 def memory_map(board: Board) -> None:
-    """What lies in the chip's RAM, in proportion, and how full its flash is."""
+    """The contents of the chip's RAM, to scale, and how full its flash is."""
     m, program = board.program.memory, board.program
     parts = {
         "stack": m["stack"],
-        "weights and biases that learn": m["trained"],
-        "fractions of what they moved by, 8 bits each": m["state"],
+        "trained weights and biases": m["trained"],
+        "fractions of their updates, 8 bits each": m["state"],
         "activations, gradients and the input": m["arena"],
     }
     used = board.firmware.ram
-    say(f"  RAM    {used:>9,} of {RAM:,} bytes, all there is")
+    say(f"  RAM    {used:>9,} of {RAM:,} bytes in total")
     for name, size in parts.items():
         say(f"         {size:>9,} {'█' * max(1, round(40 * size / used)):<40} {name}")
     flash = program.target.flash
-    say(f"  flash  {board.firmware.flash:>9,} of {flash:,} bytes, code and first weights")
+    say(f"  flash  {board.firmware.flash:>9,} of {flash:,} bytes, code and initial weights")
 
 
 def show(model: Network, board: Board, data: Split) -> None:
-    """Judge, learn, judge again, and let PyTorch learn the same."""
+    """Evaluate, train, evaluate again, and train the same in PyTorch."""
     say(f"  accuracy before  {accuracy_on(board, data.judge):6.1%}   a person it has never seen")
     learn_on(board, data.learn)
     say(f"  accuracy after   {accuracy_on(board, data.judge):6.1%}   on the chip, in int8")
     in_float = accuracy(learn_in_float(model, data.learn), data.judge)
-    say(f"  fp32 in PyTorch  {in_float:6.1%}   after the same lessons\n")
+    say(f"  fp32 in PyTorch  {in_float:6.1%}   after the same steps\n")
 
 
 def show_costs(board: Board) -> None:
-    """What was seen of the chip, now that it is switched off."""
+    """Measurements of the run, after the chip is stopped."""
     seen = board.close()
     assert seen is not None
     costs = board.profile()
     memory_map(board)
-    say(f"  stack  {seen.stack:>9,} bytes of it were in use at most\n")
+    say(f"  stack  {seen.stack:>9,} bytes of it were used at most\n")
     accesses = seen.loads + seen.stores
-    say(f"  Of {accesses:,} loads and stores {seen.outside} were outside of this memory.")
+    say(f"  Of {accesses:,} loads and stores, {seen.outside} were outside this memory.")
     parts = ", ".join(f"{costs.of(phase) / 1e6:.2f} {phase}" for phase in PHASES)
     say(f"  A training step takes {costs.total / 1e6:.2f} million instructions: {parts}.")
 
 
 def main(wearer: int = WEARER) -> None:
-    """Pretrain, compile, judge, learn, judge again, compare with PyTorch."""
-    torch.set_num_threads(1)  # sums in the same order, however many cores there are
+    """Pretrain, compile, evaluate, train, evaluate again, compare with PyTorch."""
+    torch.set_num_threads(1)  # the same summation order for any number of cores
     recordings, exercises = load()
     people = {r.person for r in recordings}
     if wearer not in people:
-        raise SystemExit(f"There is no person {wearer}: they are {min(people)} to {max(people)}.")
-    say("[bold]whet[/bold]: a watch learns its wearer, with integers, in 256 KB\n")
+        raise SystemExit(f"There is no person {wearer}: choose {min(people)} to {max(people)}.")
+    say("[bold]whet[/bold]: a watch adapts to its wearer, in int8, in 256 KB\n")
     data = split(recordings, wearer)
     others, learn, judge = (len(part[1]) for part in (data.others, data.learn, data.judge))
     say(f"  {len(people)} people did {len(exercises)} exercises with a watch on the wrist. A small")
     say(f"  network learns from five of them: {others:,} windows of 2.56 seconds.")
     model = pretrained(data.others)
     board = built(model, data)
-    say(f"  Number {wearer} puts the watch on and does every exercise with each arm.")
-    say(f"  The first halves of the recordings train: {STEPS} steps, one of {learn} windows each.")
-    say(f"  The second halves judge: {judge} windows.")
+    say(f"  Person {wearer} puts the watch on and does every exercise with each arm.")
+    say(f"  Training: the first halves of the recordings, {STEPS} steps of one of {learn} windows.")
+    say(f"  Test: the second halves, {judge} windows.")
     show(model, board, data)
     show_costs(board)
     say(f"\nThe program is in [bold]{OUT}[/bold]. What to look at next:")
     say(f"  {OUT}/model.c      the training step, one call per line")
     say(f"  {OUT}/report.txt   where every byte goes")
     say(f"  make -C {OUT} run  the firmware alone, on windows in its flash")
-    say("  docs/microcontrollers.md   how it gets into a project of yours")
+    say("  docs/microcontrollers.md   how to add it to your project")

@@ -1,16 +1,16 @@
-"""Write C: the only file that does. Kernels are ordinary C files that are copied, not generated."""
+"""Write the C of a program. Kernels are ordinary C files that are copied, not generated."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import InternalError
-from ..ir import Arg, Call, Graph, Node, Role, Struct, Type, Value, Workspace
+from ..ir import Arg, Call, Graph, Node, Op, Role, Struct, Type, Value, Workspace
 from ..ir.printing import summary
 from ..ir.quant import Quant
 from ..memory.plan import Buffer, Plan
@@ -22,12 +22,13 @@ WIDTH = 100
 
 
 def comment(text: str, indent: str = "    ") -> list[str]:
-    """A comment about anything, names of the model too: they may hold what ends a comment."""
+    """A comment. The text may contain names from the model, so anything that could end it is
+    escaped."""
     text = for_comment(text)
     if len(indent) + len(text) + 6 <= WIDTH:
         return [f"{indent}/* {text} */"]
-    room = WIDTH - len(indent) - 10
-    lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    width = WIDTH - len(indent) - 10
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
     middle = [f"{indent} *     {line}" for line in lines[1:-1]]
     return [f"{indent}/* {lines[0]}", *middle, f"{indent} *     {lines[-1]} */"]
 
@@ -36,7 +37,7 @@ def call_text(function: str, args: Sequence[str], indent: str = "    ") -> list[
     line = f"{indent}{function}({', '.join(args)});"
     if len(line) <= WIDTH:
         return [line]
-    body = textwrap.wrap(  # between arguments, or between the elements of one that is an array
+    body = textwrap.wrap(  # between arguments, or between the elements of an array argument
         ", ".join(a.replace(" ", "\0").replace(",\0", ", ") for a in args),
         max(20, WIDTH - len(indent) - len(function) - 3),
         break_long_words=False,
@@ -52,7 +53,7 @@ def call_text(function: str, args: Sequence[str], indent: str = "    ") -> list[
 
 
 def number_text(x: int | float) -> str:
-    """An int or a float, exactly: NumPy's scalars are a mistake upstream, not to be guessed at."""
+    """An int or a float. A NumPy scalar is a bug in the caller, so it is rejected."""
     if type(x) is float:
         return float_text(x)
     if type(x) is int:
@@ -73,7 +74,7 @@ def float_text(x: float) -> str:
 class Signature:
     """The C parameters of an entry point by name, in order, and the values behind them.
 
-    They are named by what they are for: a leaf may be called otherwise, if the model has a
+    Parameters are named by their purpose: the leaf may have another name if the model has a
     parameter of that name.
     """
 
@@ -106,7 +107,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class Place:
-    """Where in the arena an input may lie, under the name it has in the prototypes."""
+    """An optional buffer inside the arena for an input, named as in the prototypes."""
 
     name: str
     type: Type
@@ -117,8 +118,8 @@ class Place:
 
     def declared(self, prefix: str) -> list[str]:
         return [
-            f"/* A place for {self.name} if it has none: memory that a step uses for other things",
-            " * once it has read it, so that it is to be filled anew for every step. */",
+            f"/* Optional {self.name} buffer inside the arena. Training and prediction overwrite",
+            " * it, so refill it before each call. */",
             f"{self.head(prefix)};",
             "",
         ]
@@ -128,7 +129,7 @@ class Place:
 
 
 def places_of(plan: Plan) -> list[Place]:
-    """Of the inputs that the plan has room for."""
+    """The inputs for which the plan has a buffer."""
     found = {b.values[0]: b.offset for b in plan.buffers if b.values[0].role is Role.INPUT}
     leaves = Signature.of(plan.graph).leaves
     return [Place(name, leaf.type, found[leaf]) for name, leaf in leaves if leaf in found]
@@ -199,16 +200,16 @@ class EntryWriter:
         return [*lines, f"    return {self.prefix.upper()}_OK;"]
 
     def loss_guard(self, loss: Value) -> list[str]:
-        """Hand out the loss, and stop before anything is updated if it is not finite."""
+        """Return the loss, and stop before any update if it is not finite."""
         return [
             f"    *loss = *{self.pointer(loss)};",
             f"    if (!whet_is_finite(*loss)) return {self.prefix.upper()}_NOT_FINITE;",
             "",
-            "    /* Backward. From here on parameters and state change. */",
+            "    /* Backward pass. Parameters and state may change from here on. */",
         ]
 
     def copies(self) -> list[str]:
-        """Hand out the outputs, then make the updates that are not made yet."""
+        """Copy the outputs, then the updates that were not made in place."""
         pairs = [(n, self.pointer(v), v) for n, v in self.signature.outputs if n != "loss"]
         pairs += [(self.pointer(to), self.pointer(v), v) for to, v in self.plan.copies]
         lines = [call_text("memcpy", [to, source, str(v.type.bytes)]) for to, source, v in pairs]
@@ -227,12 +228,12 @@ class EntryWriter:
         return isinstance(home, Value) and home.role in (Role.INPUT, Role.LABEL)
 
     def bound_checks(self) -> list[str]:
-        """Indices handed in by the caller are checked before anything is touched."""
+        """Check indices from the caller before anything is touched."""
         found = [b for n in self.graph.nodes for b in self.bounds(n) if self.from_caller(b[0])]
         return list(dict.fromkeys(self.check(*b) for b in found))
 
     def late_checks(self, node: Node) -> list[str]:
-        """Indices that are computed are checked where they are used."""
+        """Check computed indices where they are used."""
         found = [b for b in self.bounds(node) if isinstance(self.plan.home[b[0]], Buffer)]
         return [self.check(*b) for b in found]
 
@@ -259,13 +260,13 @@ class EntryWriter:
 
 
 def opened(prototype: str) -> list[str]:
-    """The head of a function's definition."""
+    """The first lines of a function definition."""
     head = wrap_prototype(prototype)
     return [*head[:-1], f"{head[-1]} {{"]
 
 
 def element_type(arg: Arg) -> str:
-    """Of an array argument that begins with this."""
+    """The element type of an array argument that starts with `arg`."""
     if isinstance(arg, Struct):
         return f"{arg.type} *const"
     return {Value: "void *const", float: "float"}.get(type(arg), "int32_t")
@@ -301,7 +302,7 @@ def model_c(
     constants = [line for s, name in structs.items() for line in struct_text(name, s)]
     code = "\n".join(line for part in (constants, *functions) for line in part)
     lines = [
-        f"/* {prefix}: the training program, one kernel call per line of its graph. */",
+        f"/* {prefix}: the training program, one kernel call per node of its graph. */",
         '#include "model.h"',
         "",
         *(["#include <math.h>"] if re.search(r"\b(INFINITY|NAN)\b", code) else []),
@@ -310,7 +311,7 @@ def model_c(
         '#include "weights.h"',
         kernel_headers(int8),
         "",
-        "/* A place in the arena; model.h says how large the arena is. */",
+        "/* An address inside the arena, whose size is in model.h. */",
         "#define AT(type, offset) ((type *)(void *)(net->arena + (offset)))",
         "",
         *constants,
@@ -328,13 +329,13 @@ def model_c(
 
 
 def kernel_headers(int8: bool) -> str:
-    """What declares the kernels that a program calls."""
+    """The includes that declare the kernels a program calls."""
     plain = '#include "whet_kernels.h"'
     return f'{plain}\n#include "whet_kernels_i8.h"' if int8 else plain
 
 
 def included(text: str) -> list[str]:
-    """The headers of ours that a C file includes itself."""
+    """The whet headers that a C file includes directly."""
     return re.findall(r'^#include "(whet_\w+\.h)"', text, re.MULTILINE)
 
 
@@ -350,7 +351,7 @@ def init_function(prefix: str, tensors: Tensors) -> list[str]:
 
 
 def checkpoint_functions(prefix: str, tensors: Tensors, fingerprint: int) -> list[str]:
-    """Save and load: header, then trained parameters and state as they lie in RAM."""
+    """Save and load: a header, then trained parameters and state in their memory layout."""
     parts = [p for p, table in (("params", tensors.params), ("state", tensors.state)) if table]
     upper = prefix.upper()
     spans = [f"        {{&net->{p}, sizeof net->{p}}}," for p in parts] + ["    };"]
@@ -376,11 +377,11 @@ def checkpoint_functions(prefix: str, tensors: Tensors, fingerprint: int) -> lis
 
 
 STATUSES = (
-    ("OK", "done"),
-    ("BAD_INDEX", "a label or id is out of range; nothing was touched"),
+    ("OK", "success"),
+    ("BAD_INDEX", "a label or id is out of range; nothing was changed"),
     ("NOT_FINITE", "the loss is NaN or infinite; no parameter was changed"),
-    ("TRUNCATED", "the checkpoint is shorter than it says"),
-    ("CORRUPT", "the checkpoint's checksum is wrong"),
+    ("TRUNCATED", "the checkpoint is shorter than its header says"),
+    ("CORRUPT", "the checksum of the checkpoint does not match"),
     ("FOREIGN", "the checkpoint belongs to another model or version"),
 )
 
@@ -400,7 +401,7 @@ def model_h(
 ) -> str:
     upper = prefix.upper()
     lines = [
-        f"/* {prefix}: a model that trains where it runs. See report.txt for what is inside. */",
+        f"/* {prefix}: a model that trains where it runs. report.txt describes its contents. */",
         f"#ifndef {upper}_MODEL_H",
         f"#define {upper}_MODEL_H",
         "",
@@ -418,7 +419,7 @@ def model_h(
         *batch_h(upper, batch, plans),
         *meanings(upper, plans, quants),
         f"#define {upper}_ARENA_BYTES {max(arena, 1)}",
-        f"#define {upper}_LEARNING_RATE {float_text(lr)} /* the optimizer's, as compiled */",
+        f"#define {upper}_LEARNING_RATE {float_text(lr)} /* the optimizer's, at compile time */",
         "",
         *caller_types(prefix, plans),
         "",
@@ -426,7 +427,7 @@ def model_h(
         *(f"    {upper}_{name} = {i}, /* {why} */" for i, (name, why) in enumerate(STATUSES)),
         f"}} {prefix}_status_t;",
         "",
-        "/* Everything that changes. The caller owns it; two of them train independently. */",
+        "/* All mutable data. The caller owns it; several instances train independently. */",
         "typedef struct {",
     ]
     for part, table in (("params", tensors.params), ("state", tensors.state)):
@@ -438,7 +439,7 @@ def model_h(
         f"    {upper}_ALIGNED unsigned char arena[{upper}_ARENA_BYTES];",
         f"}} {prefix}_t;",
         "",
-        "/* Start from the compiled-in weights, with fresh optimizer state. */",
+        "/* Load the compiled-in weights and reset the optimizer state. */",
         f"void {prefix}_init({prefix}_t *net);",
         "",
     ]
@@ -447,8 +448,8 @@ def model_h(
         head = wrap_prototype(Signature.of(plan.graph).text(prefix, entry))
         lines += [*head[:-1], f"{head[-1]};", ""]
     lines += [
-        "/* Trained parameters and state as bytes. save returns the bytes written, or the bytes",
-        " * needed if the buffer is NULL or too small. */",
+        "/* Write trained parameters and state to a buffer, or read them back. save returns the",
+        " * number of bytes written, or the number needed if the buffer is NULL or too small. */",
         f"size_t {prefix}_save(const {prefix}_t *net, void *buffer, size_t size);",
         f"{prefix}_status_t {prefix}_load({prefix}_t *net, const void *buffer, size_t size);",
         "",
@@ -466,13 +467,13 @@ def model_h(
 
 
 def grain_h(template: str, grain: int) -> str:
-    """whet_threads.h for a machine on which this many multiplications are worth sharing."""
+    """whet_threads.h, with the number of multiplications from which sharing work pays."""
     return re.sub(r"(#define WHET_GRAIN) \d+", rf"\1 {grain}", template)
 
 
 def rows_h(template: str, rows: int, lanes: int) -> str:
-    """whet_lanes.h for a machine whose vectors have so many lanes, and the fastest blocks so many
-    rows; 0 rows leave it as it is."""
+    """whet_lanes.h, with the fastest number of rows per block for vectors of this many lanes; 0
+    rows leave it unchanged."""
     if not rows:
         return template
     tuned = re.sub(r"(#define WHET_TUNED_ROWS) \d+", rf"\1 {rows}", template)
@@ -481,8 +482,8 @@ def rows_h(template: str, rows: int, lanes: int) -> str:
 
 def threads_h(prefix: str) -> list[str]:
     return [
-        "/* Use up to `count` threads from now on, 1 at first; returns how many, and changes",
-        " * nothing if count < 1. The results are the same bits for any number. */",
+        "/* Use up to `count` threads (1 by default) and return how many; no effect if count < 1.",
+        " * Results are bit-identical for any number of threads. */",
         f"#define {prefix.upper()}_HAS_THREADS 1",
         f"int {prefix}_set_threads(int count);",
         "",
@@ -490,16 +491,16 @@ def threads_h(prefix: str) -> list[str]:
 
 
 ENTRY_DOCS = {
-    "train_step": "Forward, backward, update, on one batch.",
-    "gradients": "Forward and backward; gradients are added to those already there.",
-    "apply": "Update from the gradients collected, times `scale`, and clear them.",
-    "predict": "Forward only, in eval mode.",
-    "predict_one": "Forward only, in eval mode, on one sample instead of a batch.",
+    "train_step": "Forward pass, backward pass and update, on one batch.",
+    "gradients": "Forward and backward pass; adds to the accumulated gradients.",
+    "apply": "Update from the accumulated gradients, times `scale`, and clear them.",
+    "predict": "Forward pass only, in eval mode.",
+    "predict_one": "Forward pass only, in eval mode, on one sample instead of a batch.",
 }
 
 
 def wrap_prototype(text: str) -> list[str]:
-    """A function's head in as many lines as it needs, broken between parameters."""
+    """A prototype in as many lines as it needs, broken between parameters."""
     name, _, rest = text.partition("(")
     return [line.removesuffix(";") for line in call_text(name, rest[:-1].split(", "), "")]
 
@@ -510,7 +511,7 @@ def declaration(t: Type, word: str) -> str:
 
 
 def sizes(upper: str, plans: Mapping[str, Plan], axes: Mapping[str, str]) -> list[str]:
-    """Every array the caller hands over, by its name in the prototypes: its axes and elements."""
+    """The axes and number of elements of every array in the prototypes, by name."""
     found: dict[str, Value] = {}
     for plan in (plan for name, plan in plans.items() if name != "predict_one"):
         signature = Signature.of(plan.graph)
@@ -524,7 +525,7 @@ def sizes(upper: str, plans: Mapping[str, Plan], axes: Mapping[str, str]) -> lis
 
 
 def batch_h(upper: str, batch: int, plans: Mapping[str, Plan]) -> list[str]:
-    """How many samples are a batch, and that one can be predicted alone."""
+    """The batch size, and whether a single sample can be predicted."""
     lines = (
         [f"#define {upper}_BATCH {batch} /* samples in each of these arrays */"] if batch else []
     )
@@ -532,19 +533,19 @@ def batch_h(upper: str, batch: int, plans: Mapping[str, Plan]) -> list[str]:
 
 
 def meanings(upper: str, plans: Mapping[str, Plan], quants: Mapping[str, Quant]) -> list[str]:
-    """What the numbers of int8 inputs stand for."""
+    """The scale and zero point of int8 inputs."""
     lines = []
     for name, v in Signature.of(plans["train_step"].graph).leaves:
         if v.name in quants:
             word, quant = f"{upper}_{name.upper()}", quants[v.name]
-            note = f"/* {name} stands for ({name} - ZERO) * SCALE */"
+            note = f"/* {name} represents ({name} - ZERO) * SCALE */"
             lines += [f"#define {word}_SCALE {float_text(quant.scale)} {note}"]
             lines += [f"#define {word}_ZERO {quant.zero}"]
     return lines
 
 
 def caller_types(prefix: str, plans: Mapping[str, Plan]) -> list[str]:
-    """Element types of the arrays a training step takes, by their names in its prototype."""
+    """Element types of the arrays of a training step, by their names in its prototype."""
     leaves = Signature.of(plans["train_step"].graph).leaves
     arrays = [(name, v) for name, v in leaves if v.role is not Role.SCALAR]
     return [f"typedef {v.type.dtype.c} {prefix}_{name}_t;" for name, v in arrays]
@@ -552,10 +553,21 @@ def caller_types(prefix: str, plans: Mapping[str, Plan]) -> list[str]:
 
 def used_kernels(plans: Iterable[Plan]) -> list[str]:
     """Names of the kernel files the program needs, sorted."""
-    found = {"check", "checkpoint"}
-    for plan in plans:
-        for node in plan.graph.nodes:
-            call: Call | None = node.op.call(node)
-            if call is not None:
-                found.update((call.source, *call.needs))
-    return sorted(found)
+    return sorted({"check", "checkpoint", *(name for _, name in sources(plans))})
+
+
+def same_bits(plans: Iterable[Plan]) -> set[str]:
+    """Those of which kernels in vec/ have the bits of ref/: an int8 program may take these alone.
+
+    It has the same bits everywhere, and is compiled without contraction.
+    """
+    used = set(sources(plans))
+    return {name for op, name in used if op.same_bits} - {n for op, n in used if not op.same_bits}
+
+
+def sources(plans: Iterable[Plan]) -> Iterator[tuple[type[Op], str]]:
+    """Every operator of the program, with each kernel file that it uses."""
+    for node in (node for plan in plans for node in plan.graph.nodes):
+        call: Call | None = node.op.call(node)
+        if call is not None:
+            yield from ((node.op, name) for name in (call.source, *call.needs))

@@ -30,7 +30,7 @@ def weights_h(prefix: str, tensors: Tensors) -> str:
 
 
 def weights_c(prefix: str, tensors: Tensors, far: bool = False) -> tuple[str, bytes | None]:
-    """weights.c, and weights.bin if the arrays are too many to be spelled out."""
+    """weights.c, and weights.bin if the arrays are too large for C source."""
     head = ['#include "weights.h"', "", "#include <math.h>", ""]
     arrays = {n: image(tensors.data[n], t) for n, t in tensors.stored.items()}
     if sum(a.nbytes for a in arrays.values()) > INLINE_WEIGHTS:
@@ -50,7 +50,7 @@ def image(array: Array, t: Type) -> Array:
     return np.ascontiguousarray(array, dtype=np.dtype(t.dtype.numpy).newbyteorder("<"))
 
 
-INCLUDE_BINARY = r"""/* The arrays lie in weights.bin, which the assembler includes as it is. */
+INCLUDE_BINARY = r"""/* The arrays are in weights.bin, which the assembler includes verbatim. */
 #include "weights.h"
 
 #define TEXT_(x) #x
@@ -69,7 +69,7 @@ INCLUDE_BINARY = r"""/* The arrays lie in weights.bin, which the assembler inclu
 
 """
 
-FAR = r"""#elif defined __x86_64__ /* behind all other sections, which must not be 2 GiB apart */
+FAR = r"""#elif defined __x86_64__ /* after all other sections, which must be within 2 GiB */
 #define READ_ONLY ".section .lrodata, \"a\"\n"
 """
 
@@ -90,7 +90,7 @@ def samples_h(prefix: str, count: int, axes: Mapping[str, str]) -> str:
     upper = prefix.upper()
     return "\n".join(
         [
-            "/* Samples in the program image, to train on without anybody at the other end. */",
+            "/* Samples in the program image, to train on without a host connection. */",
             f"#ifndef {upper}_SAMPLES_H",
             f"#define {upper}_SAMPLES_H",
             "",
@@ -117,7 +117,7 @@ def samples_h(prefix: str, count: int, axes: Mapping[str, str]) -> str:
 
 
 def samples_c(prefix: str, samples: Sequence[tuple[Array, Array]]) -> str:
-    """Pairs of input and label, as they are stored."""
+    """Pairs of input and label, in their stored form."""
     lines = ['#include "samples.h"', ""]
     if samples:
         lines.append(f"const {prefix}_sample_t {prefix}_samples[{prefix.upper()}_SAMPLES] = {{")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from ..ir import Arg, Array, Call, Graph, Node, Role, Struct, Value
-from ..ops.conv import Conv2d
-from ..ops.fused import Conv2dFused
-from ..ops.stream import Stream
+from ..ir import Arg, Array, Call, Graph, Node, Role, Struct
 
 
 def packed_weights(entries: Mapping[str, Graph], updated: Iterable[str]) -> frozenset[str]:
@@ -23,39 +20,16 @@ def packed_weights(entries: Mapping[str, Graph], updated: Iterable[str]) -> froz
     others: set[str] = set(updated)
     for graph in entries.values():
         for node in graph.nodes:
-            mine = [v for v, _ in weights_of(node)]
+            mine = [v for v, _ in node.op.packable(node)]
             wanted.update(v.name for v in mine if v.role in (Role.PARAM, Role.CONST))
             others.update(v.name for v in node.ins if v not in mine)
         others.update(v.name for v in graph.outputs)
     return frozenset(wanted - others)
 
 
-def weights_of(node: Node) -> Iterator[tuple[Value, tuple[int, int]]]:
-    """Each weight of a convolution that can read it packed, and the place of its struct.
-
-    That is an argument of the call and, if the argument is an array, an index in it.
-    """
-    call = node.op.call(node) if node.op in (Conv2d, Conv2dFused, Stream) else None
-    if call is None or call.source == "winograd":
-        return
-    if node.op is not Stream:
-        ((place, struct),) = ((i, a) for i, a in enumerate(call.args) if isinstance(a, Struct))
-        if dict(struct.fields)["groups"] == 1:
-            yield node.ins[1], (place, 0)
-        return
-    _, _, pointers, structs, depthwise, *_ = call.args
-    assert isinstance(pointers, tuple) and isinstance(structs, tuple)
-    assert isinstance(depthwise, tuple)
-    for i, part in enumerate(structs):
-        weight = pointers[3 * i]
-        assert isinstance(weight, Value) and isinstance(part, Struct)
-        if not depthwise[i] and dict(part.fields)["groups"] == 1:
-            yield weight, (3, i)
-
-
 def pack_call(node: Node, call: Call, packed: frozenset[str]) -> Call:
     """The call, telling its kernel which weights are packed."""
-    told = {place for v, place in weights_of(node) if v.name in packed}
+    told = {place for v, place in node.op.packable(node) if v.name in packed}
 
     def tell(arg: Arg, argument: int) -> Arg:
         if isinstance(arg, Struct) and (argument, 0) in told:

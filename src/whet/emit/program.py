@@ -34,14 +34,6 @@ if TYPE_CHECKING:
     from .target import Target
 
 
-# Files of vec/ that give the bits of ref/. An integer program is promised the same bits everywhere,
-# so it takes these alone, and is compiled without contraction.
-SAME_BITS = frozenset(
-    "add_i8 conv2d_i8 conv2d_i8_dw conv2d_i8_dx depthwise_i8 depthwise_i8_dw depthwise_i8_dx "
-    "dw_sgd_i8 requantize threads".split()
-)
-
-
 def kernel_file(isa: Sequence[str], name: str) -> str:
     """The text of a kernel file from the first folder that has it; shared headers lie above."""
     root = resources.files("whet") / "kernels"
@@ -248,7 +240,8 @@ class Program:
         used = {*c.used_kernels(self.plans.values()), *self.target.shared}
         if not self.integer or not self.target.vectors:
             return self._in_folder("kernels", self.isa, used)
-        fast = {s for s in used & SAME_BITS if has_kernel("vec", s)}
+        same = {"threads", *c.same_bits(self.plans.values())}
+        fast = {s for s in used & same if has_kernel("vec", s)}
         plain = used - fast - set(self.target.shared)
         portable = self._in_folder("kernels", ("ref",), plain)
         return portable | self._in_folder("kernels/vec", self.isa, fast)

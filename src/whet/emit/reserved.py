@@ -1,7 +1,7 @@
-"""Words that a parameter cannot be called in C, since the language, a header or whet owns them.
+"""Identifiers that a parameter cannot have in C: the language, a header or whet reserves them.
 
-A parameter is a member of a struct and part of an array's name, so another function of that name
-does no harm; keywords do, and macros, which are replaced wherever they stand.
+A parameter is a struct member and part of an array's name, so it may share its name with a
+function; keywords and macros cannot be used.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ MACROS = frozenset(
 )
 
 OWNED = re.compile(
-    r"_(?!\d)\w*"  # C's implementation: _Bool, __LINE__
+    r"_(?!\d)\w*"  # reserved for the implementation: _Bool, __LINE__
     r"|[^a-z]+"  # macros, as a rule: INT32_MAX, EOF, I, AT, WHET_GRAIN
-    # families of macros with small letters
+    # families of macros with lower-case letters
     r"|M_[A-Z0-9_]+(l|f\d*x?)"
     r"|(PRI|SCN)[a-zX]([A-Z]+)?\d*"
     r"|(atomic|pthread_cleanup|va)_\w+"
@@ -54,7 +54,7 @@ OWNED = re.compile(
     r"|(timer|timespec)(add|clear|cmp|isset|sub)"
     # types of model.h
     r"|u?int\d+_t|size_t"
-    # what generated files declare behind the program's name, as arrays of weights are named too
+    # suffixes that generated files append to the program's name, as for arrays of weights
     r"|net|init|train_step|gradients|apply|predict|predict_one|save|load|set_threads|t|status_t|label_t"
     r"|input(_\d+)?(_t)?|samples|sample_t"
 )

@@ -1,4 +1,4 @@
-"""Every array of a program: where it lives, how it lies, and what C calls it."""
+"""Every array of a program: its location, layout and C identifier."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .reserved import reserved
 
 
 def identifier(name: str) -> str:
-    """A model's name as a C identifier; distinct names may collide, see `identifiers`."""
+    """A name from the model as a C identifier; distinct names may collide, see `identifiers`."""
     word = re.sub(r"\W", "_", name, flags=re.ASCII)
     if word[:1].isdigit():
         return f"_{word}"
@@ -36,14 +36,14 @@ def identifiers(names: Iterable[str]) -> dict[str, str]:
 
 @dataclass
 class Tensors:
-    """Every array of a program by where it lives, with its C identifier."""
+    """Every array of a program by location, with its C identifier."""
 
     params: dict[str, Type] = field(default_factory=dict)  # trained: in RAM
     state: dict[str, Type] = field(default_factory=dict)
     frozen: dict[str, Type] = field(default_factory=dict)  # parameters and constants: in flash
     data: dict[str, Array] = field(default_factory=dict)  # initial or constant content
     const: dict[tuple[str, str], str] = field(default_factory=dict)  # (entry, leaf) -> name
-    packed: frozenset[str] = frozenset()  # leaves that lie as kernels with vectors read them
+    packed: frozenset[str] = frozenset()  # leaves stored in the layout of vector kernels
     ids: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -89,9 +89,9 @@ class Tensors:
 
     @functools.cached_property
     def stored(self) -> dict[str, Type]:
-        """What the program image carries: constants, frozen parameters, and initial values.
+        """What the program image contains: constants, frozen parameters, and initial values.
 
-        State that starts as zeros needs no image.
+        State that starts as zeros is not stored.
         """
         started = {n: t for n, t in self.state.items() if self.data[n].any()}
         return {**self.frozen, **self.params, **started}

@@ -1,1 +1,1 @@
-"""Bring models in: `model.py` says what a front end gives, `torch/` is the one for PyTorch."""
+"""Import models: `model.py` defines the result of a front end, `torch/` is the one for PyTorch."""

@@ -1,6 +1,7 @@
 """Which model a checkpoint belongs to: what it computes, and every number that does not train.
 
-The batch size, the loss and how a model is compiled are not part of it: a checkpoint outlives them.
+The batch size, the loss and the compile options are not part of it, so a checkpoint remains valid
+when they change.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from ..ops.shape import Reshape, Transpose
 from ..passes import Part
 from .model import Model
 
-# What moves numbers depends on the batch: an axis of size 1 may lie anywhere, and is not expanded.
+# Data movement depends on the batch size: an axis of size 1 may be anywhere, and is not expanded.
 MOVES: tuple[type[Op], ...] = (Reshape, Transpose, Expand)
-PLACES = frozenset({"shape", "axis", "axes"})  # attributes that do, too
+BATCH_ATTRIBUTES = frozenset({"shape", "axis", "axes"})  # attributes that depend on it, too
 
 
 def identity(model: Model, chosen: Collection[str], parts: Mapping[str, Part]) -> int:
-    """A checksum of the model; `chosen` trains, of some parameters only `parts`."""
+    """A checksum of the model. `chosen` are the trained parameters; of some, only `parts` train."""
     graph = model.training.graph
     params, units = graph.leaves_of(Role.PARAM), model.rules.whole.units
     words = [f"{leaf} : {leaf.type}" for leaf in params]
@@ -40,7 +41,8 @@ def identity(model: Model, chosen: Collection[str], parts: Mapping[str, Part]) -
 
 
 def operations(graph: Graph) -> Iterator[str]:
-    """What is computed from what: values by the number of their operation, constants by content."""
+    """Each operation and its operands: values by the number of their operation, constants by
+    content."""
     known: dict[Value, str] = {}
     for leaf in graph.leaves:
         known[leaf] = str(leaf)
@@ -58,11 +60,11 @@ def operations(graph: Graph) -> Iterator[str]:
 
 def settings(attrs: Attributes) -> str:
     pairs = dataclasses.asdict(attrs).items()
-    return " ".join(f"{name}={value!r}" for name, value in pairs if name not in PLACES)
+    return " ".join(f"{name}={value!r}" for name, value in pairs if name not in BATCH_ATTRIBUTES)
 
 
 def without_repeats(data: Array) -> Array:
-    """Once what is the same all along an axis: a constant may be repeated for every sample."""
+    """The array reduced along constant axes: a constant may be repeated for every sample."""
     for axis in range(data.ndim):
         first = data.take([0], axis)
         if (data == first).all():

@@ -1,6 +1,6 @@
-"""What a front end gives the compiler: graphs, and how they relate to the tensors of a framework.
+"""The result of a front end: graphs, and how they relate to the tensors of a framework.
 
-Nothing here knows a framework, so that each of them can have a front end of its own.
+Nothing here depends on a framework, so that each can have its own front end.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ class Imported:
     graph: Graph
     orders: dict[str, Order]  # stored axis order of every input, label, parameter and state
     outputs: tuple[Tensor, ...]
-    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of inputs' axes
+    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # axis names of inputs
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model as imported: with its loss, as it is set now, and alone, in eval mode.
+    """An imported model: with its loss, in its current mode, and alone, in eval mode.
 
     The first output of `training` is the loss; the outputs of `prediction` are the model's.
     """
@@ -68,14 +68,14 @@ class Model:
     rules: Training
     lr: float
     trainable: tuple[str, ...]  # what PyTorch would train: requires_grad, and in the optimizer
-    independent: bool = False  # whether samples have nothing to do with each other
+    independent: bool = False  # whether samples do not affect each other
     quants: Mapping[str, Quant] = field(default_factory=dict)  # of int8 inputs
     folds: Mapping[str, Fold] = field(default_factory=dict)  # of integer parameters
-    recipe: Recipe | None = None  # that integers were made by
+    recipe: Recipe | None = None  # the recipe of an integer model
 
 
 def without_loss(training: Imported) -> Imported:
-    """In eval mode the model with its loss contains the model alone."""
+    """Remove the loss: in eval mode, the model with its loss contains the model alone."""
     graph, outputs = training.graph, training.outputs[1:]
     leaves = tuple(v for v in graph.leaves if v.role is not Role.LABEL)
     alone = Graph(graph.name, leaves, graph.nodes, tuple(t.value for t in outputs), (), graph.data)

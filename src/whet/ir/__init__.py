@@ -11,9 +11,11 @@ from .graph import (
     Field,
     Grads,
     Graph,
+    Link,
     Loc,
     Node,
     Op,
+    Relation,
     Role,
     Struct,
     Type,
@@ -28,6 +30,7 @@ from .graph import (
     u8,
     verify,
 )
+from .traits import Layer, Sides
 
 __all__ = [
     "LARGEST",
@@ -40,10 +43,14 @@ __all__ = [
     "Field",
     "Grads",
     "Graph",
+    "Layer",
+    "Link",
     "Loc",
     "Node",
     "Op",
+    "Relation",
     "Role",
+    "Sides",
     "Struct",
     "Type",
     "Value",

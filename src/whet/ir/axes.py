@@ -1,7 +1,7 @@
-"""The order of axes in arrays, in words: what model.h, main.c and the docs say about them.
+"""The axis order of arrays in words, for model.h, main.c and the docs.
 
-Axes have PyTorch's names: N samples, C channels, L, H x W or D x H x W positions. Where a model
-does not tell what an axis is for, it is called D.
+Axes have PyTorch's names: N samples, C channels, L, H x W or D x H x W positions. An axis whose
+purpose is unknown is called D.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ SPACE = {1: ("L",), 2: ("H", "W"), 3: ("D", "H", "W")}
 
 
 def names_of_space(rank: int, space: int) -> tuple[str, ...]:
-    """Axes of an array that a layer over `space` dimensions reads; one sample has no N."""
+    """Axis names of the input of a layer over `space` dimensions; a single sample has no N."""
     names = ("N", "C", *SPACE[space])
     return names if rank == len(names) else names[1:]
 
 
 def names_by_order(order: tuple[int, ...]) -> tuple[str, ...]:
-    """Axes of what a layer over space gives, told by its order; empty if it is not one."""
+    """Axis names of a spatial layer's result, inferred from its order; empty if it is not one."""
     rank = len(order)
     if rank - 2 in SPACE and order == channels_last(rank):
         return names_of_space(rank, rank - 2)
@@ -26,7 +26,7 @@ def names_by_order(order: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def plain_names(rank: int, samples: bool = True) -> tuple[str, ...]:
-    """Axes of an array that no layer tells about; the first one may be that of samples."""
+    """Axis names of an array that no layer explains; the first axis may be the batch."""
     first = ("N",) if samples else ()
     rest = rank - len(first)
     return (*first, "D") if rest == 1 else (*first, *(f"D{i}" for i in range(1, rest + 1)))[:rank]

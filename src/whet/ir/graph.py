@@ -21,6 +21,7 @@ import numpy.typing as npt
 from ..errors import InternalError, ShapeError
 from ..names import quoted
 from .printing import print_graph
+from .traits import Traits
 
 Array = npt.NDArray[Any]
 
@@ -92,11 +93,37 @@ class Role(Enum):
     TEMP = "temp"  # computed; lives in the arena
 
 
+class Relation(Enum):
+    """What a value is to the value that its Link names."""
+
+    PART = "part"  # the channels of a parameter that train, as a leaf of their own
+    GRADIENT_SUM = "gradient sum"  # gradients collected since the last update
+    MOMENT = "moment"  # optimizer state of the same shape
+    MASTER = "master"  # the float that an integer parameter is rounded from
+    CARRY = "carry"  # what rounding an integer parameter dropped
+    COTANGENT = "cotangent"  # computed in the backward pass of a value
+
+
+@dataclass(frozen=True)
+class Link:
+    relation: Relation
+    of: str  # the name of the other value
+
+
 @dataclass(frozen=True, eq=False)
 class Value:
+    """The name is for readers: what a value is for is said by its role and its link.
+
+    The link is not part of a graph's text, so that values of a parsed graph have none.
+    """
+
     name: str
     type: Type
     role: Role = Role.TEMP
+    link: Link | None = None
+
+    def is_a(self, relation: Relation) -> bool:
+        return self.link is not None and self.link.relation is relation
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -168,8 +195,11 @@ class Attributes:
 Grads = tuple["Value | None", ...]  # of results or of operands; None where there is none
 
 
-class Op:
-    """One operator: its formula (the docstring), type rule, NumPy meaning, gradient and kernel."""
+class Op(Traits):
+    """One operator: its formula (the docstring), type rule, NumPy meaning, gradient and kernel.
+
+    What else passes need to know about it are its traits: see traits.py.
+    """
 
     name: ClassVar[str]
     Attrs: ClassVar[type[Attributes]] = Attributes
@@ -286,6 +316,7 @@ class Builder:
         self.state: list[tuple[Value, Value]] = []
         self.loc = Loc()
         self.scope = ""  # put before the name of a node that is given none
+        self.link: Link | None = None  # of the results of nodes
         self._names: dict[str, int] = {}
         self._consts: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
 
@@ -311,8 +342,15 @@ class Builder:
                 self._names[candidate] = 0
                 return candidate
 
-    def leaf(self, name: str, type: Type, role: Role, data: Array | None = None) -> Value:
-        value = Value(self.unique(name), type, role)
+    def leaf(
+        self,
+        name: str,
+        type: Type,
+        role: Role,
+        data: Array | None = None,
+        link: Link | None = None,
+    ) -> Value:
+        value = Value(self.unique(name), type, role, link)
         self.leaves.append(value)
         if data is not None:
             self.data[value.name] = stored(np.asarray(data), type.dtype)
@@ -351,7 +389,9 @@ class Builder:
             raise InternalError(f"{op.name} on {len(ins)} operands: {error}") from error
         base = name or self.scope + op.name
         names = [base] + [f"{base}.{i}" for i in range(1, len(types))]
-        outs = tuple(Value(self.unique(n), t) for n, t in zip(names, types, strict=True))
+        outs = tuple(
+            Value(self.unique(n), t, link=self.link) for n, t in zip(names, types, strict=True)
+        )
         self.nodes.append(Node(op, ins, outs, packed, self.loc))
         return outs
 

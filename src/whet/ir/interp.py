@@ -1,4 +1,4 @@
-"""Run a Graph in NumPy through each operator's reference: the oracle for everything else."""
+"""Run a Graph in NumPy with each operator's reference: the oracle for everything else."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .graph import Array, DType, Graph, Node, Op, Value
 
 Execute = Callable[[Node, list[Array]], tuple[Array, ...]]
 
-# Operators, with their gradients, whose kernels have other bits than NumPy and no `exact` yet:
-# those that call C's library, and sums whose order is not mirrored.
+# Operators, with their gradients, whose kernels differ from NumPy in their bits and have no `exact`
+# yet: those that call the C library, and sums whose order is not reproduced.
 OPEN = frozenset(
     "batch_norm batch_norm_clipped batch_norm_train bce cos cumsum elu erf gelu gelu_tanh "
     "group_norm pow sin softplus tanh upsample_bilinear".split()
@@ -29,7 +29,7 @@ def run_reference(node: Node, arrays: list[Array]) -> tuple[Array, ...]:
 
 
 def run_exact(node: Node, arrays: list[Array]) -> tuple[Array, ...]:
-    """With the bits of the portable kernels, as far as operators define them; see `Op.exact`."""
+    """Bit-identical to the portable kernels, as far as operators define that; see `Op.exact`."""
     outs = (node.op.exact or node.op.ref)(node.attrs, *arrays)
     return outs if isinstance(outs, tuple) else (outs,)
 
@@ -43,8 +43,8 @@ def interpret(
 ) -> tuple[list[Array], dict[str, Array]]:
     """The outputs, and the next value of every updated leaf.
 
-    `feed` overrides or supplies leaves by name. `real` is the precision that stands in for f32
-    everywhere, so the same graph can be evaluated in double. `execute` runs one node.
+    `feed` overrides or supplies leaves by name. `real` is the precision used in place of f32, so
+    that the same graph can be evaluated in double. `execute` runs one node.
     """
 
     def cast(value: Value, array: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What int8 numbers stand for, and a recipe of that by name for a whole network."""
+"""The quantization of int8 numbers, and a recipe by name for a whole network."""
 
 from __future__ import annotations
 
@@ -16,21 +16,24 @@ LOW, HIGH = -128, 127
 
 @dataclass(frozen=True)
 class Quant:
-    """The int8 number q stands for (q - zero) * scale."""
+    """The int8 number q represents (q - zero) * scale."""
 
     scale: float
     zero: int = 0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.scale) and self.scale > 0 and LOW <= self.zero <= HIGH):
-            raise DataError(f"{self} is no quantization", try_="a scale above 0, a zero of int8")
+            raise DataError(
+                f"{self} is not a valid quantization",
+                try_="a positive scale, and a zero point that fits into int8",
+            )
 
     @classmethod
     def of_range(cls, low: float, high: float) -> Quant:
-        """The finest that covers low to high and holds 0 exactly."""
+        """The finest quantization that covers low to high and represents 0 exactly."""
         low, high = min(low, 0.0), max(high, 0.0)
         scale = (high - low) / (HIGH - LOW)
-        if scale < 1e-30:  # nothing but zeros was seen, but it may learn
+        if scale < 1e-30:  # only zeros were seen, but the values may grow
             return cls.of_range(-1.0, 1.0)
         return cls(float(scale), int(np.clip(np.rint(LOW - low / scale), LOW, HIGH)))
 
@@ -42,7 +45,7 @@ class Quant:
         return (q - self.zero) * self.scale
 
     def quantize(self, x: Array) -> Array:
-        """As the operator `requantize` does it."""
+        """Like the operator `requantize`."""
         wide = np.asarray(x, np.float32) * np.float32(1 / self.scale)
         return np.clip(np.rint(np.nan_to_num(wide)) + self.zero, LOW, HIGH).astype(np.int8)
 
@@ -52,7 +55,7 @@ class Quant:
 
 @dataclass(frozen=True)
 class Fold:
-    """What a batch norm that became part of a parameter did: p * scale + shift, by channel."""
+    """The effect of a batch norm folded into a parameter: p * scale + shift, by channel."""
 
     scale: Array
     shift: Array
@@ -60,9 +63,10 @@ class Fold:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How each value is quantized, by its name in the graph, and each weight, by output channel.
+    """The quantization of each value, by its name in the graph, and of each weight, by output
+    channel.
 
-    A calibration makes one, and so does whoever brings a network that is quantized already.
+    Calibration creates one, and so do importers of networks that are already quantized.
     """
 
     values: Mapping[str, Quant] = field(default_factory=dict)

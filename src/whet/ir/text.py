@@ -10,7 +10,9 @@
 
 Names are one word each: spaces, commas and the like are escapes, see `names`.
 Constants of up to 16 elements carry their values (`const = [0.5]`); larger arrays, and the values
-of parameters, are not part of the text and are handed to `parse_graph` beside it.
+of parameters, are not part of the text and are handed to `parse_graph` beside it. Nor are links
+between values: a graph that is parsed means the same, but what reads links (the reports, the
+trainer) finds none in it.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def parse_type(text: str) -> Type:
 
 
 def parse_graph(text: str, data: Mapping[str, Array] | None = None) -> Graph:
-    """The Graph that `text` describes; InternalError names the first line that is wrong."""
+    """The Graph that `text` describes; InternalError names the first invalid line."""
     lines = [line.strip() for line in text.strip().splitlines()]
     parser = _Parser(lines[0] if lines else "", data or {})
     for number, line in enumerate(lines[1:], start=2):

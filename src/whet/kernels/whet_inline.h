@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What several kernels share. Everything here is inline, so that a program needs only the kernel
+/* Shared by several kernels. Everything here is inline, so that a program needs only the kernel
  * files it calls. */
 #ifndef WHET_INLINE_H
 #define WHET_INLINE_H
@@ -12,8 +12,8 @@
 #include "whet_lanes.h"
 
 #define WHET_TILE  (2 * WHET_LANES)
-#define WHET_DEPTH 64  /* products added up before they join a longer sum */
-#define WHET_CHUNK 128 /* rows added up before they join a compensated sum */
+#define WHET_DEPTH 64  /* products summed before they are added to a longer sum */
+#define WHET_CHUNK 128 /* rows summed before they are added to a compensated sum */
 
 static inline int32_t whet_min(int32_t a, int32_t b) { return a < b ? a : b; }
 static inline float whet_clip(float x, float low, float high) {
@@ -39,21 +39,22 @@ static inline float whet_from_bits(uint32_t bits) {
 /* 2^n for -126 <= n <= 127. */
 static inline float whet_power2(int32_t n) { return whet_from_bits((uint32_t)(n + 127) << 23); }
 
-#define WHET_LN2_HIGH 0.693359375f /* few bits: products with small whole numbers are exact */
+#define WHET_LN2_HIGH 0.693359375f /* few bits: products with small integers are exact */
 #define WHET_LN2_LOW  (-2.12194440e-4f)
 
-/* x held between -104 and 104; NaN stays NaN. Integers are compared, because float comparisons keep
- * gcc from making vectors of the loops around. */
+/* x clamped to [-104, 104]; NaN stays NaN. It compares integers, because float comparisons keep gcc
+ * from vectorising the surrounding loops. */
 static inline float whet_clip104(float x) {
     const uint32_t bits = whet_bits_of(x), sign = bits & 0x80000000u, size = bits ^ sign;
     const uint32_t limit = 0x42d00000, infinity = 0x7f800000;
     return whet_from_bits(size > limit && size <= infinity ? sign | limit : bits);
 }
 
-/* exp(x), wrong by less than 1 ulp: x = n ln 2 + r with |r| < 0.35, a polynomial of r, times 2^n in
- * two steps, because 2^n alone can be too large or too small. Beyond 104 lie 0 and infinity. */
+/* exp(x), with an error below 1 ulp: x = n ln 2 + r with |r| < 0.35, a polynomial in r, times 2^n
+ * in two steps, because 2^n alone can overflow or underflow. Beyond +-104 the result is 0 or
+ * infinity. */
 static inline float whet_exp(float x) {
-    const float shifter = 12582912.0f; /* 1.5 * 2^23: what is added to it becomes a whole number */
+    const float shifter = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     const float clipped = whet_clip104(x);
     const float shifted = clipped * 1.44269504f + shifter, n = shifted - shifter;
     const float r = (clipped - n * WHET_LN2_HIGH) - n * WHET_LN2_LOW;
@@ -67,7 +68,7 @@ static inline float whet_exp(float x) {
     return y * whet_power2(half) * whet_power2(k - half);
 }
 
-/* log(x), wrong by less than 1 ulp: x = 2^e (1 + f) with 1 + f between sqrt(1/2) and sqrt(2), and
+/* log(x), with an error below 1 ulp: x = 2^e (1 + f) with 1 + f between sqrt(1/2) and sqrt(2), and
  * log(1 + f) = f - f^2 / 2 + f^3 p(f). */
 static inline float whet_log(float x) {
     const uint32_t one = 0x3f800000, root = 0x3f3504f3; /* the bits of 1 and of sqrt(1/2) */
@@ -88,7 +89,7 @@ static inline float whet_log(float x) {
     const float y = (f * square * p + e * WHET_LN2_LOW - 0.5f * square) + f + e * WHET_LN2_HIGH;
     if (x == 0.0f) return -INFINITY;
     if (x < 0.0f) return NAN;
-    return x < INFINITY ? y : x; /* infinity and NaN are their own */
+    return x < INFINITY ? y : x; /* infinity and NaN */
 }
 
 static inline float whet_sigmoid(float x) {
@@ -96,7 +97,7 @@ static inline float whet_sigmoid(float x) {
     return (x >= 0.0f ? 1.0f : e) / (1.0f + e);
 }
 
-/* 1 - (1 - fresh)^t for a whole t, by squaring in double. */
+/* 1 - (1 - fresh)^t for an integer t, by squaring in double precision. */
 static inline double whet_correction(float fresh, float t) {
     double power = 1.0, base = 1.0 - (double)fresh;
     for (int32_t n = (int32_t)t; n > 0; n /= 2) {
@@ -137,7 +138,7 @@ static inline void whet_clip_all(float *y, int32_t n, float low, float high) {
 
 /* ---- Sums. */
 
-/* Compensated (Kahan) addition: `lost` is what rounding has dropped so far. */
+/* Compensated (Kahan) summation: `lost` is the accumulated rounding error. */
 typedef struct {
     float sum, lost;
 } whet_sum_t;
@@ -220,7 +221,7 @@ static inline float whet_fold(float *lane, int32_t n) {
 
 /* ---- Windows. */
 
-/* The part of [0, outputs) whose tap, at output * stride + offset, is inside an axis of `size`. */
+/* The range of outputs whose tap, at output * stride + offset, is inside an axis of `size`. */
 typedef struct {
     int32_t first, end;
 } whet_range_t;
@@ -233,9 +234,9 @@ static inline whet_range_t whet_outputs(int32_t offset, int32_t size, int32_t st
     return v;
 }
 
-/* A tap of a convolution's window: the output pixels that have it inside the image. */
+/* A tap of a convolution's window: the output pixels for which it is inside the image. */
 typedef struct {
-    int32_t top, left; /* where output (0,0) reads */
+    int32_t top, left; /* the position that output (0,0) reads */
     whet_range_t rows, cols;
     int32_t width; /* of cols */
 } whet_tap_t;
@@ -250,7 +251,7 @@ static inline whet_tap_t whet_tap(const whet_conv2d_t *d, int32_t tap) {
     return t;
 }
 
-/* Where the first of the tap's pixels in row p of image n is: in y, and in x. */
+/* Offset of the first of the tap's pixels in row p of image n: in y, and in x. */
 static inline int32_t whet_tap_y(const whet_conv2d_t *d, const whet_tap_t *t, int32_t n,
                                  int32_t p) {
     return ((n * d->p + p) * d->q + t->cols.first) * d->o;
@@ -262,8 +263,8 @@ static inline int32_t whet_tap_x(const whet_conv2d_t *d, const whet_tap_t *t, in
     return (row * d->w + t->cols.first * d->sw + t->left) * d->c;
 }
 
-/* The part of a window inside an axis: its first position, how many taps follow, `step` apart, and
- * how many were cut off before. */
+/* The part of a window inside an axis: its first position, the number of taps, `step` apart, and
+ * the number of taps cut off before. */
 typedef struct {
     int32_t first, taps, step, cut;
 } whet_span_t;
@@ -277,7 +278,7 @@ static inline whet_span_t whet_span(int32_t i, int32_t size, int32_t kernel, int
     return v;
 }
 
-/* Window i of `out` that divide the axis evenly. */
+/* Window i of `out` windows that divide the axis evenly. */
 static inline whet_span_t whet_share(int32_t i, int32_t size, int32_t out) {
     const int32_t first = (int32_t)((int64_t)i * size / out);
     const int32_t end = (int32_t)(((int64_t)(i + 1) * size + out - 1) / out);
@@ -293,7 +294,7 @@ static inline whet_span_t whet_pool_cols(const whet_pool2d_t *d, int32_t q) {
     return d->adaptive ? whet_share(q, d->w, d->q) : whet_span(q, d->w, d->kw, d->sw, d->pw, d->dw);
 }
 
-/* ---- Walks. An index counts through the first `axes` axes; the rest is a row. */
+/* ---- Traversals. An index runs over the first `axes` axes; the rest is a row. */
 
 static inline int32_t whet_offset(const int32_t *index, const int32_t *step, int32_t axes) {
     int32_t offset = 0;
@@ -311,7 +312,7 @@ static inline int32_t whet_next(int32_t *index, const int32_t *dims, int32_t axe
 }
 
 /* y = `expr`, an expression in u (of the first operand) and v (of the second). Along the last axis
- * an operand either follows the result or stands still. */
+ * an operand has stride 1 or 0. */
 #define WHET_BINARY(y, first, second, d, expr)                               \
     do {                                                                     \
         const int32_t axes_ = (d)->rank - 1, n_ = (d)->dims[axes_];          \
@@ -403,13 +404,13 @@ static inline float whet_exp_sum(const float *x, int32_t n, int32_t step, float 
     return sum.sum;
 }
 
-/* The weight of a row with this label: 0 if it is ignored. */
+/* The weight of a row with this label; 0 if it is ignored. */
 static inline float whet_label_weight(int32_t label, const float *weight, int32_t ignore) {
     if (label == ignore) return 0.0f;
     return weight == NULL ? 1.0f : weight[label];
 }
 
-/* 1, or the total weight of the rows if `mean`: what the loss is divided by. */
+/* The divisor of the loss: 1, or the total weight of the rows if `mean`. */
 static inline float whet_loss_divisor(const int32_t *labels, const float *weight, int32_t rows,
                                       int32_t ignore, int32_t mean) {
     if (!mean) return 1.0f;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every kernel whet calls, with its contract.
+/* Every kernel that whet calls, with its contract.
  *
- * Results come first, then operands, then sizes, then numbers. Arrays are dense and row-major;
- * images are [n,h,w,c]. A kernel writes every element of its results, reads nothing else, keeps no
- * state, allocates nothing and cannot fail. Results must not overlap operands unless the comment
- * says so ("in place": the result may be exactly that operand, or be disjoint from it). Names:
- * f32, i32, u8 are the element types; x32 and x8 move words of that many bits whatever they mean.
- * Do not build with -ffast-math: sums are compensated and NaN is meaningful.
+ * Results come first, then operands, sizes and scalars. Arrays are dense and row-major; images are
+ * [n,h,w,c]. A kernel writes every element of its results, reads only its operands, keeps no state,
+ * allocates nothing and cannot fail. Results must not overlap operands unless the comment says so
+ * ("in place": the result is either exactly that operand or disjoint from it). Names: f32, i32, u8
+ * are the element types; x32 and x8 copy elements of that many bits of any type. Do not build with
+ * -ffast-math: sums are compensated and NaN is meaningful.
  */
 #ifndef WHET_KERNELS_H
 #define WHET_KERNELS_H
@@ -21,12 +21,12 @@ extern "C" {
 #define WHET_MAX_RANK   8
 #define WHET_MAX_STAGES 16
 
-/* A window that moves over x[n,h,w,c] and gives y[n,p,q,o]: kernel kh x kw, strides sh and sw,
- * zeros above (ph) and to the left (pw), dilations dh and dw. */
+/* A convolution of x[n,h,w,c] that gives y[n,p,q,o]: kernel kh x kw, strides sh and sw, zero
+ * padding at the top (ph) and left (pw), dilations dh and dw. */
 typedef struct {
     int32_t n, h, w, c, p, q, o;
     int32_t kh, kw, groups, sh, sw, ph, pw, dh, dw;
-    int32_t packed; /* w is stored as [kh,kw,c,o]; conv2d and conv2d_fused with vectors only */
+    int32_t packed; /* w is stored as [kh,kw,c,o]; vector kernels of conv2d and conv2d_fused only */
 } whet_conv2d_t;
 
 /* A pooling window over x[n,h,w,c] that gives y[n,p,q,c]. An adaptive pool divides the input into
@@ -37,30 +37,31 @@ typedef struct {
     int32_t adaptive, count_pad, divisor;
 } whet_pool2d_t;
 
-/* How a wide number v becomes int8: round(v) + zero, held between low and high, to the nearest and
- * halves to even. x_zero stands for 0 in the operand; part is the number of channels of a second
+/* Conversion of a value v to int8: round(v) + zero, clamped to [low, high]; rounds to nearest, ties
+ * to even. x_zero is the zero point of the operand; part is the number of channels of a second
  * operand, if there is one. */
 typedef struct {
     int32_t x_zero, zero, low, high, part;
 } whet_narrow_t;
 
-/* How up to three operands a, b, c are walked while a result of shape dims is written in order:
- * elements to move per step along each axis, 0 where the operand is repeated. */
+/* How up to three operands a, b, c are traversed while a result of shape dims is written in order:
+ * strides in elements along each axis, 0 where the operand is broadcast. */
 typedef struct {
     int32_t rank;
     int32_t dims[WHET_MAX_RANK];
     int32_t a[WHET_MAX_RANK], b[WHET_MAX_RANK], c[WHET_MAX_RANK];
 } whet_broadcast_t;
 
-/* How a second array moves while one of shape dims is walked in order. */
+/* How a second array is traversed while one of shape dims is traversed in order. */
 typedef struct {
     int32_t rank;
     int32_t dims[WHET_MAX_RANK];
     int32_t step[WHET_MAX_RANK];
 } whet_walk_t;
 
-/* The same for a reduction: dims is the large array, step moves the small one and is 0 along the
- * axes that are summed. Neighbouring axes of a kind are merged, so kinds alternate. */
+/* The same for a reduction: dims is the shape of the large array; step has the strides of the small
+ * one, 0 along the axes that are summed. Adjacent axes of the same kind are merged, so kinds
+ * alternate. */
 typedef whet_walk_t whet_reduce_t;
 
 /* ---- Convolutions. Weights are w[o,kh,kw,c/groups], or w[kh,kw,c] if depthwise. b may be NULL. */
@@ -78,7 +79,7 @@ void whet_conv2d_masked_f32(float *y, uint8_t *bits, const float *x, const float
 void whet_conv2d_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d);
 /* dw = the gradient of w */
 void whet_conv2d_dw_f32(float *dw, const float *dy, const float *x, const whet_conv2d_t *d);
-/* dw[first .. first + count) of it */
+/* rows [first, first + count) of dw */
 void whet_conv2d_dw_rows_f32(float *dw, const float *dy, const float *x, int32_t first,
                              int32_t count, const whet_conv2d_t *d);
 
@@ -95,8 +96,8 @@ void whet_depthwise_masked_f32(float *y, uint8_t *bits, const float *x, const fl
 void whet_depthwise_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d);
 void whet_depthwise_dw_f32(float *dw, const float *dy, const float *x, const whet_conv2d_t *d);
 
-/* conv2d_fused, conv2d_dx and conv2d_dw for 3x3 windows that move by one pixel, without groups or
- * dilation: fewer multiplications, for a workspace; programs with vector kernels only. */
+/* conv2d_fused, conv2d_dx and conv2d_dw for 3x3 windows of stride 1, without groups or dilation:
+ * fewer multiplications, at the cost of a workspace; only in programs with vector kernels. */
 void whet_conv2d_winograd_f32(float *y, const float *x, const float *w, const float *b,
                               const float *add, float low, float high, const whet_conv2d_t *d,
                               float *workspace);
@@ -105,9 +106,9 @@ void whet_conv2d_winograd_dx_f32(float *dx, const float *dy, const float *w, con
 void whet_conv2d_winograd_dw_f32(float *dw, const float *dy, const float *x, const whet_conv2d_t *d,
                                  float *workspace);
 
-/* y = layer_k(... layer_1(x)), row by row: each layer is depthwise_fused or conv2d_fused, with its
- * weight, bias and addend (the last two may be NULL) in operands and its low, high in limits. The
- * workspace holds, of every layer but the first, as many rows of its operand as its window is
+/* y = layer_k(... layer_1(x)), row by row. Each layer is depthwise_fused or conv2d_fused; its
+ * weight, bias and addend (the last two may be NULL) are in operands, its low and high in limits.
+ * For every layer but the first, the workspace holds as many rows of its operand as its window is
  * high. */
 void whet_stream_f32(float *y, const float *x, const void *const *operands,
                      const whet_conv2d_t *const *layers, const int32_t *depthwise,
@@ -188,7 +189,7 @@ void whet_pow_dx_f32(float *dx, const float *dy, const float *x, int32_t n, floa
 void whet_neg_f32(float *y, const float *x, int32_t n);
 void whet_floor_f32(float *y, const float *x, int32_t n);
 
-/* ---- Slopes that take two values, kept in one bit of each element. */
+/* ---- Slopes with two values, kept as one bit per element. */
 
 /* bit i % 8 of bits[i / 8] = low < x[i] < high, or low <= x[i] <= high if closed */
 void whet_within_bits_f32(uint8_t *bits, const float *x, int32_t n, float low, float high,
@@ -217,7 +218,7 @@ void whet_ne_f32(uint8_t *y, const float *a, const float *b, const whet_broadcas
 void whet_where_f32(float *y, const uint8_t *c, const float *a, const float *b,
                     const whet_broadcast_t *d);
 
-/* ---- Integers, which wrap around, and truth values, 0 or 1; otherwise the same. */
+/* ---- The same for integers, which wrap around, and booleans, 0 or 1. */
 
 void whet_add_i32(int32_t *y, const int32_t *a, const int32_t *b, const whet_broadcast_t *d);
 void whet_sub_i32(int32_t *y, const int32_t *a, const int32_t *b, const whet_broadcast_t *d);
@@ -232,41 +233,42 @@ void whet_and_u8(uint8_t *y, const uint8_t *a, const uint8_t *b, const whet_broa
 void whet_or_u8(uint8_t *y, const uint8_t *a, const uint8_t *b, const whet_broadcast_t *d);
 void whet_not_u8(uint8_t *y, const uint8_t *x, int32_t n);
 
-/* ---- Conversions of n elements. To an integer: towards 0, saturating, 0 for NaN. */
+/* ---- Conversions of n elements. To integers: truncate towards 0, saturate, 0 for NaN. */
 
 void whet_cast_u8_i32(int32_t *y, const uint8_t *x, int32_t n);
 void whet_cast_i32_f32(float *y, const int32_t *x, int32_t n);
 void whet_cast_f32_i32(int32_t *y, const float *x, int32_t n);
-/* y[outer][channels][inner] = x * scale[channel]: weights that are stored in 8 bits */
+/* y[outer][channels][inner] = x * scale[channel]: dequantize weights stored in 8 bits */
 void whet_widen_i8(float *y, const int8_t *x, const float *scale, int32_t outer, int32_t channels,
                    int32_t inner);
 
-/* ---- The largest of each sample: a row of values, and a bit for each place. */
+/* ---- The largest elements of each sample: their values, and a bit for each element. */
 
 void whet_pick_largest_f32(float *values, uint8_t *bits, const float *x, int32_t samples, int32_t n,
                            int32_t keep);
 void whet_pick_f32(float *values, const float *x, const uint8_t *bits, int32_t n);
 void whet_spread_f32(float *y, const float *values, const uint8_t *bits, int32_t n);
 
-/* ---- Reductions: y has `outputs` elements, each made of `count` elements of x. */
+/* ---- Reductions: y has `outputs` elements, each computed from `count` elements of x. */
 
 void whet_sum_f32(float *y, const float *x, int32_t outputs, int32_t count, const whet_reduce_t *d);
 void whet_mean_f32(float *y, const float *x, int32_t outputs, int32_t count,
                    const whet_reduce_t *d);
 void whet_amax_f32(float *y, const float *x, int32_t outputs, int32_t count,
                    const whet_reduce_t *d);
-/* y[outer,inner] = the first place of the largest along the middle axis of x[outer,n,inner] */
+/* y[outer,inner] = the first index of the maximum along the middle axis of x[outer,n,inner] */
 void whet_argmax_f32(int32_t *y, const float *x, int32_t outer, int32_t n, int32_t inner);
-/* y = sums of x[outer,n,inner] up to, or if reverse from, each place of that axis. In place. */
+/* y = sums of x[outer,n,inner] along the middle axis, up to each index, or from it if reverse. In
+ * place. */
 void whet_cumsum_f32(float *y, const float *x, int32_t outer, int32_t n, int32_t inner,
                      int32_t reverse);
 /* y = sqrt(sum of squares) */
 void whet_norm_f32(float *y, const float *x, int32_t outputs, int32_t count,
                    const whet_reduce_t *d);
-/* dx = y > 0 ? dy * x / y : 0; dx and x are large, dy and y small */
+/* dx = y > 0 ? dy * x / y : 0; dx and x have the large shape, dy and y the small one */
 void whet_norm_dx_f32(float *dx, const float *dy, const float *x, const float *y,
                       const whet_reduce_t *d);
-/* y = scale * x, repeated; y is large, x small */
+/* y = scale * x, broadcast; y has the large shape, x the small one */
 void whet_expand_f32(float *y, const float *x, float scale, const whet_reduce_t *d);
 
 /* ---- Softmax along the middle axis of [outer,n,inner]. In place: the first operand. */
@@ -279,7 +281,7 @@ void whet_log_softmax_dx_f32(float *dx, const float *dy, const float *y, int32_t
                              int32_t inner);
 
 /* ---- Losses of x[rows,classes] and labels[rows]. Rows whose label is `ignore` do not count; other
- * labels must be in range. weight[classes] may be NULL. With `mean` the loss is divided by the
+ * labels must be in range. weight[classes] may be NULL. With `mean`, the loss is divided by the
  * total weight of the labels that count. */
 
 void whet_nll_loss_f32(float *loss, const float *x, const int32_t *labels, const float *weight,
@@ -293,11 +295,12 @@ void whet_cross_entropy_f32(float *loss, const float *x, const int32_t *labels, 
 void whet_cross_entropy_dx_f32(float *dx, const float *dloss, const float *x, const int32_t *labels,
                                const float *weight, int32_t rows, int32_t classes, int32_t ignore,
                                int32_t mean, float smoothing);
-/* Of probabilities x and t; finite where x is 0 or 1. In place: any operand. */
+/* Binary cross-entropy of probabilities x and t; finite where x is 0 or 1. In place: any
+ * operand. */
 void whet_bce_f32(float *y, const float *x, const float *t, int32_t n);
 void whet_bce_dx_f32(float *dx, const float *dy, const float *x, const float *t, int32_t n);
 
-/* ---- Normalisations of x[rows,c], or of x[n,pixels,c] by image and group of channels. */
+/* ---- Normalisations of x[rows,c], or of x[n,pixels,c] per image and group of channels. */
 
 /* y = (x - mean) / sqrt(var + eps) * w + b. In place: x. */
 void whet_batch_norm_f32(float *y, const float *x, const float *w, const float *b,
@@ -312,11 +315,12 @@ void whet_batch_norm_dw_f32(float *dw, const float *dy, const float *x, const fl
 void whet_batch_norm_clipped_f32(float *y, const float *x, const float *w, const float *b,
                                  const float *mean, const float *var, int32_t rows, int32_t c,
                                  float eps, float low, float high);
-/* y = min(max(batch_norm, low), high), with the mean[c] and biased var[c] of x, results too */
+/* y = min(max(batch_norm, low), high) with batch statistics; also gives mean[c] and biased var[c]
+ * of x */
 void whet_batch_norm_train_f32(float *y, float *mean, float *var, const float *x, const float *w,
                                const float *b, int32_t rows, int32_t c, float eps, float low,
                                float high);
-/* dw[c], db[c]; dy counts where the result was not clipped */
+/* dw[c], db[c]; dy is 0 where the result was clipped */
 void whet_batch_norm_train_dw_f32(float *dw, float *db, const float *dy, const float *x,
                                   const float *w, const float *b, const float *mean,
                                   const float *var, int32_t rows, int32_t c, float eps, float low,
@@ -337,18 +341,27 @@ void whet_group_norm_dx_f32(float *dx, const float *dy, const float *x, const fl
 void whet_group_norm_dw_f32(float *dw, const float *dy, const float *x, const float *mean,
                             const float *var, int32_t n, int32_t pixels, int32_t c, int32_t groups,
                             float eps);
+/* scale is [rows] */
+void whet_rms_norm_f32(float *y, float *scale, const float *x, const float *w, int32_t rows,
+                       int32_t c, float eps);
+/* In place: dy or x. */
+void whet_rms_norm_dx_f32(float *dx, const float *dy, const float *x, const float *w,
+                          const float *scale, int32_t rows, int32_t c);
+void whet_rms_norm_dw_f32(float *dw, const float *dy, const float *x, const float *scale,
+                          int32_t rows, int32_t c);
 
-/* ---- Pooling. No window may be all padding. */
+/* ---- Pooling. No window may consist of padding only. */
 
-/* index = the place of the first maximum in its window, row by row, padding included: `bits` <= 24
- * bits each, one behind the other with the low end first, in (n*p*q*c * bits + 7) / 8 bytes */
+/* index = the position of the first maximum in its window, row by row, padding included: `bits` <=
+ * 24 bits each, packed from the low end, in (n*p*q*c * bits + 7) / 8 bytes */
 void whet_max_pool2d_f32(float *y, uint8_t *index, const float *x, int32_t bits,
                          const whet_pool2d_t *d);
 void whet_max_pool2d_i8(int8_t *y, uint8_t *index, const int8_t *x, int32_t bits,
                         const whet_pool2d_t *d);
 void whet_max_pool2d_dx_f32(float *dx, const float *dy, const uint8_t *index, int32_t bits,
                             const whet_pool2d_t *d);
-/* Divides by `divisor` if it is not 0, else by the window's size, with the padding if count_pad. */
+/* Divides by `divisor` if it is not 0, else by the window's size, including padding if
+ * count_pad. */
 void whet_avg_pool2d_f32(float *y, const float *x, const whet_pool2d_t *d);
 void whet_avg_pool2d_dx_f32(float *dx, const float *dy, const whet_pool2d_t *d);
 
@@ -363,7 +376,7 @@ void whet_upsample_nearest_dx_f32(float *dx, const float *dy, int32_t n, int32_t
 void whet_upsample_bilinear_f32(float *y, const float *x, int32_t n, int32_t h, int32_t w,
                                 int32_t c, int32_t p, int32_t q, float sh, float sw,
                                 int32_t align_corners);
-/* Of int8 it is rounded, halves to even. */
+/* int8 results are rounded to nearest, ties to even. */
 void whet_upsample_bilinear_i8(int8_t *y, const int8_t *x, int32_t n, int32_t h, int32_t w,
                                int32_t c, int32_t p, int32_t q, float sh, float sw,
                                int32_t align_corners);
@@ -371,9 +384,9 @@ void whet_upsample_bilinear_dx_f32(float *dx, const float *dy, int32_t n, int32_
                                    int32_t c, int32_t p, int32_t q, float sh, float sw,
                                    int32_t align_corners);
 
-/* ---- Movers. */
+/* ---- Data movement. */
 
-/* y in order = x[start + steps]: transposition and slicing */
+/* y in order = x[start + steps]: transposes and slices */
 void whet_gather_x32(void *y, const void *x, int32_t start, const whet_walk_t *walk);
 void whet_gather_x8(void *y, const void *x, int32_t start, const whet_walk_t *walk);
 /* dx[outer,size,inner] = 0, except dx[:, start + step * i] = dy[:, i], i < n */
@@ -383,7 +396,7 @@ void whet_slice_dx_i8(int8_t *dx, const int8_t *dy, int32_t outer, int32_t n, in
                       int32_t size, int32_t start, int32_t step);
 void whet_slice_dx_i32(int32_t *dx, const int32_t *dy, int32_t outer, int32_t n, int32_t inner,
                        int32_t size, int32_t start, int32_t step);
-/* `rows` times bytes[0] bytes of parts[0], then bytes[1] of parts[1], ... */
+/* y = `rows` times: bytes[0] bytes of parts[0], then bytes[1] of parts[1], ... */
 void whet_concat(void *y, const void *const *parts, const int32_t *bytes, int32_t count,
                  int32_t rows);
 /* y[n] = value, except y[start + steps] = x in order */
@@ -419,7 +432,8 @@ void whet_slice_add_f32(float *y, const float *base, const float *u, int32_t out
                         int32_t inner, int32_t count, int32_t start);
 void whet_fill_f32(float *y, int32_t n, float value);
 
-/* ---- Random numbers: Philox 4x32-10. rng = (seed, step) selects the bits, site the dropout. */
+/* ---- Random numbers: Philox 4x32-10. rng = (seed, step) and the number of the site select the
+ * bits. */
 
 /* y = word < threshold ? 0 : x * scale; threshold is an unsigned bit pattern. In place: x. */
 void whet_dropout_f32(float *y, const float *x, const int32_t *rng, int32_t n, int32_t site,
@@ -429,7 +443,7 @@ void whet_uniform_f32(float *y, const int32_t *rng, int32_t n, int32_t site);
 /* next = (seed, step + 1). In place. */
 void whet_rng_next(int32_t *next, const int32_t *rng);
 
-/* ---- Updates: every result may be in place of the operand it is the next value of. */
+/* ---- Updates. In place: each result may overwrite the operand whose next value it is. */
 
 /* w' = w - lr * lr_scale * (g + weight_decay * w) */
 void whet_sgd_f32(float *next, const float *w, const float *g, const float *lr, int32_t n,
@@ -438,13 +452,18 @@ void whet_sgd_f32(float *next, const float *w, const float *g, const float *lr, 
 void whet_sgd_momentum_f32(float *next, float *m_next, const float *w, const float *g,
                            const float *m, const float *lr, int32_t n, float lr_scale,
                            float weight_decay, float momentum, int32_t nesterov);
-/* t counts steps from 1; fresh1 and fresh2 are 1 - beta1 and 1 - beta2, the shares of the new */
+/* t counts steps from 1; fresh1 and fresh2 are 1 - beta1 and 1 - beta2 */
 void whet_adam_f32(float *next, float *m_next, float *v_next, const float *w, const float *g,
                    const float *m, const float *v, const float *t, const float *lr, int32_t n,
                    float lr_scale, float weight_decay, float fresh1, float fresh2, float eps,
                    int32_t decoupled);
-/* The same with the gradient of a convolution's weight, which is made and spent `rows` rows at a
- * time; a linear layer is a 1x1 convolution. In place like those. */
+/* fresh is 1 - alpha; a and a_next are NULL unless centered, m and m_next without momentum */
+void whet_rmsprop_f32(float *next, float *v_next, float *a_next, float *m_next, const float *w,
+                      const float *g, const float *v, const float *a, const float *m,
+                      const float *lr, int32_t n, float lr_scale, float weight_decay, float fresh,
+                      float eps, float momentum);
+/* The same with the gradient of a convolution's weight, computed and applied `rows` rows at a time;
+ * a linear layer is a 1x1 convolution. In place in the same way. */
 void whet_dw_sgd_f32(float *next, const float *w, const float *dy, const float *x, const float *lr,
                      const whet_conv2d_t *d, int32_t rows, float lr_scale, float weight_decay,
                      float *workspace);
@@ -458,6 +477,11 @@ void whet_dw_adam_f32(float *next, float *m_next, float *v_next, const float *w,
                       const float *lr, const whet_conv2d_t *d, int32_t rows, float lr_scale,
                       float weight_decay, float fresh1, float fresh2, float eps, int32_t decoupled,
                       float *workspace);
+void whet_dw_rmsprop_f32(float *next, float *v_next, float *a_next, float *m_next, const float *w,
+                         const float *dy, const float *x, const float *v, const float *a,
+                         const float *m, const float *lr, const whet_conv2d_t *d, int32_t rows,
+                         float lr_scale, float weight_decay, float fresh, float eps, float momentum,
+                         float *workspace);
 /* t' = t + 1 */
 void whet_count_step_f32(float *next, const float *t, int32_t n);
 /* s' = (1 - momentum) * s + momentum * correction * x */
@@ -473,7 +497,7 @@ void whet_clip_scale_f32(float *y, const float *x, int32_t n, float limit);
 /* CRC-32 (IEEE 802.3) of n bytes, continued from `crc`; start with 0 */
 uint32_t whet_crc32(const void *data, size_t n, uint32_t crc);
 
-/* A stretch of memory that a checkpoint holds. */
+/* A range of memory in a checkpoint. */
 typedef struct {
     void *data;
     size_t bytes;
@@ -491,9 +515,10 @@ typedef enum {
     WHET_CHECKPOINT_FOREIGN
 } whet_checkpoint_t;
 
-/* Header (magic, version, model, length, CRC-32), then the spans. save writes nothing if the
- * buffer is NULL or too small, and returns the bytes needed; load changes nothing unless OK.
- * `model` is a fingerprint of the names and shapes, so that another model's blob is refused. */
+/* Header (magic, version, model, length, CRC-32), then the spans. save writes nothing if the buffer
+ * is NULL or too small, and returns the number of bytes needed; load changes nothing unless OK.
+ * `model` is a fingerprint of names and shapes, so that the checkpoint of another model is
+ * rejected. */
 size_t whet_checkpoint_save(void *buffer, size_t size, uint32_t model,
                             const whet_const_bytes_t *spans, int32_t count);
 whet_checkpoint_t whet_checkpoint_load(const void *buffer, size_t size, uint32_t model,
@@ -503,12 +528,12 @@ int32_t whet_ids_in_range(const int32_t *ids, int32_t n, int32_t limit, int32_t 
 /* 1 if x is neither infinite nor NaN, else 0 */
 int32_t whet_is_finite(float x);
 
-/* ---- The machine; programs with vector kernels only. */
+/* ---- Threads and floating-point mode; only in programs with vector kernels. */
 
-/* Kernels use up to `count` threads from now on; returns how many, and changes nothing if count is
- * below 1. Results stay the same bits. */
+/* Kernels use up to `count` threads from now on; returns how many, and changes nothing if count <
+ * 1. Results are bit-identical for any number. */
 int32_t whet_set_threads(int32_t count);
-/* Subnormal numbers count as 0 until `whet_restore_subnormals(what this returned)`. */
+/* Flush subnormal numbers to 0 until `whet_restore_subnormals` gets the value returned here. */
 uint32_t whet_flush_subnormals(void);
 void whet_restore_subnormals(uint32_t before);
 

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From wide numbers to int8: rounding, saturation, and the bits that tell of it. */
+/* Conversion to int8: rounding, saturation, and the bits that record it. */
 #ifndef WHET_NARROW_H
 #define WHET_NARROW_H
 
 #include "whet_inline.h"
 #include "whet_kernels_i8.h"
 
-/* The nearest whole number, halves to the even one, if |v| <= 2^22: the sum has no fraction left.
- */
+/* The nearest integer, ties to even, if |v| <= 2^22: the sum has no fraction bits. */
 static inline float whet_round(float v) { return (v + 12582912.0f) - 12582912.0f; }
 
-/* What a number becomes: a whole one from `below` to `above`, both of them out of range. */
+/* The range of a rounded number: an integer from `below` to `above`, both of them out of range. */
 typedef struct {
     float below, above;
     int32_t zero;
@@ -22,7 +21,7 @@ static inline whet_range8_t whet_range8(const whet_narrow_t *to) {
     return v;
 }
 
-/* NaN goes to the lower end. */
+/* NaN becomes the lower limit. */
 static inline float whet_round8(float v, whet_range8_t to) {
     v = v > to.below ? v : to.below;
     v = v < to.above ? v : to.above;
@@ -39,9 +38,9 @@ static inline int8_t whet_to_i8(float rounded, whet_range8_t to) {
     return (int8_t)((int32_t)(raised < high ? raised : high) + to.zero);
 }
 
-/* Bits that are written in order, eight to a byte. */
+/* A bit stream, eight bits to a byte. */
 typedef struct {
-    uint8_t *to; /* the next byte, or NULL if nobody wants them */
+    uint8_t *to; /* the next byte, or NULL to discard the bits */
     uint32_t held;
     int32_t count;
 } whet_bit_row_t;
@@ -55,12 +54,12 @@ static inline void whet_put_bit(whet_bit_row_t *row, int32_t bit) {
     row->count = 0;
 }
 
-/* What is left, with 0 for the bits that are not there. */
+/* Writes the last byte, padded with zero bits. */
 static inline void whet_end_bits(const whet_bit_row_t *row) {
     if (row->count > 0) *row->to = (uint8_t)row->held;
 }
 
-/* y = the next number of a row, narrowed. */
+/* y = v converted to int8, and its bit. */
 static inline void whet_put_i8(int8_t *y, whet_bit_row_t *bits, float v, whet_range8_t to) {
     const float rounded = whet_round8(v, to);
     *y = whet_to_i8(rounded, to);

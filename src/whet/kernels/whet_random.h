@@ -18,7 +18,7 @@ static inline void whet_philox(uint32_t c[4], uint32_t key) {
     }
 }
 
-/* word[4] = words i .. i + 3 of a site, where 4 divides i; rng = (seed, step). */
+/* word[4] = random words i .. i + 3 of a site, for i divisible by 4; rng = (seed, step). */
 static inline void whet_random_words(uint32_t word[4], int32_t i, int32_t site,
                                      const int32_t *rng) {
     word[0] = (uint32_t)i / 4;

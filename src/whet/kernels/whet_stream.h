@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layers one after the other, a row at a time: which rows are at hand, and when to make more. */
+/* A sequence of layers, one row at a time: tracks which rows are available and computes more on
+ * demand. */
 #ifndef WHET_STREAM_H
 #define WHET_STREAM_H
 
 #include "whet_inline.h"
 
-/* Of every layer but the first, the rows of its operand that are at hand: [first, end). */
+/* For every layer but the first, the rows of its operand that are available: [first, end). */
 typedef struct {
     unsigned char *rows;
     int32_t first, end;
@@ -13,21 +14,22 @@ typedef struct {
 
 typedef struct whet_stream {
     const unsigned char *x;
-    const void *const *operands; /* three of every layer */
+    const void *const *operands; /* three per layer */
     const whet_conv2d_t *const *layers;
     const int32_t *depthwise;
-    size_t size; /* bytes of an element */
+    size_t size; /* bytes per element */
     int32_t image;
     whet_at_hand_t inner[WHET_MAX_STAGES];
-    /* y = layer k of x, d being its window over the rows of x that are given; y is row `row` */
+    /* y = row `row` of layer k, computed from the given rows of x; d describes the window over
+     * these */
     void (*layer)(const struct whet_stream *s, int32_t k, int32_t row, const whet_conv2d_t *d,
                   void *y, const void *x);
-    const void *more; /* that `layer` needs */
+    const void *more; /* extra data for `layer` */
 } whet_stream_t;
 
 static void whet_make_row(whet_stream_t *s, int32_t k, int32_t row, unsigned char *y);
 
-/* Rows [first, end) of what layer k reads; those before are not needed any more. */
+/* Rows [first, end) of the operand of layer k; earlier rows are discarded. */
 static const unsigned char *whet_rows_of(whet_stream_t *s, int32_t k, int32_t first, int32_t end) {
     const size_t width = (size_t)(s->layers[k]->w * s->layers[k]->c) * s->size;
     if (k == 0) return s->x + (size_t)(s->image * s->layers[0]->h + first) * width;
@@ -42,7 +44,7 @@ static const unsigned char *whet_rows_of(whet_stream_t *s, int32_t k, int32_t fi
     return hand->rows;
 }
 
-/* One row of what layer k gives: the layer applied to the rows under its window. */
+/* One row of the result of layer k: the layer applied to the rows under its window. */
 static void whet_make_row(whet_stream_t *s, int32_t k, int32_t row, unsigned char *y) {
     whet_conv2d_t d = *s->layers[k];
     const int32_t top = row * d.sh - d.ph, bottom = top + d.dh * (d.kh - 1) + 1;

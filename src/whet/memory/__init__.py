@@ -1,1 +1,1 @@
-"""Where every value lives: lifetimes, shared storage, and offsets in the arena."""
+"""Memory planning: lifetimes, shared storage, and offsets in the arena."""

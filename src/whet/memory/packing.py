@@ -1,7 +1,7 @@
-"""Find offsets in one arena for buffers whose lifetimes are known.
+"""Find offsets in one arena for buffers with known lifetimes.
 
-First fit in a good order nearly always needs no more than the bytes alive at the busiest step,
-and less is impossible. Where it does need more, a search repairs the orders.
+First fit in a good order nearly always reaches the lower bound, the most bytes live at any step.
+Where it does not, a search repairs the order.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import numpy as np
 
 from ..ir import Array
 
-# How often the search looks at a pair of buffers: some 0.1 microseconds each.
+# The search effort in comparisons of buffer pairs, some 0.1 microseconds each.
 EFFORT, EFFORT_PER_BUFFER = 5_000_000, 50_000
-DRAWS = 4  # of which the latest in the order counts: small steps get further than large ones
-ROUNDS, GOOD_ENOUGH = 6, 1.01  # as often again while the arena is not within 1 % of its bound
-WORTHWHILE = 10  # placements; with effort left for fewer, the search would find nothing
+DRAWS = 4  # candidates, of which the latest in the order is taken: small moves get further
+ROUNDS, GOOD_ENOUGH = 6, 1.01  # repeats while the arena is not within 1 % of its bound
+WORTHWHILE = 10  # placements; with less effort left, the search would find nothing
 
 
 @dataclass(frozen=True, eq=False)
 class Lives:
-    """The bytes of every buffer and the steps, both included, between which it is alive."""
+    """The bytes of every buffer, and the first and last step, inclusive, at which it is live."""
 
     bytes: Array
     first: Array
@@ -32,7 +32,7 @@ class Lives:
 
     @cached_property
     def loads(self) -> Array:
-        """The bytes alive at every step: no arena can be smaller than the largest of them."""
+        """The bytes live at every step: no arena can be smaller than their maximum."""
         changes = np.zeros(int(self.last.max(initial=-1)) + 2, np.int64)
         np.add.at(changes, self.first, self.bytes)
         np.subtract.at(changes, self.last + 1, self.bytes)
@@ -40,7 +40,8 @@ class Lives:
 
     @property
     def pairs(self) -> int:
-        """How many ordered pairs of buffers meet, each with itself included."""
+        """The number of ordered pairs of buffers that are live at the same time, including each
+        with itself."""
         begun = np.searchsorted(np.sort(self.first), self.last, side="right")
         over = np.searchsorted(np.sort(self.last), self.first, side="left")
         return int((begun - over).sum())
@@ -53,9 +54,9 @@ class Lives:
 
 
 def find_offsets(lives: Lives, pinned: int = 0) -> Array:
-    """An offset for every buffer; the same for the same lives, always.
+    """An offset for every buffer; deterministic.
 
-    The first `pinned` of them, alive from the beginning, lie at the beginning of the arena.
+    The first `pinned` buffers, which are live from the start, are placed at the start of the arena.
     """
     key = lives.bytes.tobytes(), lives.first.tobytes(), lives.last.tobytes()
     return cached_offsets(*key, pinned, EFFORT)
@@ -63,7 +64,7 @@ def find_offsets(lives: Lives, pinned: int = 0) -> Array:
 
 @lru_cache(maxsize=64)
 def cached_offsets(size: bytes, first: bytes, last: bytes, pinned: int, effort: int) -> Array:
-    """Passes that are weighed against each other often leave the same buffers."""
+    """Cached, because alternatives that passes compare often have the same buffers."""
     lives = Lives(*(np.frombuffer(b, np.int64) for b in (size, first, last)))
     offsets = computed_offsets(lives, pinned, effort)
     offsets.setflags(write=False)
@@ -71,7 +72,7 @@ def cached_offsets(size: bytes, first: bytes, last: bytes, pinned: int, effort: 
 
 
 def computed_offsets(lives: Lives, pinned: int, effort: int) -> Array:
-    """By the first of some orders that needs no more than the bound, or by a search."""
+    """From the first of several orders that reaches the bound, or by a search."""
     bound = int(lives.loads.max())
     tried: list[tuple[int, Array, Array]] = []
     for order in promising_orders(lives):
@@ -100,7 +101,7 @@ def computed_offsets(lives: Lives, pinned: int, effort: int) -> Array:
 
 
 def promising_orders(lives: Lives) -> Iterator[Array]:
-    """What is hard to place comes first, while there is still room; four views of what is hard."""
+    """Orders that place difficult buffers first, by four measures of difficulty."""
     loads, size, first = lives.loads, lives.bytes, lives.first
     life = lives.last - first + 1
     busiest = [loads[i : j + 1].max() for i, j in zip(first, lives.last, strict=True)]
@@ -113,9 +114,9 @@ def promising_orders(lives: Lives) -> Iterator[Array]:
 
 
 def first_fit(order: Array, lives: Lives) -> Array:
-    """One after the other, each in the lowest gap between those it meets.
+    """Place buffers in order, each in the lowest gap between those it overlaps in time.
 
-    Graphs have tens of thousands of buffers, so those placed are columns of a table, sorted by
+    Graphs have tens of thousands of buffers, so the placed ones are columns of a table, sorted by
     offset, and a buffer is compared with all of them at once.
     """
     offsets = np.zeros(len(order), np.int64)
@@ -134,26 +135,26 @@ def first_fit(order: Array, lives: Lives) -> Array:
 
 
 class Search:
-    """Looks for an order in which first fit needs a smaller arena.
+    """Searches for an order in which first fit needs a smaller arena.
 
-    It places the same few hundred buffers thousands of times, with few neighbours each, where
-    lists are several times as fast as arrays.
+    It places the same few hundred buffers thousands of times, with few neighbours each, where lists
+    are several times as fast as arrays.
     """
 
     def __init__(self, lives: Lives, pinned: int = 0) -> None:
-        self.pinned = pinned  # buffers at the head of every order, which stay there
+        self.pinned = pinned  # buffers that stay at the head of every order
         self.bytes: list[int] = lives.bytes.tolist()
         self.met = [np.flatnonzero(lives.meet(i)).tolist() for i in range(len(self.bytes))]
-        self.random = Random(0)  # seeded: a program must come out the same every time
+        self.random = Random(0)  # seeded, so that results are reproducible
 
     def repair(self, order: list[int], arena: int, bound: int, effort: int) -> Array | None:
         """Offsets in an arena smaller than the given one, as small as the effort allows.
 
-        A buffer that does not fit below the limit moves ahead of one of those in its way. There is
-        no turning back when that makes things worse: such detours lead out of dead ends.
+        A buffer that does not fit below the limit moves ahead of one that blocks it. A move that
+        makes things worse is not undone: such detours lead out of local minima.
         """
         best: Array | None = None
-        spans: dict[int, tuple[int, int]] = {}  # of the first buffers in the order
+        spans: dict[int, tuple[int, int]] = {}  # spans of the first buffers in the order
         while arena > bound and effort > 0:
             stuck, work = self.fill(order, spans, arena - 1)
             effort -= work + len(order)
@@ -176,7 +177,8 @@ class Search:
     def fill(
         self, order: list[int], spans: dict[int, tuple[int, int]], limit: int
     ) -> tuple[int | None, int]:
-        """Go on with first fit below the limit: who does not fit, if any, and the work it took."""
+        """Continue first fit below the limit; returns the buffer that does not fit, if any, and the
+        effort."""
         work = 0
         for i in order[len(spans) :]:
             size, at = self.bytes[i], 0

@@ -1,4 +1,4 @@
-"""Decide where every value lives: lifetimes, shared storage, offsets in one arena.
+"""Decide where every value is stored: lifetimes, shared storage, offsets in one arena.
 
 A Plan is not a Graph, so no pass can run after planning by accident.
 """
@@ -16,14 +16,14 @@ from ..ir import Graph, Node, Role, Value, f32
 from .packing import Lives, find_offsets
 
 ALIGN = 16
-LINE = 64  # of a cache: vectors that cross from one to the next take twice the time
-LARGE = 1 << 20  # bytes of an arena in which the gaps that come of it do not matter
-LARGE_FOR_VECTORS = 1 << 16  # the same where kernels have vectors and memory is no chip's
+LINE = 64  # bytes of a cache line: a vector that crosses lines takes twice the time
+LARGE = 1 << 20  # arena bytes from which the padding for that does not matter
+LARGE_FOR_VECTORS = 1 << 16  # the same for vector kernels, which do not run on a chip
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """A piece of the arena, held by one or more values from step `first` to step `last`."""
+    """A range of the arena, used by one or more values from step `first` to step `last`."""
 
     values: tuple[Value, ...]
     bytes: int
@@ -38,13 +38,12 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where each value of one entry point lives.
+    """Where each value of one entry point is stored.
 
     `home` maps a value to the leaf whose storage it uses, or to its buffer in the arena.
-    `workspace` gives a value of its own to every kernel that needs memory while it runs.
-    `copies` (to, from) are the updates that could not be proven safe in place, made at the end in
-    this order.
-    `lower_bound` is the largest sum of bytes alive at one time; no placement can need less.
+    `workspace` has a value for every kernel that needs scratch memory. `copies` (to, from) are the
+    updates that could not be proven safe in place; they are made at the end, in this order.
+    `lower_bound` is the largest sum of bytes live at one time; no placement can need less.
     """
 
     graph: Graph
@@ -58,7 +57,7 @@ class Plan:
 
 
 class _Storage:
-    """Which values share storage: a union of values, each union rooted in a leaf or a buffer."""
+    """Which values share storage: disjoint sets of values, each rooted in a leaf or a buffer."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -97,10 +96,10 @@ class _Storage:
         return max((r for v in values for r in self.reads.get(v, ())), default=-1)
 
     def join_updates(self) -> list[tuple[Value, Value]]:
-        """Let a next value be computed in the storage of its leaf where that is safe.
+        """Compute a next value in the storage of its leaf where that is safe.
 
-        It is when nothing reads the old value any more and all outputs are there: a step that ends
-        early, because its loss is not finite, must have changed nothing.
+        That requires that nothing reads the old value any more and that all outputs are computed: a
+        step that ends early, because its loss is not finite, must not change anything.
         """
         done = max((self.made[v] for v in self.graph.outputs), default=-1)
         updates = [(leaf, nxt) for leaf, nxt in self.graph.state if self.root(nxt) is not leaf]
@@ -119,7 +118,7 @@ class _Storage:
         return self.sequence(copies)
 
     def replaces(self, out: Value, old: Value, last: int) -> bool:
-        """Whether `out` may be written over `old`, which is read for the last time at `last`."""
+        """Whether `out` may overwrite `old`, whose last read is at `last`."""
         i = self.made[out]
         if last != i:
             return last < i
@@ -129,7 +128,8 @@ class _Storage:
         return all((node.outs.index(out), k) in pairs for k in places)
 
     def sequence(self, copies: list[tuple[Value, Value]]) -> list[tuple[Value, Value]]:
-        """An order in which nothing is overwritten that is read later; a ring takes a detour."""
+        """An order in which nothing is overwritten before it is read; cycles are broken with a
+        copy."""
         ordered: list[tuple[Value, Value]] = []
         while copies:
             read = {self.root(source) for _, source in copies}
@@ -145,7 +145,7 @@ class _Storage:
         return ordered
 
     def join_temporaries(self) -> None:
-        """Let a result overwrite an operand that nothing reads afterwards."""
+        """Let a result overwrite an operand that is not read afterwards."""
         groups = self.members()
         last = {root: self.last_read(values) for root, values in groups.items()}
         for node in self.graph.nodes:
@@ -159,10 +159,11 @@ class _Storage:
                     break
 
     def fits(self, out: Value, operand: Value) -> bool:
-        """Whether it pays to have `out` in the place of `operand`.
+        """Whether it pays to store `out` in the buffer of `operand`.
 
-        It does if it is as large; or smaller, if keeping all of the place costs less than having
-        both at once: if all that is made until `out` is read for the last time is smaller still.
+        It does if they are equally large. If `out` is smaller, it does if keeping the whole buffer
+        costs less than having both at once: if everything computed before the last read of `out` is
+        smaller still.
         """
         if out.type.bytes >= operand.type.bytes:
             return out.type.bytes == operand.type.bytes
@@ -172,11 +173,11 @@ class _Storage:
 
 
 def plan(graph: Graph, inplace: bool = True, inside: bool = False, vectors: bool = False) -> Plan:
-    """Where every value lives; without `inplace` no result overwrites an operand.
+    """Plan a graph; without `inplace`, no result overwrites an operand.
 
-    With `inside` there is room for the inputs at the beginning of the arena, in this order, for as
-    long as they are read. They are still the caller's: in another place they do as well. For
-    `vectors` everything begins with a line of the cache if that is LARGE_FOR_VECTORS.
+    With `inside`, the inputs have buffers at the start of the arena, in this order, for as long as
+    they are read. The caller may still pass inputs from elsewhere. For `vectors`, buffers are
+    aligned to cache lines from LARGE_FOR_VECTORS on.
     """
     need = lifetimes(graph, inplace, inside, vectors)
     placed, arena = place(need.buffers, need.pinned)
@@ -196,17 +197,17 @@ def plan(graph: Graph, inplace: bool = True, inside: bool = False, vectors: bool
 
 @dataclass(frozen=True)
 class Lifetimes:
-    """Which buffers a graph needs, and when: everything but where they lie."""
+    """The buffers that a graph needs, and their lifetimes, without offsets."""
 
     storage: _Storage
     buffers: list[Buffer]
     workspace: dict[Node, Value]
     copies: list[tuple[Value, Value]]
-    pinned: int = 0  # how many of the buffers, the first ones, begin the arena
+    pinned: int = 0  # number of leading buffers at the start of the arena
 
     @functools.cached_property
     def peak(self) -> tuple[int, int]:
-        """The most bytes alive at once, and the index of the first node where they are."""
+        """The most bytes live at once, and the index of the first node where that happens."""
         loads = lives(self.buffers).loads
         at = int(loads.argmax())
         return int(loads[at]), at
@@ -233,7 +234,7 @@ def lifetimes(
     workspace: dict[Node, Value] = {}
     for i, node in enumerate(graph.nodes):
         if floats := node.op.workspace(node):
-            value = Value(f"{node.out.name}.workspace", f32(floats))
+            value = Value(f"{node.out.name}.workspace", f32(floats), link=node.out.link)
             workspace[node] = value
             buffers.append(Buffer((value,), aligned(value.type.bytes), i, i))
     need = Lifetimes(storage, buffers, workspace, copies, len(inputs))
@@ -243,7 +244,7 @@ def lifetimes(
 
 
 def alignment(arena: int, vectors: bool = False) -> int:
-    """What every offset in an arena of this size is a multiple of, at least."""
+    """The alignment of offsets in an arena of this size."""
     return LINE if arena >= (LARGE_FOR_VECTORS if vectors else LARGE) else ALIGN
 
 
@@ -252,7 +253,7 @@ def aligned(n: int, to: int = ALIGN) -> int:
 
 
 def place(buffers: Sequence[Buffer], pinned: int = 0) -> tuple[list[Buffer], int]:
-    """The buffers with their offsets, and the size of the arena that takes."""
+    """The buffers with their offsets, and the resulting size of the arena."""
     offsets = find_offsets(lives(buffers), pinned)
     placed = [replace(b, offset=int(at)) for b, at in zip(buffers, offsets, strict=True)]
     arena = max((b.end for b in placed), default=0)
@@ -266,7 +267,7 @@ def lives(buffers: Sequence[Buffer]) -> Lives:
 
 
 def check_plan(plan: Plan, align: int = ALIGN) -> None:
-    """Prove that no two buffers alive at the same time overlap and that all lie in the arena."""
+    """Verify that no two live buffers overlap and that all are inside the arena."""
     buffers = sorted(plan.buffers, key=lambda b: b.first)
     last, offset, end = np.array([(b.last, b.offset, b.end) for b in buffers]).reshape(-1, 3).T
     for i, b in enumerate(buffers):

@@ -1,4 +1,4 @@
-"""Networks to train on a device, in plain PyTorch, and loaders for published weights."""
+"""Networks for on-device training, in plain PyTorch, and loaders for published weights."""
 
 from .int8_backbone import load_int8_backbone
 from .inverted import BlockSpec, InvertedResidual, InvertedResidualNet, make_divisible

@@ -1,6 +1,6 @@
 """Float networks from int8 ImageNet backbones stored as .npz.
 
-The layout: `<layer>.weight` int8, `<layer>.w_scale` float32 per output channel, `<layer>.bias`
+The format: `<layer>.weight` int8, `<layer>.w_scale` float32 per output channel, `<layer>.bias`
 int32, and `arch`, a JSON text that lists stem, blocks and classifier with their scales.
 """
 
@@ -17,10 +17,10 @@ from .inverted import BlockSpec, InvertedResidual, InvertedResidualNet
 
 
 def load_int8_backbone(path: str | os.PathLike[str]) -> InvertedResidualNet:
-    """Build the float network, BatchNorm folded, that an int8 .npz backbone describes.
+    """Build the float network, with BatchNorm folded, that an int8 .npz backbone describes.
 
     Weights become `weight * w_scale[o]` and biases `bias * x_scale * w_scale[o]`, the
-    dequantisation of arXiv:1712.05877; images go in as (pixel / 255 - 0.5) / 0.5.
+    dequantization of arXiv:1712.05877. The expected input is (pixel / 255 - 0.5) / 0.5.
     """
     with np.load(path, allow_pickle=False) as archive:
         arch: dict[str, Any] = json.loads(str(archive["arch"]))
@@ -38,9 +38,9 @@ def load_int8_backbone(path: str | os.PathLike[str]) -> InvertedResidualNet:
 
 
 def _recipe(archive: Any, arch: dict[str, Any], model: InvertedResidualNet) -> Recipe:
-    """The scales of the file by the names that values and weights have in whet's graph.
+    """The scales of the file by the names of values and weights in whet's graph.
 
-    The head's weight has none: another task brings another head.
+    The head's weight has none, since every task has its own head.
     """
     stem = arch["stem"]
     values = {"input": Quant(float(stem["x_scale"]), int(stem["x_zero"]))}

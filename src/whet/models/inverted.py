@@ -1,6 +1,6 @@
 """Chains of inverted-residual blocks, shared by MobileNetV2, ProxylessNAS and MCUNet.
 
-Parameter names follow torchvision's MobileNetV2 whichever network is built.
+Parameter names follow torchvision's MobileNetV2 for all of them.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ class BlockSpec(NamedTuple):
 
 
 def make_divisible(value: float, divisor: int = 8) -> int:
-    """Round to a multiple of `divisor`, never losing more than a tenth of `value`."""
+    """Round to a multiple of `divisor`, without losing more than a tenth of `value`."""
     rounded = max(divisor, int(value + divisor / 2) // divisor * divisor)
     return rounded + divisor if rounded < 0.9 * value else rounded
 

@@ -14,9 +14,9 @@ _MOBILE = (
     (320, 1, ((6, 7),)),
 )
 
-# Widths whose published channels the rounding rule misses: stem, then one number per stage.
-# 0.3 is the network of arXiv:2206.15472 (the rule says 56 where it has 64); 1.4 is the authors'
-# own wide one (the rule says 48 and 272 where it has 40 and 256).
+# Widths whose published channels differ from the rounding rule: stem, then one number per stage.
+# 0.3 is the network of arXiv:2206.15472 (the rule gives 56 where it has 64); 1.4 is the authors'
+# own wide one (the rule gives 48 and 272 where it has 40 and 256).
 _PUBLISHED_CHANNELS = {
     0.3: (16, 8, 16, 16, 24, 32, 64, 96),
     1.4: (48, 24, 40, 56, 112, 136, 256, 448),

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 
 class LeNet(nn.Module):
-    """LeNet-5 (LeCun et al., 1998, figure 2) with ReLU and max pooling for tanh and averages."""
+    """LeNet-5 (LeCun et al., 1998, figure 2) with ReLU and max pooling instead of tanh and
+    averages."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class DSCNN(nn.Module):
         return x
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map a batch of 1x49x10 MFCC pictures to label scores."""
+        """Map a batch of 1x49x10 MFCC images to label scores."""
         x = self._unit("conv0", self.pad(x))
         for i in range(1, self.blocks + 1):
             x = self._unit(f"pw{i}", self._unit(f"dw{i}", x))
@@ -90,14 +91,14 @@ def mlp(sizes: Sequence[int]) -> nn.Sequential:
 def ds_cnn(num_classes: int = 12, *, folded: bool = False) -> DSCNN:
     """Build the MLPerf Tiny keyword-spotting network for 1x49x10 MFCCs (arXiv:2106.07597).
 
-    Differs from the reference in two points: no dropout, and the final average takes all 25
-    rows where the reference takes 24. `folded=True` has a bias in place of each BatchNorm.
+    It differs from the reference in two points: there is no dropout, and the final average is over
+    all 25 rows instead of 24. `folded=True` has a bias in place of each BatchNorm.
     """
     return DSCNN(num_classes, folded)
 
 
 def load_ds_cnn(path: str | os.PathLike[str]) -> DSCNN:
-    """Load a folded DS-CNN from an .npz of float32 tensors named as the module names them."""
+    """Load a folded DS-CNN from an .npz of float32 tensors with the module's parameter names."""
     with np.load(path, allow_pickle=False) as archive:
         names = [name for name in archive.files if name != "arch"]
         state = {name: torch.from_numpy(archive[name]) for name in names}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,13 @@ class Axis(Attributes):
 def d(value: Value) -> str:
     """The name of a value's cotangent."""
     return f"d.{value.name}"
+
+
+def straight(torch: Any, real: Any, exact: Array, inside: Array | None = None) -> Any:
+    """The tensor `exact`, with the derivative of `real` where nothing saturated."""
+    if inside is not None:
+        real = torch.where(torch.from_numpy(inside), real, real.detach())
+    return real + (torch.from_numpy(exact.astype(np.float64)) - real).detach()
 
 
 def require(condition: bool, what: str) -> None:

@@ -8,7 +8,21 @@ from dataclasses import asdict
 
 import numpy as np
 
-from ..ir import Arg, Array, Attributes, Builder, Call, Grads, Node, Op, Struct, Type, Workspace
+from ..ir import (
+    Arg,
+    Array,
+    Attributes,
+    Builder,
+    Call,
+    Grads,
+    Layer,
+    Node,
+    Op,
+    Struct,
+    Type,
+    Value,
+    Workspace,
+)
 from . import _exact
 from ._common import d, require, require_f32
 from .linear import sum_rows
@@ -135,6 +149,7 @@ class Conv2d(Op):
     """
 
     name = "conv2d"
+    layer = Layer(inputs=-1, outputs=0)
 
     class Attrs(Window):
         groups: int = 1
@@ -196,6 +211,13 @@ class Conv2d(Op):
         return Call("whet_conv2d_f32", (*args, struct), "conv2d")
 
     @staticmethod
+    def packable(node: Node) -> Iterator[tuple[Value, tuple[int, int]]]:
+        call = node.op.call(node)
+        if call is not None and not node.attrs.winograd and node.attrs.groups == 1:
+            (place,) = (i for i, arg in enumerate(call.args) if isinstance(arg, Struct))
+            yield node.ins[1], (place, 0)
+
+    @staticmethod
     def workspace(node: Node) -> int:
         o, _, _, c = node.ins[1].shape
         return winograd_floats(node.out.type, c, o) if node.attrs.winograd else 0
@@ -210,6 +232,7 @@ class Conv2dDx(Op):
     """dx = the transpose of conv2d in x, applied to dy; a transposed convolution is this too"""
 
     name = "conv2d_dx"
+    layer = Layer(inputs=0, outputs=-1, bias=False, inputs_of_all_groups=True)
 
     class Attrs(Conv2d.Attrs):
         size: tuple[int, int] = (0, 0)
@@ -334,6 +357,7 @@ class Depthwise(Op):
     """y[n,p,q,c] = b[c] + sum_{r,s} x[n, p*stride+r*dilation-pad, ..., c] * w[r,s,c]"""
 
     name = "depthwise"
+    layer = Layer(inputs=-1, outputs=-1)
     Attrs = Window
 
     @staticmethod
@@ -394,6 +418,7 @@ class DepthwiseDx(Op):
     """dx = the transpose of depthwise in x, applied to dy"""
 
     name = "depthwise_dx"
+    reads_weights = True
 
     class Attrs(Window):
         size: tuple[int, int] = (0, 0)

@@ -7,12 +7,14 @@ integers are exact, become a float, and are scaled: so every kernel gives the sa
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..ir import Array, Builder, Call, DType, Grads, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, DType, Grads, Layer, Node, Op, Type, Value
 from ._common import d, require
 from .conv import (
     Conv2d,
@@ -26,7 +28,8 @@ from .conv import (
     taps,
 )
 from .gradient_i8 import require_gradient, scaled, source_for, whole
-from .linear import sum_rows
+from .linear import Linear, rows, sum_rows
+from .shape import Reshape
 
 
 def require_i8(*types: Type) -> None:
@@ -48,13 +51,36 @@ def centred(x: Array, zero: int) -> Array:
     return x.astype(np.int32) - zero
 
 
-class Conv2dI8(Op):
+class IntegerLayer(Op):
+    """Becomes the `integer` form of the layers that it is the `integer_of`."""
+
+    integer_of: ClassVar[tuple[type[Op], ...]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for op in cls.integer_of:
+            op.integer = cls
+
+    @classmethod
+    def sums(
+        cls, b: Builder, attrs: Attributes, x: Value, w: Value, bias: Sequence[Value], **more: Any
+    ) -> Value:
+        """Emit it for a layer of floats with these attributes."""
+        own = {f.name for f in fields(cls.Attrs)}
+        given = {name: value for name, value in asdict(attrs).items() if name in own}
+        return b.emit(cls, x, w, *bias, **given, **more)
+
+
+class Conv2dI8(IntegerLayer):
     """y[n,p,q,o] = b[o] + sum_{r,s,i} (x[n, p*stride+r*dilation-pad, ..., i] - zero) * w[o,r,s,i]
 
     x and w are i8, b and y are i32. Padding counts as `zero`.
     """
 
     name = "conv2d_i8"
+    layer = Layer(inputs=-1, outputs=0)
+    integer_of = (Conv2d, Linear)
+    same_bits = True
 
     class Attrs(Window):
         groups: int = 1
@@ -87,6 +113,33 @@ class Conv2dI8(Op):
         return Call("whet_conv2d_i8", args, "conv2d_i8")
 
     macs = staticmethod(Conv2d.macs)
+
+    @classmethod
+    def sums(
+        cls, b: Builder, attrs: Attributes, x: Value, w: Value, bias: Sequence[Value], **more: Any
+    ) -> Value:
+        """A linear layer is a convolution of an image one row high."""
+        if w.type.rank == 2:
+            o, i = w.shape
+            image = (1, 1, rows(x.shape), i)
+            if x.shape != image:
+                x = b.emit(Reshape, x, name=f"{x.name}.row", shape=image)
+            w = b.emit(Reshape, w, name=f"{w.name}.view", shape=(o, 1, 1, i))
+        return super().sums(b, attrs, x, w, bias, **more)
+
+    @staticmethod
+    def straight_through(torch: Any, node: Node, ins: Sequence[Any], outs: Sequence[Array]) -> Any:
+        w = ins[1].permute(0, 3, 1, 2)
+        return torch_conv2d(torch, node.attrs, ins[0], w, ins[2:], node.attrs.groups)
+
+
+def torch_conv2d(torch: Any, a: Any, x: Any, w: Any, bias: Sequence[Any], groups: int) -> Any:
+    """PyTorch's convolution of x[n,h,w,c] - zero with w[o,i,kh,kw]."""
+    top, left, bottom, right = a.pad
+    f = torch.nn.functional
+    x = f.pad((x - a.zero).permute(0, 3, 1, 2), (left, right, top, bottom))
+    window = {"stride": a.stride, "dilation": a.dilation, "groups": groups}
+    return f.conv2d(x, w, *bias, **window).permute(0, 2, 3, 1)
 
 
 def wrapped(y: Array) -> Array:
@@ -145,6 +198,7 @@ class Conv2dI8Dx(Op):
     """
 
     name = "conv2d_i8_dx"
+    same_bits = True
     Attrs = Conv2dDx.Attrs
 
     @staticmethod
@@ -181,6 +235,31 @@ class Conv2dI8Dx(Op):
 
     macs = staticmethod(Conv2dDx.macs)
 
+    @staticmethod
+    def largest_sum(node: Node) -> int:
+        dy, w = node.ins[:2]
+        return largest_sum_dx(node, w.shape[1:3], dy.shape[3] // node.attrs.groups)
+
+
+def largest_sum_dx(node: Node, kernel: tuple[int, ...], channels: int) -> int:
+    """With a gradient of ones; each pixel of dx is a sum over `channels` of each dy that it meets.
+
+    `meeting` is how many outputs along an axis read one pixel, at most: each by another tap.
+    """
+    dy, a = node.ins[0].shape, node.attrs
+
+    def meeting(kernel: int, outputs: int, stride: int, dilation: int) -> int:
+        common = math.gcd(stride, dilation)
+        return min(-(-kernel * common // stride), -(-outputs * common // dilation))
+
+    return math.prod(map(meeting, kernel, dy[1:3], a.stride, a.dilation)) * channels * 128
+
+
+def largest_sum_dw(node: Node) -> int:
+    """With a gradient of ones, over all of its pixels."""
+    zero = node.attrs.zero
+    return math.prod(node.ins[0].shape[:3]) * max(127 - zero, 128 + zero)
+
 
 def inside(x: Array, a: Any, out: tuple[int, int]) -> Array:
     """Whether each tap of each window is in the image: [windows, kh, kw]."""
@@ -194,6 +273,7 @@ class Conv2dI8Dw(Op):
     """
 
     name = "conv2d_i8_dw"
+    same_bits = True
 
     class Attrs(Conv2dDw.Attrs):
         zero: int = 0
@@ -227,15 +307,19 @@ class Conv2dI8Dw(Op):
         return Call(f"whet_{source}", (node.out, *node.ins, a.zero, struct), source)
 
     macs = staticmethod(Conv2dDw.macs)
+    largest_sum = staticmethod(largest_sum_dw)
 
 
-class DepthwiseI8(Op):
+class DepthwiseI8(IntegerLayer):
     """y[n,p,q,c] = b[c] + sum_{r,s} (x[n, p*stride+r*dilation-pad, ..., c] - zero) * w[r,s,c]
 
     x and w are i8, b and y are i32. Padding counts as `zero`.
     """
 
     name = "depthwise_i8"
+    layer = Layer(inputs=-1, outputs=-1)
+    integer_of = (Depthwise,)
+    same_bits = True
 
     class Attrs(Window):
         zero: int = 0
@@ -265,6 +349,11 @@ class DepthwiseI8(Op):
 
     macs = staticmethod(Depthwise.macs)
 
+    @staticmethod
+    def straight_through(torch: Any, node: Node, ins: Sequence[Any], outs: Sequence[Array]) -> Any:
+        w = ins[1].permute(2, 0, 1).unsqueeze(1)
+        return torch_conv2d(torch, node.attrs, ins[0], w, ins[2:], len(w))
+
 
 class DepthwiseI8Dx(Op):
     """dx = the transpose of depthwise_i8 in x, applied to dy: f32 times i8
@@ -274,6 +363,7 @@ class DepthwiseI8Dx(Op):
     """
 
     name = "depthwise_i8_dx"
+    same_bits = True
     Attrs = DepthwiseDx.Attrs
 
     @staticmethod
@@ -297,6 +387,10 @@ class DepthwiseI8Dx(Op):
 
     macs = staticmethod(DepthwiseDx.macs)
 
+    @staticmethod
+    def largest_sum(node: Node) -> int:
+        return largest_sum_dx(node, node.ins[1].shape[:2], 1)
+
 
 class DepthwiseI8Dw(Op):
     """dw[r,s,c] = sum_{n,p,q} dy[n,p,q,c] * (x[n, p*stride+r*dilation-pad, ..., c] - zero)
@@ -305,6 +399,7 @@ class DepthwiseI8Dw(Op):
     """
 
     name = "depthwise_i8_dw"
+    same_bits = True
 
     class Attrs(DepthwiseDw.Attrs):
         zero: int = 0
@@ -335,3 +430,4 @@ class DepthwiseI8Dw(Op):
         return Call(f"whet_{source}", (node.out, *node.ins, a.zero, struct), source)
 
     macs = staticmethod(DepthwiseDw.macs)
+    largest_sum = staticmethod(largest_sum_dw)

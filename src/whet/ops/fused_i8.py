@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import Array, Call, Node, Op, Type, Value
+from ..ir import Array, Call, Node, Type, Value
 from ._common import require
 from .conv import Window, conv_struct
 from .conv_i8 import Conv2dI8, DepthwiseI8, wrapped
+from .fused import Fused
 from .quantized import Narrow, Requantize, bits_of, narrow_struct
 
 
@@ -33,43 +34,43 @@ class Narrowed(Narrow):
         return Requantize.Attrs(self.zero, self.low, self.high, self.mask)
 
 
-class NarrowedLayer(Op):
-    """What the fused layers share; `layer` is the operator without `requantize`."""
+class NarrowedLayer(Fused):
+    """What layers of integers share that are fused with `requantize`."""
 
-    layer: type[Op]
+    same_bits = True
 
     @classmethod
     def inner(cls, a: Any) -> Any:
         window = {"stride": a.stride, "pad": a.pad, "dilation": a.dilation, "zero": a.x_zero}
         groups = {"groups": a.groups} if hasattr(a, "groups") else {}
-        return cls.layer.Attrs(**window, **groups)
+        return cls.fuses.Attrs(**window, **groups)
 
     @classmethod
     def infer(cls, a: Narrowed, x: Type, w: Type, *rest: Type) -> Type | tuple[Type, ...]:
         require(2 + len(rest) == a.operands, "operands do not match the attributes")
-        sums = cls.layer.infer(cls.inner(a), x, w, *rest[: a.bias])
+        sums = cls.fuses.infer(cls.inner(a), x, w, *rest[: a.bias])
         assert isinstance(sums, Type)
         if a.part:
-            again = cls.layer.infer(cls.inner(a), *rest[-2:])
+            again = cls.fuses.infer(cls.inner(a), *rest[-2:])
             require(again == sums, f"the part gives {again}, the whole {sums}")
         require(rest[a.bias].shape == sums.shape[-1:], "needs a scale for every output channel")
         return Requantize.infer(a.requantize(), sums, rest[a.bias])
 
     @classmethod
     def ref(cls, a: Narrowed, x: Array, w: Array, *rest: Array) -> Array | tuple[Array, ...]:
-        sums = np.asarray(cls.layer.ref(cls.inner(a), x, w, *rest[: a.bias]))
+        sums = np.asarray(cls.fuses.ref(cls.inner(a), x, w, *rest[: a.bias]))
         if a.part:
-            more = np.asarray(cls.layer.ref(cls.inner(a), *rest[-2:]))
+            more = np.asarray(cls.fuses.ref(cls.inner(a), *rest[-2:]))
             sums = wrapped(sums.astype(np.int64) + more)
         return Requantize.ref(a.requantize(), sums, rest[a.bias])
 
     @staticmethod
     def macs(node: Node) -> int:
         assert issubclass(node.op, NarrowedLayer)
-        whole = node.op.layer.macs(node)
+        whole = node.op.fuses.macs(node)
         if not node.attrs.part:
             return whole
-        return whole + node.op.layer.macs(replace(node, ins=node.ins[-2:]))
+        return whole + node.op.fuses.macs(replace(node, ins=node.ins[-2:]))
 
     @staticmethod
     def call(node: Node) -> Call:
@@ -86,14 +87,14 @@ class NarrowedLayer(Op):
         second = () if depthwise else second
         narrow = narrow_struct(a, a.x_zero, part[0].shape[-1] if part else 0)
         args = (node.out, bits_of(node), x, w, bias, scale, *second, narrow, struct)
-        return Call(f"whet_{node.op.name}", args, node.op.layer.name)
+        return Call(f"whet_{node.op.name}", args, node.op.fuses.name)
 
 
 class Conv2dI8Fused(NarrowedLayer):
     """y = requantize(conv2d_i8(x, w, b) + conv2d_i8(x2, w2), scale); x2 and w2 are optional"""
 
     name = "conv2d_i8_fused"
-    layer = Conv2dI8
+    fuses = Conv2dI8
 
     class Attrs(Narrowed, Window):
         groups: int = 1
@@ -103,15 +104,10 @@ class DepthwiseI8Fused(NarrowedLayer):
     """y = requantize(depthwise_i8(x, w, b), scale)"""
 
     name = "depthwise_i8_fused"
-    layer = DepthwiseI8
+    fuses = DepthwiseI8
 
     class Attrs(Narrowed, Window):
         pass
 
 
-FUSED_I8: dict[type[Op], type[NarrowedLayer]] = {
-    Conv2dI8: Conv2dI8Fused,
-    DepthwiseI8: DepthwiseI8Fused,
-}
-
-__all__ = ["FUSED_I8", "Conv2dI8Fused", "DepthwiseI8Fused", "NarrowedLayer"]
+__all__ = ["Conv2dI8Fused", "DepthwiseI8Fused", "NarrowedLayer"]

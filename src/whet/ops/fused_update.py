@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
+from typing import ClassVar
 
 from ..ir import Array, Attributes, Call, Node, Op, Type, Workspace
 from ._common import require, require_f32
 from .conv import Conv2dDw, conv_struct
 from .linear import LinearDw, rows
-from .update import Adam, Sgd, SgdMomentum
+from .update import UpdateOp
 
 BLOCK = 2048  # floats of gradient that exist at a time, or a sixteenth of it if that is more
 
@@ -24,7 +25,7 @@ class FusedUpdate(Op):
     that of a convolution or, if w is a matrix, of a linear layer.
     """
 
-    update: type[Op]
+    update: ClassVar[type[UpdateOp]]
 
     @classmethod
     def inner(cls, a: Attributes) -> Attributes:
@@ -62,13 +63,12 @@ class FusedUpdate(Op):
         kernel, x_type, dy_type = a.kernel, x.type, dy.type
         if w.type.rank == 2:
             kernel, x_type, dy_type = (1, 1), as_pixels(x.type), as_pixels(dy.type)
-        plain = update.call(replace(node, op=update, attrs=node.op.inner(a)))
-        assert plain is not None
-        numbers = plain.args[len(node.outs) + len(node.ins) + 1 :]  # behind the element count
         struct = conv_struct(x_type, dy_type, kernel, a.groups, a)
         block = Workspace(node.op.workspace(node))
-        args = (*node.outs, w, dy, x, *rest, struct, block_rows(node), *numbers, block)
-        needs = ("conv2d", plain.source)
+        results = (node.out, *update.slots(a, node.outs[1:]))
+        operands = (w, dy, x, *update.slots(a, rest))
+        args = (*results, *operands, struct, block_rows(node), *update.numbers(a), block)
+        needs = ("conv2d", update.name)
         return Call(f"whet_{node.op.name}_f32", args, node.op.name, needs=needs)
 
     @staticmethod
@@ -97,38 +97,3 @@ def block_rows(node: Node) -> int:
 def as_pixels(t: Type) -> Type:
     """The rows of a linear layer as the pixels of an image one row high."""
     return Type(t.dtype, (1, 1, rows(t.shape), t.shape[-1]))
-
-
-class DwSgd(FusedUpdate):
-    """w' = sgd(w, dw(dy, x), lr)"""
-
-    name = "dw_sgd"
-    update = Sgd
-
-    class Attrs(Sgd.Attrs, Block, Conv2dDw.Attrs):
-        pass
-
-
-class DwSgdMomentum(FusedUpdate):
-    """w', m' = sgd_momentum(w, dw(dy, x), m, lr)"""
-
-    name = "dw_sgd_momentum"
-    update = SgdMomentum
-
-    class Attrs(SgdMomentum.Attrs, Block, Conv2dDw.Attrs):
-        pass
-
-
-class DwAdam(FusedUpdate):
-    """w', m', v' = adam(w, dw(dy, x), m, v, t, lr)"""
-
-    name = "dw_adam"
-    update = Adam
-
-    class Attrs(Adam.Attrs, Block, Conv2dDw.Attrs):
-        pass
-
-
-FUSED_UPDATES: dict[type[Op], type[FusedUpdate]] = {
-    op.update: op for op in (DwSgd, DwSgdMomentum, DwAdam)
-}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Type, Value
+from ..ir import Array, Attributes, Builder, Call, Grads, Layer, Node, Op, Type, Value
 from . import _exact
 from ._common import d, require, require_f32
 from .reduce import Sum
@@ -26,6 +28,7 @@ class Linear(Op):
     """y[r, o] = b[o] + sum_i x[r, i] * w[o, i]; the bias is optional"""
 
     name = "linear"
+    layer = Layer(inputs=-1, outputs=0)
 
     @staticmethod
     def infer(a: Attributes, x: Type, w: Type, b: Type | None = None) -> Type:
@@ -65,6 +68,10 @@ class Linear(Op):
     def macs(node: Node) -> int:
         return node.out.type.elements * node.ins[1].shape[1]
 
+    @staticmethod
+    def straight_through(torch: Any, node: Node, ins: Sequence[Any], outs: Sequence[Array]) -> Any:
+        return torch.nn.functional.linear(*ins)
+
 
 def sum_rows(b: Builder, dy: Value, bias: Value) -> Value:
     """The gradient of a bias along the last axis."""
@@ -76,6 +83,7 @@ class LinearDx(Op):
     """dx[r, i] = sum_o dy[r, o] * w[o, i]"""
 
     name = "linear_dx"
+    reads_weights = True
 
     @staticmethod
     def infer(a: Attributes, dy: Type, w: Type) -> Type:

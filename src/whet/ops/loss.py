@@ -7,7 +7,9 @@ the program reports before it computes anything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
@@ -191,6 +193,18 @@ class CrossEntropy(Op):
         x, labels, *weight = node.ins
         args = (node.out, x, labels, weight[0] if weight else None, *_numbers(node, x))
         return Call("whet_cross_entropy_f32", args, "cross_entropy")
+
+    @staticmethod
+    def straight_through(torch: Any, node: Node, ins: Sequence[Any], outs: Sequence[Array]) -> Any:
+        (x, labels, *weight), a = ins, node.attrs
+        return torch.nn.functional.cross_entropy(
+            x.reshape(-1, x.shape[-1]),
+            labels.reshape(-1),
+            weight=weight[0] if weight else None,
+            ignore_index=a.ignore_index,
+            reduction="mean" if a.mean else "sum",
+            label_smoothing=a.smoothing,
+        )
 
     bounds = staticmethod(NllLoss.bounds)
 

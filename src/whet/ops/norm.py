@@ -8,6 +8,7 @@ from dataclasses import asdict
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Type, Value
+from . import _exact
 from ._common import d, over_first, require, require_f32
 from .linear import rows, sum_rows
 
@@ -26,6 +27,7 @@ class BatchNorm(Op):
     """y = (x - mean) / sqrt(var + eps) * w + b, with given statistics"""
 
     name = "batch_norm"
+    norm = True
     Attrs = Eps
 
     @staticmethod
@@ -121,6 +123,7 @@ class BatchNormTrain(Op):
     """
 
     name = "batch_norm_train"
+    norm = True
     Attrs = Clipped
 
     @staticmethod
@@ -269,6 +272,7 @@ class GroupNorm(Op):
     """
 
     name = "group_norm"
+    norm = True
 
     class Attrs(Eps):
         groups: int = 1
@@ -365,3 +369,106 @@ class GroupNormDw(Op):
         sizes = group_sizes(node.ins[0].type, node.attrs)
         args = (node.out, *node.ins, *sizes, node.attrs.eps)
         return Call("whet_group_norm_dw_f32", args, "group_norm")
+
+
+class RmsNorm(Op):
+    """y = x * scale * w, where scale = 1 / sqrt(mean(x^2) + eps) of each row
+
+    x is [rows, c]; results: y, scale[rows].
+    """
+
+    name = "rms_norm"
+    norm = True
+    Attrs = Eps
+
+    @staticmethod
+    def infer(a: Eps, x: Type, w: Type) -> tuple[Type, Type]:
+        check_channels(x, w)
+        require(x.rank == 2, f"needs x[rows,c], got {x}")
+        return x, Type(x.dtype, x.shape[:1])
+
+    @staticmethod
+    def ref(a: Eps, x: Array, w: Array) -> tuple[Array, Array]:
+        scale = 1 / np.sqrt((x * x).mean(axis=1) + a.eps)
+        return x * scale[:, None] * w, scale
+
+    @staticmethod
+    def exact(a: Eps, x: Array, w: Array) -> tuple[Array, Array]:
+        mean = _exact.line_sum(x * x) / np.float32(x.shape[1])
+        scale = np.float32(1) / np.sqrt(mean + np.float32(a.eps))
+        return x * scale[:, None] * w, scale
+
+    @staticmethod
+    def vjp(
+        b: Builder, node: Node, douts: tuple[Value | None, ...], wants: tuple[bool, ...]
+    ) -> tuple[Value | None, ...]:
+        (dy, *_), (x, w), (_, scale) = douts, node.ins, node.outs
+        assert dy is not None
+        dx = b.emit(RmsNormDx, dy, x, w, scale, name=d(x)) if wants[0] else None
+        dw = b.emit(RmsNormDw, dy, x, scale, name=d(w)) if wants[1] else None
+        return dx, dw
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        rows, c = node.ins[0].shape
+        return Call(
+            "whet_rms_norm_f32", (*node.outs, *node.ins, rows, c, node.attrs.eps), "rms_norm"
+        )
+
+
+class RmsNormDx(Op):
+    """dx = (g - x * scale^2 * mean(g * x)) * scale, where g = dy * w"""
+
+    name = "rms_norm_dx"
+
+    @staticmethod
+    def infer(a: Attributes, dy: Type, x: Type, w: Type, scale: Type) -> Type:
+        check_channels(dy, w)
+        require(dy.shape == x.shape, f"{dy} and {x} differ")
+        require(scale.shape == x.shape[:1], f"{scale} does not have one entry per row of {x}")
+        return dy
+
+    @staticmethod
+    def ref(a: Attributes, dy: Array, x: Array, w: Array, scale: Array) -> Array:
+        g, s = dy * w, scale[:, None]
+        return (g - x * s * s * (g * x).mean(axis=1, keepdims=True)) * s
+
+    @staticmethod
+    def exact(a: Attributes, dy: Array, x: Array, w: Array, scale: Array) -> Array:
+        g = dy * w
+        slope = _exact.line_sum(g * x) / np.float32(x.shape[1]) * scale * scale
+        return (g - x * slope[:, None]) * scale[:, None]
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        rows, c = node.ins[0].shape
+        return Call("whet_rms_norm_dx_f32", (node.out, *node.ins, rows, c), "rms_norm")
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 0), (0, 1))
+
+
+class RmsNormDw(Op):
+    """dw[c] = sum over rows of dy * x * scale"""
+
+    name = "rms_norm_dw"
+
+    @staticmethod
+    def infer(a: Attributes, dy: Type, x: Type, scale: Type) -> Type:
+        require(dy.shape == x.shape, f"{dy} and {x} differ")
+        require(scale.shape == x.shape[:1], f"{scale} does not have one entry per row of {x}")
+        return Type(dy.dtype, dy.shape[-1:])
+
+    @staticmethod
+    def ref(a: Attributes, dy: Array, x: Array, scale: Array) -> Array:
+        return (dy * x * scale[:, None]).sum(axis=0)
+
+    @staticmethod
+    def exact(a: Attributes, dy: Array, x: Array, scale: Array) -> Array:
+        return _exact.row_sum(dy * x * scale[:, None])
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        rows, c = node.ins[0].shape
+        return Call("whet_rms_norm_dw_f32", (node.out, *node.ins, rows, c), "rms_norm")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
 from ..ir import Array, Builder, Call, Grads, Node, Op, Type
-from ._common import d, require
+from ._common import d, require, straight
 from .conv_i8 import centred, require_i8
 from .pool import AvgPool, AvgPool2dDx, check_pool, pool_struct
 from .resize import Resize, Scale, UpsampleBilinearDx
@@ -52,6 +54,22 @@ class AvgPoolI8(Op):
         (x,), a = node.ins, node.attrs
         struct = pool_struct(x.type, a, a.count_pad, a.divisor)
         return Call("whet_avg_pool_i8", (node.out, x, a.zero, struct), "avg_pool_i8")
+
+    @staticmethod
+    def straight_through(torch: Any, node: Node, ins: Sequence[Any], outs: Sequence[Array]) -> Any:
+        a, f, x = node.attrs, torch.nn.functional, ins[0].permute(0, 3, 1, 2)
+        if a.adaptive:
+            y = f.adaptive_avg_pool2d(x, a.out)
+        else:
+            up = ends_beyond(a, node.ins[0].shape[1:3])
+            y = f.avg_pool2d(x, a.kernel, a.stride, a.pad, up, a.count_pad, a.divisor or None)
+        return straight(torch, y.permute(0, 2, 3, 1), outs[0])
+
+
+def ends_beyond(a: AvgPool, size: tuple[int, ...]) -> bool:
+    """Whether the last windows begin inside the image and end beyond it: PyTorch's ceil_mode."""
+    steps = zip(a.out, a.stride, a.kernel, size, a.pad, strict=True)
+    return any((out - 1) * stride + k > n + 2 * pad for out, stride, k, n, pad in steps)
 
 
 class UpsampleBilinearI8(Resize):

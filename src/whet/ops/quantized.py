@@ -9,10 +9,13 @@ Grads are those of the integers themselves, in f32: a step of 1 of q is their un
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Struct, Type, Value
-from ._common import d, over_first, pack, packed, require, require_f32, unpack
+from ._common import d, over_first, pack, packed, require, require_f32, straight, unpack
 from .binary import Mul
 
 LOW, HIGH = -128, 127
@@ -61,6 +64,7 @@ class Requantize(Op):
     """
 
     name = "requantize"
+    same_bits = True
 
     class Attrs(Narrow):
         x_zero: int = 0
@@ -94,6 +98,12 @@ class Requantize(Op):
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
         return ((0, 0),)  # a narrower number is written no later than its place is read
 
+    @staticmethod
+    def straight_through(torch: Any, node: Node, ins: Sequence[Any], outs: Sequence[Array]) -> Any:
+        x, scale = ins
+        inside = unpack(outs[1], 1, node.out.shape) != 0
+        return straight(torch, (x - node.attrs.x_zero) * scale, outs[0], inside)
+
 
 def require_scale(x: Type, scale: Type) -> None:
     require_f32(scale)
@@ -105,6 +115,7 @@ class RequantizeDx(Op):
     """dx = dy * scale[c] where the bit is set, else 0"""
 
     name = "requantize_dx"
+    same_bits = True
 
     @staticmethod
     def infer(a: Attributes, dy: Type, bits: Type, scale: Type) -> Type:
@@ -155,6 +166,10 @@ class Dequantize(Op):
         args = (node.out, x, x.type.elements, a.scale, a.zero)
         return Call(f"whet_dequantize_{x.type.dtype.label}", args, "dequantize")
 
+    @staticmethod
+    def straight_through(torch: Any, node: Node, ins: Sequence[Any], outs: Sequence[Array]) -> Any:
+        return (ins[0] - node.attrs.zero) * node.attrs.scale
+
 
 class AddI8(Op):
     """y = round((a - a_zero) * a_scale + (b - b_zero) * b_scale) + zero, held between low and high
@@ -163,6 +178,7 @@ class AddI8(Op):
     """
 
     name = "add_i8"
+    same_bits = True
 
     class Attrs(Narrow):
         a_zero: int = 0
@@ -200,3 +216,9 @@ class AddI8(Op):
     @staticmethod
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
         return ((0, 0), (0, 1))
+
+    @staticmethod
+    def straight_through(torch: Any, node: Node, ins: Sequence[Any], outs: Sequence[Array]) -> Any:
+        (left, right), a = ins, node.attrs
+        real = (left - a.a_zero) * a.a_scale + (right - a.b_zero) * a.b_scale
+        return straight(torch, real, outs[0], unpack(outs[1], 1, node.out.shape) != 0)

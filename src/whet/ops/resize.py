@@ -105,6 +105,7 @@ class UpsampleNearest(Resize):
     """y[n,p,q,c] = x[n, floor(p * step), floor(q * step), c]"""
 
     name = "upsample_nearest"
+    moves = True
     dx = UpsampleNearestDx
 
     @staticmethod

@@ -10,7 +10,7 @@ runs on the integers themselves.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,17 +18,16 @@ from ..ir import Arg, Array, Attributes, Call, DType, Node, Op, Type, f32
 from ._common import around, require, require_f32, require_same
 from ._exact import line_sum
 from .random import random_words
+from .update import UpdateOp
 
 INTEGERS = (DType.I8, DType.I32)
 
 
 class Step(Attributes):
-    """s[c] = scale[c] * unit, c along `axis`; the rest is the optimizer's own."""
+    """s[c] = scale[c] * unit, c along `axis`; a step has these and those of its optimizer."""
 
     axis: int = 0
     unit: float = 1.0
-    lr_scale: float = 1.0
-    weight_decay: float = 0.0
 
     def sizes(self, q: Array, scale: Array) -> tuple[Array, Array]:
         return sizes(q, scale, self.axis, self.unit)
@@ -50,33 +49,33 @@ def require_scale(scale: Type, q: Type, axis: int) -> None:
 
 
 class StepOp(Op):
-    """Operands q, g, scale, then the optimizer's state, then lr; results: move, then the state."""
+    """The step of an optimizer for integers; `update` is its rule for floats.
+
+    Operands q, g, scale, then what the optimizer takes behind w and the gradient; results: the
+    move, then the next moments.
+    """
 
     differentiable = False
+    update: ClassVar[type[UpdateOp]]
 
     @classmethod
     def infer(cls, a: Step, q: Type, g: Type, scale: Type, *rest: Type) -> tuple[Type, ...] | Type:
         require(q.dtype in INTEGERS, f"needs i8 or i32, got {q}")
-        require_f32(g, scale, *rest)
-        moments = rest[: cls.moments()]
-        require_same(q, g, *moments)
+        require_f32(scale)
+        require_same(q, g)
         require_scale(scale, q, a.axis)
-        return (g, *moments) if moments else g
-
-    @classmethod
-    def moments(cls) -> int:
-        return 0
+        return cls.update.infer(a, g, g, *rest)
 
     @staticmethod
     def call(node: Node) -> Call:
         assert issubclass(node.op, StepOp)
-        q, _, scale = (v.type for v in node.ins[:3])
-        a = node.attrs
-        sizes = around(q.shape, a.axis) if scale.shape != (1,) else (1, 1, q.elements)
-        numbers = tuple(getattr(a, f.name) for f in fields(a) if f.name != "axis")
-        numbers = tuple(int(v) if isinstance(v, bool) else v for v in numbers)
-        kernel = f"whet_{node.op.name}_{q.dtype.label}"
-        return Call(kernel, (*node.outs, *node.ins, *sizes, *numbers), node.op.name)
+        a, update, (q, g, scale, *rest) = node.attrs, node.op.update, node.ins
+        sizes = around(q.shape, a.axis) if scale.shape != (1,) else (1, 1, q.type.elements)
+        results = (node.out, *update.slots(a, node.outs[1:]))
+        operands = (q, g, scale, *update.slots(a, rest))
+        kernel = f"whet_{node.op.name}_{q.type.dtype.label}"
+        args = (*results, *operands, *sizes, a.unit, *update.numbers(a))
+        return Call(kernel, args, node.op.name)
 
     @staticmethod
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
@@ -124,105 +123,8 @@ class RealSquares(Op):
         return Call("whet_real_squares_f32", args, "real_squares")
 
 
-class SgdStep(StepOp):
-    """move = lr * lr_scale * (g / s + decay * q * s) / s"""
-
-    name = "sgd_step"
-    Attrs = Step
-
-    @staticmethod
-    def ref(a: Step, q: Array, g: Array, scale: Array, lr: Array) -> Array:
-        s, r = a.sizes(q, scale)
-        h = g * r + real(q, g) * s * g.dtype.type(a.weight_decay)
-        return h * r * (lr * g.dtype.type(a.lr_scale))
-
-
 def real(q: Array, like: Array) -> Array:
     return q.astype(like.dtype)
-
-
-class MomentumStep(StepOp):
-    """h = g / s + decay * q * s;  m' = momentum * m + h
-    move = lr * lr_scale * (nesterov ? h + momentum * m' : m') / s
-    """
-
-    name = "momentum_step"
-
-    class Attrs(Step):
-        momentum: float = 0.9
-        nesterov: bool = False
-
-    @classmethod
-    def moments(cls) -> int:
-        return 1
-
-    @staticmethod
-    def ref(a: Attrs, q: Array, g: Array, scale: Array, m: Array, lr: Array) -> tuple[Array, Array]:
-        s, r = a.sizes(q, scale)
-        h = g * r + real(q, g) * s * g.dtype.type(a.weight_decay)
-        m = m * g.dtype.type(a.momentum) + h
-        step = h + m * g.dtype.type(a.momentum) if a.nesterov else m
-        return step * r * (lr * g.dtype.type(a.lr_scale)), m
-
-
-class AdamStep(StepOp):
-    """h = g / s + decay * q * s;  m' = m + (1-beta1) * (h - m);  v' = v + (1-beta2) * (h^2 - v)
-    move = lr * lr_scale * (m' / (1-beta1^t) / (sqrt(v' / (1-beta2^t)) + eps)) / s
-
-    If decoupled (AdamW), h = g / s and the move has lr * lr_scale * decay * q on top. Operands q,
-    g, scale, m, v, t (the number of this step, from 1), lr; results move, m', v'.
-    """
-
-    name = "adam_step"
-
-    class Attrs(Step):
-        beta1: float = 0.9
-        beta2: float = 0.999
-        eps: float = 1e-8
-        decoupled: bool = False
-
-    @classmethod
-    def moments(cls) -> int:
-        return 2
-
-    @staticmethod
-    def ref(
-        a: Attrs, q: Array, g: Array, scale: Array, m: Array, v: Array, t: Array, lr: Array
-    ) -> tuple[Array, Array, Array]:
-        f = g.dtype.type
-        s, r = a.sizes(q, scale)
-        rate = lr * f(a.lr_scale)
-        h = g * r
-        if not a.decoupled:
-            h = h + real(q, g) * s * f(a.weight_decay)
-        m = m + f(1 - a.beta1) * (h - m)
-        v = v + f(1 - a.beta2) * (h * h - v)
-        mean = m * f(1 / correction(1 - float(f(1 - a.beta1)), float(t)))
-        spread = np.sqrt(v * f(1 / correction(1 - float(f(1 - a.beta2)), float(t)))) + f(a.eps)
-        move = mean / spread * r * rate
-        if a.decoupled:
-            move = move + real(q, g) * (rate * f(a.weight_decay))
-        return move, m, v
-
-    @staticmethod
-    def call(node: Node) -> Call:
-        a = node.attrs
-        plain = StepOp.call(node)
-        numbers = (a.unit, a.lr_scale, a.weight_decay, 1 - a.beta1, 1 - a.beta2, a.eps,
-                   int(a.decoupled))  # fmt: skip
-        count = len(node.outs) + len(node.ins) + 3
-        return Call(plain.kernel, (*plain.args[:count], *numbers), plain.source)
-
-
-def correction(beta: float, t: float) -> float:
-    """1 - beta^t by repeated squaring in double, so that it has the same bits everywhere."""
-    power, base, n = 1.0, float(beta), int(t)
-    while n > 0:
-        if n & 1:
-            power *= base
-        base *= base
-        n >>= 1
-    return 1.0 - power
 
 
 ROUNDINGS = ("nearest", "stochastic", "truncate")

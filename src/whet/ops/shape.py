@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,7 @@ class Reshape(Op):
     """The same bytes under another shape; costs nothing"""
 
     name = "reshape"
+    moves = True
     view = True
 
     class Attrs(Attributes):
@@ -40,11 +43,16 @@ class Reshape(Op):
     def call(node: Node) -> None:
         return None
 
+    @staticmethod
+    def straight_through(torch: Any, node: Node, ins: Sequence[Any], outs: Sequence[Array]) -> Any:
+        return ins[0].reshape(node.attrs.shape)
+
 
 class Transpose(Op):
     """y[i_perm[0], i_perm[1], ...] = x[i_0, i_1, ...]"""
 
     name = "transpose"
+    moves = True
 
     class Attrs(Attributes):
         perm: tuple[int, ...] = ()
@@ -80,6 +88,7 @@ class Slice(Op):
     """y[..., i, ...] = x[..., start + step * i, ...] along one axis"""
 
     name = "slice"
+    moves = True
 
     class Attrs(Axis):
         start: int = 0
@@ -254,6 +263,7 @@ class Take(Op):
     """y[..., j, ...] = x[..., index[j], ...] along one axis; an embedding is a take along axis 0"""
 
     name = "take"
+    moves = True
 
     class Attrs(Axis):
         skip: int = -1  # rows of this index get no gradient (an embedding's padding)
@@ -397,6 +407,7 @@ class Detach(Op):
     """y = x, but no gradient passes"""
 
     name = "detach"
+    moves = True
     view = True
     differentiable = False
 

@@ -36,6 +36,11 @@ class StreamOp(Op):
     layers: tuple[type[Any], type[Any]]
     rest: tuple[str, ...]  # the attributes at the end of a stage
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for layer in cls.layers:
+            layer.streamed = cls
+
     class Attrs(Attributes):
         stages: tuple[Stage, ...] = ()
         modules: tuple[str, ...] = ()  # whose layers they are, for those who read the program
@@ -117,6 +122,7 @@ class Stream(StreamOp):
     """
 
     name = "stream"
+    reads_weights = True
     layers = (Conv2dFused, DepthwiseFused)
     rest = ("add", "low", "high")
 
@@ -140,6 +146,12 @@ class Stream(StreamOp):
         args = (node.out, node.ins[0], pointers, structs_of(node), depthwise, limits, len(stages),
                 room(node))  # fmt: skip
         return Call("whet_stream_f32", args, "stream", needs=("conv2d", "depthwise"))
+
+    @staticmethod
+    def packable(node: Node) -> Iterator[tuple[Value, tuple[int, int]]]:
+        for i, (_, attrs, own) in enumerate(Stream.split(node.attrs.stages, node.ins[1:])):
+            if getattr(attrs, "groups", 0) == 1:  # a depthwise layer has no such attribute
+                yield own[0], (3, i)
 
 
 def layer_height(a: Any, x: Array, weight: Array) -> int:
@@ -166,6 +178,7 @@ class StreamI8(StreamOp):
     """
 
     name = "stream_i8"
+    same_bits = True
     layers = (Conv2dI8Fused, DepthwiseI8Fused)
     rest = ("x_zero", "zero", "low", "high")
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Type
+from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Sides, Type
 from . import _exact
 from ._common import d, infer_pair, require_f32
 
@@ -29,7 +29,7 @@ class Unary(Op):
     """y[i] = f(x[i]). A subclass gives `ref` and `slope`, the derivative dy/dx.
 
     `keeps` says what the slope is a function of: the operand "x" or the result "y". The backward
-    pass keeps just that. `exact_dx` is the derivative's `exact`.
+    pass keeps just that. `exact_dx` and `sides_dx` are the derivative's `exact` and `sides`.
     """
 
     keeps: ClassVar[str] = "x"
@@ -41,6 +41,10 @@ class Unary(Op):
         super().__init_subclass__(**kwargs)
         if "slope" in cls.__dict__:
             cls.dx = _derivative(cls)
+
+    @staticmethod
+    def sides_dx(a: Any) -> Sides | None:
+        return None
 
     @staticmethod
     def infer(a: Attributes, x: Type) -> Type:
@@ -84,6 +88,7 @@ def _derivative(forward: type[Unary]) -> type[Op]:
             return dy * slope.astype(dy.dtype)
 
         exact = forward.exact_dx
+        sides = staticmethod(forward.sides_dx)
         call = staticmethod(Unary.call)
         inplace = staticmethod(Unary.inplace)
 
@@ -102,6 +107,14 @@ class Relu(Unary):
         return np.maximum(x, 0)
 
     @staticmethod
+    def limits(a: Any) -> tuple[float, float]:
+        return 0.0, math.inf
+
+    @staticmethod
+    def sides_dx(a: Any) -> Sides:
+        return {}, {}
+
+    @staticmethod
     def slope(a: Attributes, y: Array) -> Array:
         return y > 0
 
@@ -117,6 +130,10 @@ class LeakyRelu(Unary):
     @staticmethod
     def ref(a: Attrs, x: Array) -> Array:
         return np.where(x > 0, x, a.negative_slope * x)
+
+    @staticmethod
+    def sides_dx(a: Any) -> Sides:
+        return {}, {"outside": a.negative_slope}
 
     @staticmethod
     def slope(a: Attrs, x: Array) -> Array:
@@ -138,6 +155,14 @@ class Hardtanh(Unary):
         return np.clip(x, a.low, a.high)
 
     @staticmethod
+    def limits(a: Any) -> tuple[float, float]:
+        return a.low, a.high
+
+    @staticmethod
+    def sides_dx(a: Any) -> Sides:
+        return {"low": a.low, "high": a.high}, {}
+
+    @staticmethod
     def slope(a: Attrs, y: Array) -> Array:
         return (y > a.low) & (y < a.high)
 
@@ -156,6 +181,14 @@ class Clamp(Unary):
         return np.minimum(np.maximum(x, a.low), a.high)
 
     @staticmethod
+    def limits(a: Any) -> tuple[float, float]:
+        return a.low, a.high
+
+    @staticmethod
+    def sides_dx(a: Any) -> Sides:
+        return {"low": a.low, "high": a.high, "closed": True}, {}
+
+    @staticmethod
     def slope(a: Attrs, x: Array) -> Array:
         return (x >= a.low) & (x <= a.high)
 
@@ -169,6 +202,10 @@ class Hardsigmoid(Unary):
     @staticmethod
     def ref(a: Attributes, x: Array) -> Array:
         return np.clip(x / 6 + 0.5, 0, 1)
+
+    @staticmethod
+    def sides_dx(a: Any) -> Sides:
+        return {"low": 0.0, "high": 1.0}, {"inside": 1 / 6}
 
     @staticmethod
     def slope(a: Attributes, y: Array) -> Array:

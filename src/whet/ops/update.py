@@ -1,146 +1,86 @@
-"""What changes between steps: optimizers, running statistics, gradient clipping and sums."""
+"""What changes between steps: the base of optimizers, running statistics, gradient clipping."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import numpy as np
 
-from ..ir import Array, Attributes, Call, Node, Op, Type, f32
+from ..ir import Array, Attributes, Call, Node, Op, Type, Value, f32
 from ._common import require, require_f32, require_same
 from ._exact import line_sum
-from .settle import correction
 
 
 def update_call(node: Node) -> Call:
     """Results, then operands, then the element count, then the attributes in order."""
-    numbers = tuple(getattr(node.attrs, f.name) for f in fields(node.attrs))
-    numbers = tuple(int(v) if isinstance(v, bool) else v for v in numbers)
+    numbers = numbers_of(type(node.attrs), node.attrs)
     args = (*node.outs, *node.ins, node.ins[0].type.elements, *numbers)
     return Call(f"whet_{node.op.name}_f32", args, node.op.name)
 
 
+def numbers_of(kind: type[Attributes], a: Attributes) -> tuple[int | float, ...]:
+    """The attributes that `kind` declares, in order, as C takes them."""
+    values = (getattr(a, f.name) for f in fields(kind))
+    return tuple(int(v) if isinstance(v, bool) else v for v in values)
+
+
 def update_inplace(node: Node) -> tuple[tuple[int, int], ...]:
-    """Result i replaces the operand it is the next value of."""
-    places = {1: (0,), 2: (0, 2), 3: (0, 2, 3)}[len(node.outs)]
-    return tuple((i, place) for i, place in enumerate(places))
+    """Result i replaces the operand it is the next value of; operand 1 is the gradient."""
+    return ((0, 0), *((i, i + 1) for i in range(1, len(node.outs))))
 
 
-class Sgd(Op):
-    """w' = w - lr * scale * (g + decay * w)"""
+@dataclass(frozen=True)
+class Moment:
+    """State that an optimizer keeps for every number of a parameter: `<parameter>.<name>`."""
 
-    name = "sgd"
+    name: str
+    torch: str  # its key in the state of PyTorch's optimizer
+    when: str = ""  # the attribute that switches it on; empty if it always exists
 
-    class Attrs(Attributes):
-        lr_scale: float = 1.0
-        weight_decay: float = 0.0
-
-    @staticmethod
-    def infer(a: Attrs, w: Type, g: Type, lr: Type) -> Type:
-        require_f32(w, g, lr)
-        require_same(w, g)
-        require(lr.shape == (), "the learning rate is one number")
-        return w
-
-    @staticmethod
-    def ref(a: Attrs, w: Array, g: Array, lr: Array) -> Array:
-        return w - lr * a.lr_scale * (g + a.weight_decay * w)
-
-    call = staticmethod(update_call)
-    inplace = staticmethod(update_inplace)
+    def exists(self, a: Attributes) -> bool:
+        return not self.when or bool(getattr(a, self.when))
 
 
-class SgdMomentum(Op):
-    """m' = momentum * m + (g + decay * w)
-    w' = w - lr * scale * (nesterov ? g + momentum * m' : m')
+class UpdateOp(Op):
+    """The float rule of an optimizer.
 
-    In the Nesterov form g includes the weight decay too. Operands w, g, m, lr; results w', m'.
+    Operands w, g, the moments, the number of this step if the rule counts steps, lr; results: the
+    next w, then the next moments.
     """
 
-    name = "sgd_momentum"
+    moments: ClassVar[tuple[Moment, ...]] = ()
+    counts: ClassVar[bool] = False  # whether it needs the number of the step, from 1
 
-    class Attrs(Sgd.Attrs):
-        momentum: float = 0.9
-        nesterov: bool = False
+    @classmethod
+    def infer(cls, a: Attributes, w: Type, g: Type, *rest: Type) -> Type | tuple[Type, ...]:
+        require_f32(w, g, *rest)
+        count = sum(moment.exists(a) for moment in cls.moments)
+        require(len(rest) == count + cls.counts + 1, f"needs {count} moments")
+        require_same(w, g, *rest[:count])
+        require(all(t.shape == () for t in rest[count:]), "the learning rate is one number")
+        return (w, *rest[:count]) if count else w
 
-    @staticmethod
-    def infer(a: Attrs, w: Type, g: Type, m: Type, lr: Type) -> tuple[Type, Type]:
-        require_f32(w, g, m, lr)
-        require_same(w, g, m)
-        return w, m
+    @classmethod
+    def numbers(cls, a: Attributes) -> tuple[int | float, ...]:
+        """What the kernel is told behind the sizes."""
+        return numbers_of(cls.Attrs, a)
 
-    @staticmethod
-    def ref(a: Attrs, w: Array, g: Array, m: Array, lr: Array) -> tuple[Array, Array]:
-        g = g + a.weight_decay * w
-        m = a.momentum * m + g
-        step = g + a.momentum * m if a.nesterov else m
-        return w - lr * a.lr_scale * step, m
-
-    call = staticmethod(update_call)
-    inplace = staticmethod(update_inplace)
-
-
-class Adam(Op):
-    """m' = beta1*m + (1-beta1)*g;  v' = beta2*v + (1-beta2)*g^2
-    w' = w - lr * scale * (m' / (1-beta1^t)) / (sqrt(v' / (1-beta2^t)) + eps)
-
-    Weight decay is added to g, or, if decoupled (AdamW), shrinks w by 1 - lr*scale*decay first.
-    Operands w, g, m, v, t (the number of this step, from 1), lr; results w', m', v'.
-    """
-
-    name = "adam"
-
-    class Attrs(Sgd.Attrs):
-        beta1: float = 0.9
-        beta2: float = 0.999
-        eps: float = 1e-8
-        decoupled: bool = False
-
-    @staticmethod
-    def infer(a: Attrs, w: Type, g: Type, m: Type, v: Type, t: Type, lr: Type) -> tuple[Type, ...]:
-        require_f32(w, g, m, v, t, lr)
-        require_same(w, g, m, v)
-        return w, m, v
-
-    @staticmethod
-    def ref(
-        a: Attrs, w: Array, g: Array, m: Array, v: Array, t: Array, lr: Array
-    ) -> tuple[Array, Array, Array]:
-        rate = lr * a.lr_scale
-        if a.decoupled:
-            w = w * (1 - rate * a.weight_decay)
-        else:
-            g = g + a.weight_decay * w
-        m = a.beta1 * m + (1 - a.beta1) * g
-        v = a.beta2 * v + (1 - a.beta2) * g * g
-        mean = m / (1 - np.float64(a.beta1) ** t)
-        spread = np.sqrt(v / (1 - np.float64(a.beta2) ** t)) + a.eps
-        return w - rate * mean / spread, m, v
-
-    @staticmethod
-    def exact(
-        a: Attrs, w: Array, g: Array, m: Array, v: Array, t: Array, lr: Array
-    ) -> tuple[Array, Array, Array]:
-        f = np.float32
-        rate = lr * f(a.lr_scale)
-        fresh1, fresh2 = f(1 - a.beta1), f(1 - a.beta2)
-        c1, c2 = (f(correction(1 - float(fresh), float(t))) for fresh in (fresh1, fresh2))
-        step, scale = rate / c1, f(1) / np.sqrt(c2)
-        keep = f(1) - rate * f(a.weight_decay) if a.decoupled else f(1)
-        h = g + f(0 if a.decoupled else a.weight_decay) * w
-        m = m + fresh1 * (h - m)
-        v = v + fresh2 * (h * h - v)
-        return w * keep - step * m / (np.sqrt(v) * scale + f(a.eps)), m, v
+    @classmethod
+    def slots(cls, a: Attributes, values: Sequence[Value]) -> tuple[Value | None, ...]:
+        """`values`, which begin with the moments, with None for every moment there is not."""
+        given = iter(values)
+        found = [next(given) if moment.exists(a) else None for moment in cls.moments]
+        return (*found, *given)
 
     @staticmethod
     def call(node: Node) -> Call:
-        # 1 - beta, computed here in double: a kernel that gets 0.999f would find 1 - beta wrong in
-        # the fifth digit.
-        a = node.attrs
-        fresh = (1 - a.beta1, 1 - a.beta2)
-        numbers = (a.lr_scale, a.weight_decay, *fresh, a.eps, int(a.decoupled))
-        args = (*node.outs, *node.ins, node.ins[0].type.elements, *numbers)
-        return Call("whet_adam_f32", args, "adam")
+        assert issubclass(node.op, UpdateOp)
+        op, a, (w, g, *rest) = node.op, node.attrs, node.ins
+        results = (node.out, *op.slots(a, node.outs[1:]))
+        args = (*results, w, g, *op.slots(a, rest), w.type.elements, *op.numbers(a))
+        return Call(f"whet_{op.name}_f32", args, op.name)
 
     inplace = staticmethod(update_inplace)
 

@@ -1,4 +1,4 @@
-"""Graph -> Graph functions that keep the meaning and make the program smaller and faster."""
+"""Graph -> Graph functions that preserve the meaning and make the program smaller and faster."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from .stream_rows import stream_rows
 
 MODEL, STEP = Stage.MODEL, Stage.STEP
 
-# Every pass, in order. Rematerialization needs the updates in their places and layers not yet
-# fused, so it stands between `reorder` and what fuses.
+# Every pass, in order. Rematerialization needs the updates in their final positions and layers not
+# yet fused, so it is between `reorder` and the fusing passes.
 PASSES = (
     Pass(fold_batch_norm, MODEL, told=("changing",)),
     Pass(fold_constants, MODEL, told=("changing",)),
@@ -71,11 +71,13 @@ SWITCHES = (*(p.name for p in PASSES if p.switch), "inplace")
 
 
 def check_switches(without: Collection[str]) -> frozenset[str]:
-    """Passes to leave out; without `reorder` nothing else may move the updates either."""
+    """The passes to skip; without `reorder`, no other pass may move updates either."""
     without = [without] if isinstance(without, str) else without
     for name in without:
         if name not in SWITCHES:
-            raise FrontendError(f"there is no pass {name!r} to leave out", try_=", ".join(SWITCHES))
+            raise FrontendError(
+                f"{name!r} is not a pass that can be skipped", try_=", ".join(SWITCHES)
+            )
     moving = {"fuse_updates", "schedule"} if "reorder" in without else set()
     return frozenset(without) | moving
 

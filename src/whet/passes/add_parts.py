@@ -1,4 +1,4 @@
-"""Add a part to a whole without an array of zeros around it."""
+"""Add a slice to an array without padding it with zeros."""
 
 from __future__ import annotations
 

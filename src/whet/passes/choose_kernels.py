@@ -1,4 +1,4 @@
-"""Choose faster kernels, as far as the memory for them is there anyway."""
+"""Choose faster kernels where the memory for them is free."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from ..ops.fused_update import FusedUpdate
 from .machine import Machine
 from .rewriting import rewrite
 
-FAST_BLOCK = 1 << 17  # floats of gradient that are made at a time, if there is room for them
+FAST_BLOCK = 1 << 17  # floats of gradient computed at a time, if there is memory for them
 FAST_ROWS = 48
-LARGE = 16 << 20  # bytes of RAM that no microcontroller has
+LARGE = 16 << 20  # bytes of RAM; no microcontroller has as much
 
 
 def choose_kernels(
     entries: Mapping[str, Graph], machine: Machine, inplace: bool = True, grow: bool = False
 ) -> dict[str, Graph]:
-    """The entry points with faster kernels, in an arena that is hardly larger if it may `grow`.
+    """The entry points with faster kernels; the arena may become slightly larger if it may `grow`.
 
-    Workspaces leave gaps in the arena that are hard to foresee, so less room is tried then.
+    Workspaces leave gaps in the arena that are hard to predict. If it grows too much, a smaller
+    limit is tried.
     """
     growth = growth_of(entries) if grow else 0
     arena = max(plan(g, inplace).arena for g in entries.values()) + growth
@@ -39,7 +40,7 @@ def choose_kernels(
 
 
 def growth_of(entries: Mapping[str, Graph]) -> int:
-    """Bytes that the arena may grow by: none of a program that may be for a microcontroller."""
+    """Bytes that the arena may grow by: none for a program that may be for a microcontroller."""
     peak = max(lifetimes(graph).peak[0] for graph in entries.values())
     leaves = entries["train_step"].leaves_of(Role.PARAM, Role.STATE)
     ram = peak + sum(leaf.type.bytes for leaf in leaves)
@@ -47,20 +48,20 @@ def growth_of(entries: Mapping[str, Graph]) -> int:
 
 
 def faster(graph: Graph, machine: Machine, limit: int, tight: int) -> Graph:
-    """Winograd's method for convolutions that it makes faster, larger blocks of gradients, and
-    layers that give the bits of their result as well.
+    """Use Winograd's method for convolutions that it makes faster, larger blocks of gradients, and
+    layers that also output the bits of their result.
 
-    All want room. They get it where what is alive at that node leaves room within `limit`
-    bytes, so that the arena does not grow beyond; for bits, which save little, within `tight`.
+    All need memory. They get it where the values live at that node leave enough within `limit`
+    bytes, so that the arena does not grow beyond it; for bits, which save little, within `tight`.
     """
     loads = [*map(int, lives(lifetimes(graph).buffers).loads)]
-    loads += [0] * (len(graph.nodes) - len(loads))  # where nothing lives in the arena any more
+    loads += [0] * (len(graph.nodes) - len(loads))  # nodes after the last live value
     less = limit - tight
-    limit -= ALIGN  # so that reports of the peak still point to what cannot be helped
+    limit -= ALIGN  # so that reported peaks are those that cannot be avoided
     room = {node: limit - load for node, load in zip(graph.nodes, loads, strict=False)}
     old = iter(graph.nodes)
     asked = bits_asked(graph)
-    bits: dict[Value, Value] = {}  # by the result of the node that they come instead of
+    bits: dict[Value, Value] = {}  # by the result of the node that they replace
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
         free = room[now := next(old)] + aligned(4 * node.op.workspace(node))
@@ -82,7 +83,7 @@ def faster(graph: Graph, machine: Machine, limit: int, tight: int) -> Graph:
 
 
 def bits_asked(graph: Graph) -> dict[Value, Value]:
-    """Results of layers, and the bits that are taken of them which the layer itself can give."""
+    """Results of layers, and the bits of them that the layer itself can output."""
     layers = {n.out: n for n in graph.nodes if n.op in (Conv2dFused, DepthwiseFused)}
     asked = {}
     for node in graph.nodes:
@@ -111,7 +112,7 @@ def faster_conv(b: Builder, node: Node, machine: Machine, free: int) -> tuple[Va
 def winograd_pays(
     a: Conv2d.Attrs, kernel: Sequence[int], result: Type, c: int, o: int, machine: Machine
 ) -> bool:
-    """Whether Winograd's method can be used, and is faster; `result` is laid with tiles."""
+    """Whether Winograd's method is applicable and faster; `result` is the shape that is tiled."""
     plain = a.stride == a.dilation == (1, 1) and a.groups == 1 and max(a.pad) <= 2
     if not plain or tuple(kernel) != (3, 3) or 16 * c * o >= 1 << 31:
         return False
@@ -120,7 +121,7 @@ def winograd_pays(
 
 
 def faster_update(b: Builder, node: Node, machine: Machine, free: int) -> tuple[Value, ...] | None:
-    """The gradient as a whole by Winograd's method, or larger blocks of it."""
+    """The whole gradient with Winograd's method, or larger blocks of it."""
     assert issubclass(node.op, FusedUpdate)
     (w, dy, x, *rest), a = node.ins, node.attrs
     if w.type.rank == 4:

@@ -1,4 +1,4 @@
-"""Do not make the bits of saturation where the backward pass does not ask for them."""
+"""Do not compute saturation bits that the backward pass does not need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .rewriting import Uses, rewrite
 
 
 def drop_masks(graph: Graph) -> Graph:
-    """requantize {mask=True} whose bits nobody reads becomes requantize; add_i8 too."""
+    """requantize {mask=True} whose bits are not read becomes requantize; likewise add_i8."""
     uses = Uses(graph)
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:

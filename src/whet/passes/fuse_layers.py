@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
 
-from ..ir import Builder, Graph, Node, Op, Value
+from ..ir import Builder, Graph, Node, Value
 from ..ops.binary import Add
 from ..ops.bits import WithinBits
-from ..ops.fused import FUSED, FusedLayer
-from ..ops.unary import Clamp, Hardtanh, Relu
+from ..ops.fused import FusedLayer
 from .rewriting import Uses, rewrite
-
-LIMITS: dict[type[Op], Callable[[Any], tuple[float, float]]] = {
-    Relu: lambda a: (0.0, math.inf),
-    Hardtanh: lambda a: (a.low, a.high),
-    Clamp: lambda a: (a.low, a.high),
-}
 
 
 def fuse_layers(graph: Graph) -> Graph:
@@ -43,16 +33,17 @@ def _fuse_adds(graph: Graph) -> Graph:
         return layers[value] if fits else None
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
-        if node.op in FUSED:
+        if FusedLayer.of(node.op) is not None:
             layers[node.out] = node
         if node.op is not Add or not node.ins[0].type == node.ins[1].type == node.out.type:
             return None
         for value, other in (node.ins, node.ins[::-1]):
             layer = layer_before(value, node)
-            if layer is not None:
+            form = None if layer is None else FusedLayer.of(layer.op)
+            if layer is not None and form is not None:
                 b.loc = layer.loc
                 attrs = asdict(layer.attrs) | {"bias": len(layer.ins) > 2, "add": True}
-                return (b.emit(FUSED[layer.op], *layer.ins, other, **attrs),)
+                return (b.emit(form, *layer.ins, other, **attrs),)
         return None
 
     return rewrite(graph, rule)
@@ -63,14 +54,16 @@ def _fuse_clamps(graph: Graph) -> Graph:
     layers: dict[Value, Node] = {}
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
-        if node.op in FUSED or (issubclass(node.op, FusedLayer) and not node.attrs.clamps):
+        open_end = issubclass(node.op, FusedLayer) and not node.attrs.clamps
+        if open_end or FusedLayer.of(node.op) is not None:
             layers[node.out] = node
-        layer = layers.get(node.ins[0]) if node.op in LIMITS else None
-        if layer is None or uses.only_reader(layer.out) is None:
+        limits = node.op.limits(node.attrs)
+        layer = None if limits is None else layers.get(node.ins[0])
+        if limits is None or layer is None or uses.only_reader(layer.out) is None:
             return None
         b.loc = layer.loc
         attrs = {"bias": len(layer.ins) > 2} | asdict(layer.attrs)
-        attrs["low"], attrs["high"] = LIMITS[node.op](node.attrs)
-        return (b.emit(FUSED.get(layer.op, layer.op), *layer.ins, **attrs),)
+        attrs["low"], attrs["high"] = limits
+        return (b.emit(FusedLayer.of(layer.op) or layer.op, *layer.ins, **attrs),)
 
     return rewrite(graph, rule)

@@ -1,4 +1,4 @@
-"""Put the clamp that follows a normalisation by batch statistics into it."""
+"""Fuse the clamp after a normalisation with batch statistics into it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Collection
 from ..ir import Builder, Graph, Node, Value
 from ..ops.norm import BatchNormTrain
 from ..ops.unary import Hardtanh, Relu
-from .fuse_layers import LIMITS
 from .rewriting import Uses, rewrite
 
 
 def fuse_norms(graph: Graph, changing: Collection[str]) -> Graph:
     """relu(batch_norm_train(x)) becomes one operator, and so does its gradient.
 
-    That spares a pass over the result on the way forward. On the way back the side on which a
-    value fell is computed again from x, which the gradient reads anyway.
+    That saves a pass over the result in the forward pass. In the backward pass, the side of the
+    clamp is recomputed from x, which the gradient reads anyway.
     """
     uses = Uses(graph)
     norms: dict[Value, Node] = {}
@@ -23,9 +22,10 @@ def fuse_norms(graph: Graph, changing: Collection[str]) -> Graph:
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
         if node.op is BatchNormTrain:
             reader = uses.only_reader(node.outs[0])
-            if reader is None or reader.op not in (Relu, Hardtanh):
+            limits = None if reader is None else reader.op.limits(reader.attrs)
+            if reader is None or limits is None or reader.op not in (Relu, Hardtanh):
                 return None
-            low, high = LIMITS[reader.op](reader.attrs)
+            low, high = limits
             _, *moments = b.emit_all(
                 BatchNormTrain, *node.ins, name=reader.out.name, eps=node.attrs.eps,
                 low=low, high=high,

@@ -8,10 +8,10 @@ from ..ir import Builder, DType, Graph, Node, Op, Value
 from ..memory.plan import lifetimes
 from ..ops.conv import Conv2dDw
 from ..ops.conv_i8 import Conv2dI8Dw
-from ..ops.fused_update import BLOCK, FUSED_UPDATES
-from ..ops.fused_update_i8 import DwSgdSettle
+from ..ops.fused_update import BLOCK
 from ..ops.linear import LinearDw
-from ..ops.settle import Settle, SgdStep
+from ..ops.optimizers import FUSED, FUSED_STEPS
+from ..ops.settle import Settle
 from .rewriting import Uses, rewrite
 
 
@@ -26,7 +26,7 @@ def fuse_updates(graph: Graph) -> Graph:
     uses = Uses(graph)
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
-        if node.op in FUSED_UPDATES:
+        if node.op in FUSED:
             return fused_float(b, node, uses)
         return fused_whole(b, node, uses) if node.op is Settle else None
 
@@ -40,7 +40,7 @@ def fused_float(b: Builder, node: Node, uses: Uses) -> tuple[Value, ...] | None:
         return None
     w, _, *rest = node.ins
     attrs = asdict(dw.attrs) | asdict(node.attrs)
-    return b.emit_all(FUSED_UPDATES[node.op], w, *dw.ins, *rest, **attrs)
+    return b.emit_all(FUSED[node.op], w, *dw.ins, *rest, **attrs)
 
 
 def fused_whole(b: Builder, node: Node, uses: Uses) -> tuple[Value, ...] | None:
@@ -48,14 +48,14 @@ def fused_whole(b: Builder, node: Node, uses: Uses) -> tuple[Value, ...] | None:
     q, move, *carry = node.ins
     if node.attrs.rounding != "nearest" or any(v.type.dtype is not DType.I8 for v in (q, *carry)):
         return None
-    step = made_for_one(move, uses, SgdStep)
+    step = made_for_one(move, uses, *FUSED_STEPS)
     dw = made_for_one(step.ins[1], uses, Conv2dI8Dw) if step is not None else None
     if step is None or dw is None or not is_large(dw) or dw.attrs.groups != 1:
         return None
     if dw.out.type.shape != q.type.shape:
         return None
     attrs = asdict(dw.attrs) | asdict(step.attrs) | asdict(node.attrs)
-    return b.emit_all(DwSgdSettle, q, *dw.ins, *step.ins[2:], *carry, **attrs)
+    return b.emit_all(FUSED_STEPS[step.op], q, *dw.ins, *step.ins[2:], *carry, **attrs)
 
 
 def made_for_one(value: Value, uses: Uses, *ops: type[Op]) -> Node | None:

@@ -1,33 +1,20 @@
-"""Keep one bit per element where the backward pass only asks on which side a value fell."""
+"""Keep one bit per element where the backward pass only needs to know the side of a clamp."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ..ir import Builder, Graph, Node, Op, Value
-from ..ops import unary as u
+from ..ir import Builder, Graph, Node, Value
 from ..ops.bits import BitsDx, WithinBits
 from .rewriting import Uses
-
-Sides = tuple[dict[str, Any], dict[str, Any]]
-
-# The interval a gradient operator tests what it keeps for, and its slope on either side.
-SIDES: dict[type[Op], Callable[[Any], Sides]] = {
-    u.Relu.dx: lambda a: ({}, {}),
-    u.Hardtanh.dx: lambda a: ({"low": a.low, "high": a.high}, {}),
-    u.Clamp.dx: lambda a: ({"low": a.low, "high": a.high, "closed": True}, {}),
-    u.LeakyRelu.dx: lambda a: ({}, {"outside": a.negative_slope}),
-    u.Hardsigmoid.dx: lambda a: ({"low": 0.0, "high": 1.0}, {"inside": 1 / 6}),
-}
 
 
 def keep_bits(graph: Graph) -> Graph:
     """relu_dx(dy, y) becomes bits_dx(dy, bits) where nothing else keeps y for the backward pass.
 
-    The bits are taken as soon as y exists. A y that another gradient needs as well is kept
-    anyway, and its side can be read from it for nothing.
+    The bits are computed as soon as y exists. A y that another gradient needs as well is kept
+    anyway, and its bits can be derived from it at no cost.
     """
     wanted = _worthwhile(graph)
     by_value: dict[Value, list[Node]] = {}
@@ -39,7 +26,7 @@ def keep_bits(graph: Graph) -> Graph:
     for node in graph.nodes:
         b.loc = node.loc
         if node in wanted:
-            _, slopes = SIDES[node.op](node.attrs)
+            _, slopes = sides_of(node)
             b.emit(BitsDx, node.ins[0], bits[node], **slopes)
             b.nodes[-1] = replace(b.nodes[-1], outs=node.outs)
         else:
@@ -47,12 +34,18 @@ def keep_bits(graph: Graph) -> Graph:
         for value in node.outs:
             taken: dict[tuple[tuple[str, float], ...], Value] = {}
             for reader in by_value.get(value, ()):
-                interval, _ = SIDES[reader.op](reader.attrs)
+                interval, _ = sides_of(reader)
                 key = tuple(interval.items())
                 if key not in taken:
                     taken[key] = b.emit(WithinBits, value, name=f"{value.name}.bits", **interval)
                 bits[reader] = taken[key]
     return b.finish(graph.outputs)
+
+
+def sides_of(node: Node) -> tuple[dict[str, Any], dict[str, Any]]:
+    found = node.op.sides(node.attrs)
+    assert found is not None
+    return found
 
 
 def _worthwhile(graph: Graph) -> set[Node]:
@@ -64,7 +57,7 @@ def _worthwhile(graph: Graph) -> set[Node]:
     last_other: dict[Value, int] = {}
     for node, i in order.items():
         for place, value in enumerate(node.ins):
-            if node.op not in SIDES or place != 1:
+            if node.op.sides(node.attrs) is None or place != 1:
                 last_other[uses.root(value)] = i
 
     held = {uses.root(v) for v in uses.kept}  # until the end
@@ -74,4 +67,4 @@ def _worthwhile(graph: Graph) -> set[Node]:
         needed = kept in held or last_other.get(kept, -1) > loss
         return kept in made and order[node] > loss and not needed
 
-    return {node for node in graph.nodes if node.op in SIDES and alone(node)}
+    return {node for node in graph.nodes if node.op.sides(node.attrs) is not None and alone(node)}

@@ -1,4 +1,4 @@
-"""Run passes over graphs in their order, without those that are switched off."""
+"""Run passes over graphs in order, without those that are disabled."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ Observer = Callable[[str, str, Graph | None, Graph], None]  # pass, entry point,
 
 
 class Stage(Enum):
-    MODEL = "model"  # on the model with its loss, and on the model alone, before differentiation
-    STEP = "step"  # on every entry point of the program, after it
+    MODEL = "model"  # before differentiation: on the model with its loss, and on the model alone
+    STEP = "step"  # after differentiation: on every entry point of the program
 
 
 @dataclass(frozen=True)
 class Recompute:
-    """Whether values may be computed twice to save memory, and down to which size of the arena."""
+    """Whether values may be recomputed to save memory, and the arena size to reach."""
 
-    layers: bool = False  # convolutions and matrix products too, not just element-wise work
+    layers: bool = False  # convolutions and matrix products too, not only element-wise operators
     limit: int = 0
 
 
 @dataclass(frozen=True)
 class Context:
-    """What passes are told about a program besides its graphs."""
+    """What passes know about a program besides its graphs."""
 
-    without: Collection[str] = ()  # names of passes to leave out
+    without: Collection[str] = ()  # names of passes to skip
     changing: Collection[str] = ()  # leaves that training changes
-    slices: Mapping[str, Part] = field(default_factory=dict)  # that train of some parameters
+    slices: Mapping[str, Part] = field(default_factory=dict)  # of parameters that train in part
     gradients: str = "float32"  # of integer layers
     recompute: Recompute | None = None
-    inside: bool = False  # inputs may lie inside the arena
+    inside: bool = False  # inputs may be inside the arena
     single: bool = False  # the program also predicts single samples
     narrow: bool = False  # frozen weights are stored in 8 bits
-    vectors: bool = False  # there are kernels for vectors to choose from
-    machine: Machine = UNTUNED  # that kernels are chosen for
-    grow: bool = False  # a large program may take more memory for faster kernels
-    observe: Observer | None = None  # is shown every graph that a pass has made
+    vectors: bool = False  # vector kernels are available
+    machine: Machine = UNTUNED  # for the choice of kernels
+    grow: bool = False  # a large program may use more memory for faster kernels
+    observe: Observer | None = None  # called with every graph that a pass has produced
 
     @property
     def inplace(self) -> bool:
@@ -66,15 +66,15 @@ def always(_: Context) -> bool:
 
 @dataclass(frozen=True)
 class Pass:
-    """A step of the compiler: `run(graph, ...)`, or `run(entries, ...)` if it sees the program."""
+    """A pass: `run(graph, ...)`, or `run(entries, ...)` if it takes the whole program."""
 
     run: Callable[..., Any]
     stage: Stage
     told: tuple[str, ...] = ()  # members of the context that `run` takes
-    switch: bool = True  # `without` may leave it out
-    program: bool = False  # it sees all entry points together
+    switch: bool = True  # `without` may disable it
+    program: bool = False  # it takes all entry points together
     when: Callable[[Context], bool] = always
-    # What follows runs on the graph with and without this pass; the smaller peak decides.
+    # Later passes run on the graph with and without this pass; the smaller peak wins.
     alternative: bool = False
 
     @property
@@ -89,7 +89,7 @@ class Pass:
 
 
 def run_passes(passes: Iterable[Pass], entries: Entries, context: Context) -> dict[str, Graph]:
-    """The graphs after all passes that are wanted, in order."""
+    """The graphs after all enabled passes, in order."""
     wanted = [p for p in passes if p.wanted(context)]
     for program, group in groupby(wanted, key=lambda p: p.program):
         for_all = list(group)

@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from ..ir import Array, Builder, DType, Graph, Op, Role, Value
+from ..ir import Array, Builder, DType, Graph, Role, Value
 from ..memory.plan import LINE, aligned, lifetimes
 from ..memory.plan import lives as lives_of
-from ..ops.conv import Conv2d, Conv2dDx, Depthwise, DepthwiseDx
-from ..ops.fused import Conv2dFused, DepthwiseFused, LinearFused
-from ..ops.linear import Linear, LinearDx
-from ..ops.stream import Stream
 from ..ops.widen import Widen, narrowed
 
 Parts = tuple[Array, Array]  # integers and scales
-LAYERS: tuple[type[Op], ...] = (
-    Conv2d, Conv2dDx, Depthwise, DepthwiseDx, Conv2dFused, DepthwiseFused, Linear, LinearDx,
-    LinearFused, Stream,
-)  # fmt: skip
 LEAST = 256  # elements; below that the code costs more than it saves
 
 
@@ -39,7 +31,8 @@ def narrow_frozen(entries: Mapping[str, Graph], inplace: bool, inside: bool) -> 
             room = arena - (int(loads[i]) if i < len(loads) else 0)
             for leaf in (leaf for leaf in node.ins if leaf.name in parts[name]):
                 room -= aligned(leaf.type.bytes, LINE)  # all of a node's are there at once
-                if node.op not in LAYERS or room < 0:
+                widened = node.op.reads_weights or node.op.layer is not None
+                if not widened or room < 0:
                     wide.add(leaf.name)
                     room += aligned(leaf.type.bytes, LINE)
     return {name: narrow(graph, parts[name], wide) for name, graph in entries.items()}

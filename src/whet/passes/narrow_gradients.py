@@ -1,32 +1,27 @@
-"""Let int8 layers multiply integers on the way back, too."""
+"""Let int8 layers multiply integers in the backward pass, too."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, replace
 
 from ..ir import Builder, Graph, Node, Value
-from ..ops.conv_i8 import Conv2dI8Dw, Conv2dI8Dx, DepthwiseI8Dw, DepthwiseI8Dx
 from ..ops.gradient_i8 import LEAST, NarrowGradient, largest
 from ..ops.reduce import Sum
 from .rewriting import rewrite
-
-OF_WEIGHTS = (Conv2dI8Dw, DepthwiseI8Dw)
-PRODUCTS = (*OF_WEIGHTS, Conv2dI8Dx, DepthwiseI8Dx)
 
 
 def narrow_gradients(graph: Graph, kind: str) -> Graph:
     """conv2d_i8_dx(dy, w) becomes conv2d_i8_dx(q, w, scale) with q, scale = narrow_gradient(dy).
 
-    So do the gradients of weights and of depthwise layers; all that multiply one dy share its q.
-    A dy of which so many products are added up that q would have less than 8 bits stays. This one
-    pass does not keep the meaning, but rounds: it is for those who ask for it.
+    So do the gradients of weights and of depthwise layers; all products with one dy share its q. A
+    dy stays in fp32 if so many products are summed that q would have less than 8 bits. Unlike other
+    passes, this one does not preserve the meaning: it rounds, and is opt-in.
     """
     limits = {dy: limit for dy, limit in limits_of(graph, kind).items() if limit >= LEAST}
     narrowed: dict[Value, tuple[Value, ...]] = {}
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
-        if node.op not in PRODUCTS or node.ins[0] not in limits:
+        if node.op.largest_sum(node) is None or node.ins[0] not in limits:
             return None
         dy, other = node.ins
         if dy not in narrowed:
@@ -39,41 +34,25 @@ def narrow_gradients(graph: Graph, kind: str) -> Graph:
 
 
 def limits_of(graph: Graph, kind: str) -> dict[Value, int]:
-    """How large the integers of every gradient may be so that no sum with them overflows."""
+    """The largest |q| of every gradient for which no sum overflows."""
     limits: dict[Value, int] = {}
     for node in graph.nodes:
-        if node.op in PRODUCTS:
+        if (most := node.op.largest_sum(node)) is not None:
             dy = node.ins[0]
-            limits[dy] = min(limits.get(dy, largest(kind)), (2**31 - 1) // heaviest(node))
+            limits[dy] = min(limits.get(dy, largest(kind)), (2**31 - 1) // most)
     return limits
 
 
-def heaviest(node: Node) -> int:
-    """The largest sum that a gradient of ones could lead to."""
-    (dy, _), a = (v.shape for v in node.ins), node.attrs
-    if node.op in OF_WEIGHTS:
-        return math.prod(dy[:3]) * max(127 - a.zero, 128 + a.zero)
-    kernel = node.ins[1].shape[1:3] if node.op is Conv2dI8Dx else node.ins[1].shape[:2]
-    taps = math.prod(map(meeting, kernel, dy[1:3], a.stride, a.dilation))
-    channels = dy[3] // a.groups if node.op is Conv2dI8Dx else 1
-    return taps * channels * 128
-
-
-def meeting(kernel: int, outputs: int, stride: int, dilation: int) -> int:
-    """How many outputs along an axis read one pixel, at most: each by another tap of theirs."""
-    common = math.gcd(stride, dilation)
-    return min(-(-kernel * common // stride), -(-outputs * common // dilation))
-
-
 def sums_first(graph: Graph) -> Graph:
-    """With the sum of a gradient, which a bias has, before any product: so it is done with then."""
+    """Move the sum of a gradient, for a bias, before all products, so that the gradient can be
+    freed."""
     sums: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         if node.op is Sum:
             sums.setdefault(node.ins[0], []).append(node)
     order: dict[Node, None] = {}
     for node in graph.nodes:
-        if node.op in PRODUCTS:
+        if node.op.largest_sum(node) is not None:
             order.update(dict.fromkeys(sums.get(node.ins[0], ())))
         order[node] = None
     return replace(graph, nodes=tuple(order))

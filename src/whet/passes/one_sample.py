@@ -1,4 +1,4 @@
-"""The prediction of a batch, made for a batch of one."""
+"""Derive the prediction of a single sample from that of a batch."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from .rewriting import Uses
 
 @dataclass(frozen=True)
 class Batch:
-    """Where in a value its batch is: within `axis`, which is outer x samples x the rest."""
+    """The position of the batch in a value: within `axis`, which is outer x samples x the rest."""
 
     axis: int
     outer: int = 1
 
 
 def one_sample(entries: Mapping[str, Graph]) -> dict[str, Graph]:
-    """The entry points and `predict_one`, if the prediction can be made for a single sample."""
+    """The entry points and `predict_one`, if a single sample can be predicted."""
     single = for_one_sample(entries["predict"])
     added = {} if single is None else {"predict_one": replace(single, name="predict_one")}
     return {**entries, **added}
 
 
 def for_one_sample(graph: Graph) -> Graph | None:
-    """The graph with the batch taken out of every shape, or None if some value does not follow.
+    """The graph with the batch removed from every shape, or None if that is impossible.
 
-    The inputs and outputs must be batches, along their first axis, of samples that have nothing to
-    do with each other. Every value that depends on an input must then have one axis, whichever it
-    is, that is shorter by the size of the batch. A constant may be repeated for every sample, too.
+    The inputs and outputs must be batches, along their first axis, of samples that do not affect
+    each other. Every value that depends on an input must then have exactly one axis that shrinks by
+    the batch size. A constant may be repeated for every sample, too.
     """
     return _with_constants(graph, {}) or _with_constants(graph, _repeated(graph))
 
 
 def _repeated(graph: Graph) -> dict[Value, Batch]:
-    """Constants that are the same along an axis as long as the batch, and that axis."""
+    """Constants that do not vary along an axis as long as the batch, and that axis."""
     size = _size(graph)
     found = {}
     for leaf in graph.leaves_of(Role.CONST):
@@ -93,14 +93,14 @@ def _with_constants(graph: Graph, repeated: Mapping[Value, Batch]) -> Graph | No
 
 
 def _without(kind: Type, axis: int) -> Type:
-    """The type with a length of 1 along an axis."""
+    """The type with size 1 along an axis."""
     return replace(kind, shape=(*kind.shape[:axis], 1, *kind.shape[axis + 1 :]))
 
 
 def _batch(
     node: Node, old: Value, new: Value, batches: Mapping[Value, Batch], size: int
 ) -> Batch | None:
-    """Where the batch is in a result: in the one axis along which it is shorter now."""
+    """The position of the batch in a result: the only axis that has become shorter."""
     pairs = zip(old.shape, new.shape, strict=True)
     axes = [k for k, (before, after) in enumerate(pairs) if before != after]
     if len(axes) != 1 or old.shape[axes[0]] != size * new.shape[axes[0]]:
@@ -117,7 +117,7 @@ def _batch(
 
 
 def _reshaped(value: Value, shape: tuple[int, ...], batch: Batch, size: int) -> Batch | None:
-    """Where the batch of a value is if its numbers, in their order, get another shape."""
+    """The position of the batch of a value after a reshape."""
     outer = prod(value.shape[: batch.axis]) * batch.outer
     for axis, n in enumerate(shape):
         before = prod(shape[:axis])
@@ -127,12 +127,12 @@ def _reshaped(value: Value, shape: tuple[int, ...], batch: Batch, size: int) -> 
 
 
 def _attributes(node: Node, batches: Mapping[Value, Batch], size: int) -> Any:
-    """The node's attributes for one sample: shapes that are spelled out have the batch in them."""
+    """The node's attributes for one sample: explicit shapes contain the batch size."""
     if node.op not in (Reshape, Expand):
         return node.attrs
     shape, value = list(node.attrs.shape), node.ins[0]
     batch, more = batches.get(value), len(shape) - value.type.rank
-    if batch is None:  # a value that is repeated for every sample
+    if batch is None:  # a value repeated for every sample
         once = node.op is Expand and shape[0] == size and (more or value.shape[0] == 1)
         axis = 0 if once else None
     elif node.op is Expand:

@@ -1,4 +1,4 @@
-"""Compute a value again where it is needed, instead of keeping it."""
+"""Recompute values where they are needed, instead of keeping them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from ..ir import Graph, Node, Role, Value
 from ..memory.plan import Lifetimes, lifetimes
 from .rewriting import Uses
 
-DEPTH = 6  # nodes computed again for one value
-EFFORT = 400_000  # nodes looked at in all
+DEPTH = 6  # nodes recomputed for one value
+EFFORT = 400_000  # total number of nodes examined
 
 
 def rematerialize(
     graph: Graph, limit: int = 0, costly: bool = False, inside: bool = False
 ) -> Graph:
-    """Recompute values in the backward pass until the peak is at most `limit`, or cannot fall.
+    """Recompute values in the backward pass until the peak is at most `limit`, or cannot be
+    lowered.
 
-    Only element-wise work and the like is done twice, unless `costly` allows layers as well. The
-    inputs count if they lie `inside` the arena.
+    Only element-wise operators and the like are recomputed, unless `costly` allows layers as well.
+    The inputs count if they are `inside` the arena.
     """
     attempts = EFFORT // max(1, len(graph.nodes))
     lives = lifetimes(graph, inside=inside)
@@ -38,7 +39,7 @@ def rematerialize(
 
 
 def _candidates(graph: Graph, lives: Lifetimes, costly: bool) -> Iterator[Graph]:
-    """The graph with one buffer less at the peak, largest first."""
+    """Graphs with one buffer less at the peak, largest first."""
     at = lives.peak[1]
     uses = Uses(graph)
     made = [b for b in lives.buffers if b.values[0].role is not Role.INPUT]
@@ -55,7 +56,7 @@ def _candidates(graph: Graph, lives: Lifetimes, costly: bool) -> Iterator[Graph]
 
 
 def _next_reader(graph: Graph, kept: set[Value], at: int) -> int | None:
-    """The first node behind the peak that reads one of the values."""
+    """The first node after the peak that reads one of the values."""
     later = (i for i in range(at + 1, len(graph.nodes)) if kept.intersection(graph.nodes[i].ins))
     return next(later, None)
 
@@ -64,7 +65,7 @@ def _chain(
     graph: Graph, lives: Lifetimes, uses: Uses, kept: set[Value], reader: int, depth: int,
     costly: bool,
 ) -> list[Node] | None:  # fmt: skip
-    """Nodes that compute what is read of the values, from what is there when it is read."""
+    """Nodes that recompute the values from what is live when they are read."""
     alive = {v for b in lives.buffers if b.last >= reader for v in b.values} - kept
     wanted = [v for n in graph.nodes[reader:] for v in n.ins if v in kept]
     index = {n: i for i, n in enumerate(graph.nodes)}
@@ -77,14 +78,14 @@ def _chain(
         if index[node] >= reader or (node.op.macs(node) and not costly):
             return None
         if len(found) == depth:
-            continue  # its operands are kept for longer instead
+            continue  # its operands would be kept longer instead
         found.add(node)
         wanted += node.ins
     return sorted(found, key=index.__getitem__)
 
 
 def _recompute(graph: Graph, chain: list[Node], reader: int) -> Graph:
-    """`chain` once more before the reader; from there on its results are read."""
+    """Insert `chain` again before the reader; later nodes read its results."""
     taken = {v.name for v in graph.leaves} | {v.name for n in graph.nodes for v in n.outs}
     again: dict[Value, Value] = {}
     clones = []

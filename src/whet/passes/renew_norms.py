@@ -1,4 +1,4 @@
-"""Compute what a normalisation gave again on the way back, instead of keeping it."""
+"""Recompute the output of a normalisation in the backward pass, instead of keeping it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import Any
 
 from ..ir import Builder, Graph, Loc, Node, Value
 from ..ops.norm import BatchNorm, BatchNormClipped, BatchNormTrain
-from .fuse_layers import LIMITS
 
-Renewed = tuple[tuple[Value, ...], dict[str, Any], Loc]  # operands, attributes, place
+Renewed = tuple[tuple[Value, ...], dict[str, Any], Loc]  # operands, attributes, location
 
 
 def renew_norms(graph: Graph) -> Graph:
-    """The gradients behind a batch norm read y = batch_norm_clipped(x, w, b, mean, var).
+    """Gradients after a batch norm read y = batch_norm_clipped(x, w, b, mean, var).
 
-    Its own gradient keeps x, mean and var anyway, so y need not be kept beside them; nor does what
-    a ReLU makes of y. That halves what a network keeps, and one walk over numbers near the
-    processor costs less than to fetch as many from memory. A batch norm with fixed statistics keeps
-    x only if its weight trains: nothing is gained otherwise.
+    Its own gradient keeps x, mean and var anyway, so neither y nor the result of a ReLU on y need
+    be kept. That halves what a network keeps, and one pass over data in the cache costs less than
+    reading as much from memory. A batch norm with fixed statistics keeps x only if its weight
+    trains; otherwise nothing is gained.
     """
     made = {v: i for i, node in enumerate(graph.nodes) for v in node.outs}
     loss = max((made.get(v, -1) for v in graph.outputs), default=-1)
@@ -40,7 +39,7 @@ def renew_norms(graph: Graph) -> Graph:
 
 
 def _norms(graph: Graph, loss: int) -> Iterator[tuple[Value, Renewed]]:
-    """Results of normalisations whose operand is read behind the loss as well."""
+    """Results of normalisations whose operand is also read after the loss."""
     read = {v for node in graph.nodes[loss + 1 :] for v in node.ins}
     kept = {*graph.outputs, *(nxt for _, nxt in graph.state)}
     frozen: dict[Value, Node] = {}  # results of those with fixed statistics
@@ -52,8 +51,8 @@ def _norms(graph: Graph, loss: int) -> Iterator[tuple[Value, Renewed]]:
         elif node.op is BatchNorm and node.ins[0] in read:
             frozen[node.out] = node
             yield node.out, (node.ins, asdict(node.attrs), node.loc)
-        elif node.op in LIMITS and node.ins[0] in frozen:
+        elif (limits := node.op.limits(node.attrs)) is not None and node.ins[0] in frozen:
             norm = frozen[node.ins[0]]
-            low, high = LIMITS[node.op](node.attrs)
+            low, high = limits
             attrs = asdict(norm.attrs) | {"low": low, "high": high}
             yield node.out, (norm.ins, attrs, norm.loc)

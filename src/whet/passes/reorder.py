@@ -10,10 +10,10 @@ from .rewriting import Uses
 
 
 def reorder(graph: Graph) -> Graph:
-    """Move every update to right after its last operand, so that the gradient dies at once.
+    """Move every update right after its last operand, so that the gradient can be freed at once.
 
-    An update stays behind the last reader of the value it replaces, so that it can be made in
-    place, and behind the outputs: a step whose loss is not finite must have changed nothing.
+    An update stays after the last reader of the value it replaces, so that it can run in place, and
+    after the outputs: a step whose loss is not finite must not change anything.
     """
     uses = Uses(graph)
     leaf_of = {nxt: leaf for leaf, nxt in graph.state}

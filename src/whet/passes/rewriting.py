@@ -1,4 +1,4 @@
-"""What passes share: a walk over the nodes that replaces some, and who reads what."""
+"""Shared by passes: a rewrite of nodes, and the readers of each value."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Rule = Callable[[Builder, Node], tuple[Value, ...] | None]
 
 
 def rewrite(graph: Graph, rule: Rule) -> Graph:
-    """`rule(b, node)` gives values to use in place of the node's results, or None to keep it.
+    """`rule(b, node)` returns values to replace the node's results, or None to keep it.
 
-    The node it is shown already reads replaced values. Names and order of what stays are kept, and
-    a node that the rule emits last takes over the values of the node it replaces.
+    The node already reads replaced values. Names and order of unchanged nodes are kept, and the
+    last node that the rule emits takes over the values of the node it replaces.
     """
     b = Builder.extend(graph, graph.name)
     b.nodes, b.state = [], []
     now: dict[Value, Value] = {}
     for old in graph.nodes:
         node = replace(old, ins=tuple(now.get(v, v) for v in old.ins))
-        b.loc, before = node.loc, len(b.nodes)
+        b.loc, b.link, before = node.loc, node.out.link, len(b.nodes)
         results = rule(b, node)
         if results is None:
             b.nodes.append(node)
@@ -34,7 +34,7 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
 
 
 class Uses:
-    """Who makes and who reads each value of a graph."""
+    """The producer and the readers of each value of a graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.producer: dict[Value, Node] = {}
@@ -47,11 +47,11 @@ class Uses:
         self.kept = {*graph.outputs, *(nxt for _, nxt in graph.state)}
 
     def root(self, value: Value) -> Value:
-        """The value whose bytes these are: views are followed back."""
+        """The value that owns the storage: views are followed back."""
         maker = self.producer.get(value)
         return self.root(maker.ins[0]) if maker is not None and maker.op.view else value
 
     def only_reader(self, value: Value) -> Node | None:
-        """The one node that reads the value, if nothing else needs it."""
+        """The only node that reads the value, if nothing else needs it."""
         readers = self.readers.get(value, [])
         return readers[0] if len(readers) == 1 and value not in self.kept else None

@@ -1,4 +1,4 @@
-"""Order independent work so that less is alive at once."""
+"""Order independent nodes to reduce peak memory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ..ir import Graph, Node, Value
 from ..memory.plan import Buffer, lifetimes
 from .rewriting import Uses
 
-EFFORT = 60_000  # nodes looked at in all, so that large graphs get fewer attempts
+EFFORT = 60_000  # total number of nodes examined, so that large graphs get fewer attempts
 
 
 def schedule(graph: Graph) -> Graph:
-    """Move nodes away from the peak, one at a time, for as long as that lowers it.
+    """Move nodes away from the peak, one at a time, as long as that lowers it.
 
-    A buffer that is alive at the peak only because its last reader comes later may die earlier if
-    that reader is moved before the peak; one that nobody reads until later may be made later.
+    A buffer that is live at the peak only because its last reader comes later can be freed earlier
+    if that reader moves before the peak; one that is read only later can be computed later.
     """
     before = _dependencies(graph)
     best, attempts = graph, EFFORT // max(1, len(graph.nodes))
@@ -39,8 +39,8 @@ def schedule(graph: Graph) -> Graph:
 
 
 def _dependencies(graph: Graph) -> dict[Node, set[Node]]:
-    """Which nodes must come before each: makers of its operands and, for an update, every other
-    reader of what it replaces and the makers of the outputs."""
+    """The nodes that must precede each node: producers of its operands and, for an update, all
+    other readers of what it replaces and the producers of the outputs."""
     uses = Uses(graph)
     readers: dict[Value, set[Node]] = {}
     for node in graph.nodes:
@@ -59,7 +59,7 @@ def _dependencies(graph: Graph) -> dict[Node, set[Node]]:
 def _moves(
     graph: Graph, at: int, live: Sequence[Buffer], before: dict[Node, set[Node]]
 ) -> Iterator[list[Node]]:
-    """Other orders in which one buffer of those alive at the peak is not."""
+    """Other orders in which one of the buffers at the peak is not live there."""
     nodes = list(graph.nodes)
     index = {n: i for i, n in enumerate(nodes)}
     for b in live:
@@ -78,7 +78,7 @@ def _moves(
 def _closure(
     node: Node, at: int, index: dict[Node, int], before: dict[Node, set[Node]]
 ) -> set[Node] | None:
-    """The node and all it needs from the peak on; None if that includes the peak itself."""
+    """The node and its dependencies from the peak on; None if they include the peak itself."""
     wanted, found = [node], set[Node]()
     while wanted:
         n = wanted.pop()
@@ -94,7 +94,7 @@ def _closure(
 def _delayed(
     nodes: list[Node], first: int, until: int, before: dict[Node, set[Node]]
 ) -> Iterator[list[Node]]:
-    """The node at `first` moved to right before the one at `until`."""
+    """The node at `first` moved right before the one at `until`."""
     node = nodes[first]
     between = nodes[first + 1 : until]
     if not any(node in before[n] for n in between):

@@ -1,4 +1,4 @@
-"""Compute equal things once."""
+"""Compute common subexpressions once."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from .rewriting import rewrite
 
 
 def share_common(graph: Graph) -> Graph:
-    """A node that repeats an earlier one (operator, operands, attributes) becomes its results.
+    """A node that repeats an earlier one (operator, operands, attributes) is replaced by its
+    results.
 
-    Operators are pure, so this is always right; dropout is too, its randomness is an operand.
+    Operators are pure, so this is always correct, also for dropout, whose randomness is an operand.
     """
     seen: dict[Any, tuple[Value, ...]] = {}
 

@@ -8,16 +8,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from ..errors import SchemeError
-from ..ir import Builder, DType, Graph, Node, Role, Type, Value
+from ..ir import Builder, DType, Graph, Layer, Link, Node, Relation, Role, Type, Value
 from ..ops.binary import Add
-from ..ops.conv import Conv2d, Conv2dDx, Depthwise
-from ..ops.conv_i8 import Conv2dI8, DepthwiseI8
-from ..ops.linear import Linear
 from ..ops.shape import Reshape, Slice, SliceDx, Take, TakeDx
 from .rewriting import Uses, rewrite
-
-LAYERS = (Conv2d, Conv2dDx, Depthwise, Linear, Conv2dI8, DepthwiseI8)
-DEPTHWISE = (Depthwise, DepthwiseI8)
 
 
 @dataclass(frozen=True)
@@ -80,9 +74,10 @@ def _weight_of(uses: Uses, node: Node, chosen: Collection[str]) -> Value | None:
     found = [leaf.name for leaf in leaves if leaf.name in chosen]
     if node.op is Reshape or not found:
         return None
-    if node.op not in LAYERS or found != [leaves[1].name]:
+    layer = node.op.layer
+    if layer is None or found != [leaves[layer.weight].name]:
         raise _not_by_channels(found[0], node)
-    return leaves[1]
+    return leaves[layer.weight]
 
 
 def _leaf_of(uses: Uses, value: Value) -> Value:
@@ -102,15 +97,20 @@ def _not_by_channels(leaf: str, node: Node) -> SchemeError:
 
 def _part_of(leaf: Value, node: Node, indices: tuple[int, ...]) -> Part | None:
     """Where the channels lie in the leaf; None if it is reshaped so that they lie scattered."""
-    weight = node.ins[1].shape
-    if node.op is Conv2dDx:
-        groups = node.attrs.groups
-        within = _in_groups(indices, groups, weight[0] // groups)
-        part = Part(leaf.name, 0, within, indices)
-        return part if leaf.shape[0] == weight[0] else None
-    # A depthwise weight is stored as [kh, kw, c, 1], everything else with its inputs last.
-    axis = leaf.type.rank - (2 if node.op in DEPTHWISE else 1)
-    return Part(leaf.name, axis, indices, indices) if leaf.shape[axis] == weight[-1] else None
+    layer = _facts(node)
+    size = node.ins[layer.weight].shape[layer.inputs]
+    axis = layer.stored(layer.inputs, leaf.type.rank)
+    if leaf.shape[axis] != size:
+        return None
+    within = indices
+    if layer.inputs_of_all_groups:
+        within = _in_groups(indices, node.attrs.groups, size // node.attrs.groups)
+    return Part(leaf.name, axis, within, indices)
+
+
+def _facts(node: Node) -> Layer:
+    assert node.op.layer is not None
+    return node.op.layer
 
 
 def _in_groups(indices: tuple[int, ...], groups: int, per_group: int) -> tuple[int, ...]:
@@ -124,7 +124,8 @@ def _split(b: Builder, graph: Graph, leaf: Value, name: str, part: Part) -> Valu
     frozen[part.place] = 0
     b.data[leaf.name] = frozen
     chosen = data[part.place]
-    return b.leaf(name, Type(leaf.type.dtype, chosen.shape), Role.PARAM, chosen)
+    kind, link = Type(leaf.type.dtype, chosen.shape), Link(Relation.PART, leaf.name)
+    return b.leaf(name, kind, Role.PARAM, chosen, link)
 
 
 def _layer(b: Builder, node: Node, part: Value, indices: tuple[int, ...]) -> Value:
@@ -134,10 +135,12 @@ def _layer(b: Builder, node: Node, part: Value, indices: tuple[int, ...]) -> Val
     channels = _in_groups(indices, groups, x.shape[-1] // groups)
     frozen = b.emit(node.op, x, w, *bias, name=f"{name}.frozen", **attrs)
     kept = take_channels(b, x, channels)
-    shape = (len(channels), *w.shape[1:]) if node.op is Conv2dDx else (*w.shape[:-1], len(indices))
+    layer, sizes = _facts(node), list(w.shape)
+    sizes[layer.inputs] = len(channels if layer.inputs_of_all_groups else indices)
+    shape = tuple(sizes)
     weight = part if part.shape == shape else b.emit(Reshape, part, shape=shape)
     moved = b.emit(node.op, kept, weight, name=f"{name}.part", **attrs)
-    if node.op in DEPTHWISE:
+    if layer.depthwise:
         moved = put_channels(b, moved, channels, x.shape[-1])
     return b.emit(Add, frozen, moved, name=name)
 

@@ -9,16 +9,11 @@ from typing import Any
 
 from ..ir import Builder, Graph, Node, Op, Role, Type, Value
 from ..memory.plan import lifetimes
-from ..ops.conv import Conv2d, Depthwise
-from ..ops.fused import FUSED, Conv2dFused, DepthwiseFused
-from ..ops.fused_i8 import Conv2dI8Fused, DepthwiseI8Fused
-from ..ops.stream import MOST, Stage, Stream, StreamI8, bytes_at_hand, replaces_operand, stage_of
+from ..ops.fused import FusedLayer
+from ..ops.stream import MOST, Stage, bytes_at_hand, replaces_operand, stage_of
 from .rewriting import Uses
 
 Roles = tuple[Role, ...]  # of operands that lie in the arena
-
-LAYERS: tuple[type[Op], ...] = (Conv2d, Depthwise, Conv2dFused, DepthwiseFused)
-LAYERS_I8: tuple[type[Op], ...] = (Conv2dI8Fused, DepthwiseI8Fused)
 
 
 def stream_rows(graph: Graph, inside: bool = False) -> Graph:
@@ -71,9 +66,13 @@ def _chains(graph: Graph, uses: Uses) -> list[list[Node]]:
 
 def _streams(node: Node) -> bool:
     """Whether a stream can hold the layer: it gives one result, from one image."""
-    if node.op in LAYERS_I8:
-        return len(node.outs) == 1 and not node.attrs.part
-    return node.op in LAYERS
+    one = len(node.outs) == 1 and not getattr(node.attrs, "part", False)
+    return one and _stream_of(node.op) is not None
+
+
+def _stream_of(op: type[Op]) -> type[Op] | None:
+    """The operator that a chain of these becomes; a plain layer is a fused one of no epilogue."""
+    return (FusedLayer.of(op) or op).streamed
 
 
 def _need(part: Sequence[Node], uses: Uses, roles: Roles) -> int:
@@ -142,7 +141,8 @@ def _streamed(graph: Graph, cuts: Sequence[Sequence[Sequence[Node]]]) -> Graph:
             attrs: dict[str, Any] = {"stages": tuple(stages)}
             if any(n.loc.module for n in parts[node]):
                 attrs["modules"] = tuple(n.loc.module for n in parts[node])
-            stream = StreamI8 if node.op in LAYERS_I8 else Stream
+            stream = _stream_of(node.op)
+            assert stream is not None
             b.emit(stream, first, *(v for own in operands for v in own), **attrs)
             b.nodes[-1] = replace(b.nodes[-1], outs=node.outs)
         elif node not in inside:
@@ -157,7 +157,5 @@ def _stage(node: Node) -> tuple[Any, tuple[Value, ...]]:
 
 @lru_cache(maxsize=4096)  # every way to cut a chain asks again
 def _stage_of(op: Any, attrs: Any, bias: bool) -> Stage:
-    if op in LAYERS_I8:
-        return stage_of(op, attrs)
-    layer: Any = FUSED.get(op, op)
+    layer: Any = FusedLayer.of(op) or op
     return stage_of(layer, layer.Attrs(**{"bias": bias} | asdict(attrs)))

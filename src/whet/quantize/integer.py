@@ -10,21 +10,17 @@ from typing import Any
 import numpy as np
 
 from ..errors import FrontendError, warn
-from ..ir import Array, Builder, DType, Graph, Node, Op, Role, Type, Value, i8
+from ..ir import Array, Builder, DType, Graph, Layer, Node, Op, Role, Type, Value, i8
 from ..ir.quant import LOW, Quant, Recipe
 from ..ops.binary import Add, Mul
-from ..ops.conv import Conv2d, Depthwise
-from ..ops.conv_i8 import Conv2dI8, DepthwiseI8
-from ..ops.linear import Linear, rows
+from ..ops.conv_i8 import IntegerLayer
 from ..ops.pool import AvgPool2d, MaxPool2d
 from ..ops.pool_i8 import AvgPoolI8, UpsampleBilinearI8
 from ..ops.quantized import AddI8, Dequantize, Requantize
 from ..ops.reduce import Mean
-from ..ops.resize import UpsampleBilinear, UpsampleNearest
+from ..ops.resize import UpsampleBilinear
 from ..ops.settle import MOST
-from ..ops.shape import Concat, Detach, Pad, Reshape, Slice, Take, Transpose
-from ..passes.fold_batch_norm import OUTPUT_AXIS
-from ..passes.fuse_layers import LIMITS
+from ..ops.shape import Concat, Pad, Reshape
 from ..passes.rewriting import Uses
 from ..training import Unit
 from .calibrate import not_calibrated
@@ -32,8 +28,6 @@ from .floats import computes, from_input, message
 from .options import Int8
 from .weights import to_integers, weight_scales
 
-LAYERS: tuple[type[Op], ...] = (Conv2d, Depthwise, Linear)
-MOVES: tuple[type[Op], ...] = (Reshape, Transpose, Slice, Detach)  # bytes that keep their meaning
 HEADROOM = 4  # times its first weights that an int8 head, which is new, can grow to
 LARGEST_PRODUCT = 255 * 128
 
@@ -65,17 +59,24 @@ def heads_of(graph: Graph) -> set[Node]:
     leads: set[Value] = set()  # to a layer
     heads: set[Node] = set()
     for node in reversed(graph.nodes):
-        if node.op in LAYERS and not leads.intersection(node.outs):
+        layer = node.op.integer is not None
+        if layer and not leads.intersection(node.outs):
             heads.add(node)
-        if node.op in LAYERS or leads.intersection(node.outs):
+        if layer or leads.intersection(node.outs):
             leads.update(node.ins)
     return heads
 
 
 def products(node: Node) -> int:
     """How many products each sum of a layer has."""
-    weight = node.ins[1].type
-    return weight.elements // weight.shape[OUTPUT_AXIS[node.op]]
+    layer = facts(node)
+    weight = node.ins[layer.weight].type
+    return weight.elements // weight.shape[layer.outputs]
+
+
+def facts(node: Node) -> Layer:
+    assert node.op.layer is not None
+    return node.op.layer
 
 
 class Quantizer:
@@ -93,12 +94,17 @@ class Quantizer:
         self.done: set[Node] = set()
         self.stayed: list[Node] = []  # in f32 although no head comes before
         self.rules: dict[type[Op], Callable[[Node], bool]] = {
-            Conv2d: self.layer, Depthwise: self.layer, Linear: self.layer, Add: self.add,
-            Mean: self.mean, AvgPool2d: self.average, MaxPool2d: self.largest,
-            UpsampleNearest: self.moved, UpsampleBilinear: self.blended, Concat: self.concat,
-            Pad: self.pad, Take: self.moved,
-            **dict.fromkeys(MOVES, self.moved), **dict.fromkeys(LIMITS, self.clamp),
+            Add: self.add, Mean: self.mean, AvgPool2d: self.average, MaxPool2d: self.largest,
+            UpsampleBilinear: self.blended, Concat: self.concat, Pad: self.pad,
         }  # fmt: skip
+
+    def rule(self, node: Node) -> Callable[[Node], bool] | None:
+        """How a node becomes one of integers: by the operator's traits, or in a way of its own."""
+        if node.op.integer is not None:
+            return self.layer
+        if node.op.limits(node.attrs) is not None:
+            return self.clamp
+        return self.moved if node.op.moves else self.rules.get(node.op)
 
     def run(self) -> Integers:
         for leaf in self.graph.leaves_of(Role.INPUT, Role.LABEL, Role.SCALAR):
@@ -108,7 +114,7 @@ class Quantizer:
             self.b.loc = node.loc
             if node in self.done or (node.op is Reshape and self.stored(node.out) is not None):
                 continue  # it is part of another, or a view of a weight
-            rule = self.rules.get(node.op)
+            rule = self.rule(node)
             if rule is None or node in behind or not rule(node):
                 self.stay(node, node not in behind)
         self.warn()
@@ -136,7 +142,7 @@ class Quantizer:
         """An image is int8 from the start if nothing but integer operators reads it."""
         readers = self.uses.readers.get(leaf, [])
         integer = leaf.type.dtype is DType.F32 and leaf.role is Role.INPUT and readers
-        if not integer or not all(n.op in self.rules for n in readers):
+        if not integer or not all(self.rule(n) for n in readers):
             self.floats[leaf] = self.leaf(leaf)
             return
         quant = self.quant(leaf)
@@ -217,10 +223,11 @@ class Quantizer:
         while after is not None and after.op is Reshape:
             views.append(after)
             after = self.uses.only_reader(after.out)
-        if after is None or after.op not in LIMITS:
+        limits = None if after is None else after.op.limits(after.attrs)
+        if after is None or limits is None:
             return node, -math.inf, math.inf
         self.done.update(views)
-        return after, *LIMITS[after.op](after.attrs)
+        return after, *limits
 
     def narrow(self, node: Node) -> tuple[Node, Quant, dict[str, Any]]:
         """What the result of a node becomes, with the clamp behind it folded into saturation."""
@@ -244,7 +251,7 @@ class Quantizer:
             return False  # its sums might not fit
         coded = self.integer(x)
         data = np.asarray(self.graph.data[leaf.name], np.float64).reshape(weight.shape)
-        axis = OUTPUT_AXIS[node.op]
+        layer = facts(node)
         steps = self.steps(node, leaf, data, coded.quant.scale)
         head = node in self.heads
         y_scale = 1.0
@@ -254,9 +261,9 @@ class Quantizer:
         name = node.out.name
         scale = self.b.const(coded.quant.scale * steps / y_scale, name=f"{name}.scale")
         ratio = y_scale / coded.quant.scale
-        where = leaf.type.rank - 2 if node.op is Depthwise else 0
+        where = layer.stored(layer.outputs, leaf.type.rank)
         along = [1] * data.ndim
-        along[axis] = -1
+        along[layer.outputs] = -1
         numbers = to_integers(data, steps.reshape(along), np.int8)
         w = self.integer_leaf(weight, numbers, DType.I8, Unit(scale.name, ratio, where))
         operands = [w]
@@ -276,7 +283,7 @@ class Quantizer:
 
     def steps(self, node: Node, leaf: Value, data: Array, x_scale: float) -> Array:
         """What 1 stands for in each output channel of a weight."""
-        axis = OUTPUT_AXIS[node.op]
+        axis = facts(node).outputs
         bias = [np.asarray(self.graph.data[v.name], np.float64) for v in node.ins[2:]]
         if leaf.name not in self.recipe.weights:
             room = HEADROOM if node in self.heads else 1.0
@@ -298,18 +305,11 @@ class Quantizer:
         return len(readers) != 1
 
     def sums(self, node: Node, x: Coded, operands: list[Value]) -> Value:
-        """The int32 sums of a layer; a linear layer is a convolution of an image one row high."""
-        name, zero = f"{node.out.name}.sums", x.quant.zero
-        if node.op is Linear:
-            w, *bias = operands
-            o, i = w.shape
-            image = self.shaped(x.value, (1, 1, rows(x.value.shape), i), f"{x.value.name}.row")
-            w = self.shaped(w, (o, 1, 1, i), f"{w.name}.view")
-            return self.b.emit(Conv2dI8, image, w, *bias, name=name, zero=zero)
-        attrs = asdict(node.attrs)
-        attrs.pop("winograd", None)
-        op = Conv2dI8 if node.op is Conv2d else DepthwiseI8
-        return self.b.emit(op, x.value, *operands, name=name, zero=zero, **attrs)
+        """The int32 sums of a layer."""
+        op, (w, *bias) = node.op.integer, operands
+        assert op is not None and issubclass(op, IntegerLayer)
+        more = {"name": f"{node.out.name}.sums", "zero": x.quant.zero}
+        return op.sums(self.b, node.attrs, x.value, w, bias, **more)
 
     def add(self, node: Node) -> bool:
         left, right = node.ins
@@ -330,10 +330,10 @@ class Quantizer:
 
     def clamp(self, node: Node) -> bool:
         """A clamp that no layer could take in."""
-        (x,) = node.ins
-        if x not in self.coded:
+        (x, *_), clamps = node.ins, node.op.limits(node.attrs)
+        if x not in self.coded or clamps is None:
             return False
-        coded, (low, high) = self.coded[x], LIMITS[node.op](node.attrs)
+        coded, (low, high) = self.coded[x], clamps
         quant = self.quant(node.out)
         limits = {"low": quant.number(low) if low > -math.inf else LOW}
         if high < math.inf:

@@ -10,10 +10,10 @@ from ..errors import FrontendError, option
 from ..frontend.model import Imported, Model, without_loss
 from ..ir import Graph, Role
 from ..ir.quant import Fold, Recipe
+from ..passes.fold_batch_norm import fold_for_good
 from ..passes.fold_constants import fold_constants
 from ..training import Training, Whole
 from .calibrate import calibrate
-from .fold import fold_norms
 from .integer import to_integer_graph
 from .options import Int8
 
@@ -68,7 +68,7 @@ def with_graph(imported: Imported, graph: Graph) -> Imported:
 
 def folded(graph: Graph) -> tuple[Graph, dict[str, Fold]]:
     """Without batch norms behind layers, and with everything computed that is known."""
-    graph, folds = fold_norms(graph)
+    graph, folds = fold_for_good(graph)
     params = {leaf.name for leaf in graph.leaves_of(Role.PARAM)}
     return fold_constants(graph, params), folds
 

@@ -1,4 +1,4 @@
-"""One model under several update schemes: the ladder from full training down."""
+"""Compare one model under several update schemes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A scheme's memory in bytes; `without` has the arena and RAM with one pass left out."""
+    """A scheme's memory in bytes; `without` has the arena and RAM with one pass disabled."""
 
     scheme: str
     memory: Mapping[str, int]
-    kept: int  # activations that wait for the backward pass
+    kept: int  # activations kept for the backward pass
     without: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
@@ -37,7 +37,7 @@ class Comparison:
 
 
 def comparison_table(rows: Sequence[Comparison]) -> str:
-    """Factors are against the first row, and those of a pass against the row itself."""
+    """Factors are relative to the first row, and those of a pass to its own row."""
     passes = list(rows[0].without)
     head = ["scheme", "trained", "kept", "arena", "gap", "less", "RAM", "less"]
     lines = [[*head, *(f"without {name}" for name in passes)]]

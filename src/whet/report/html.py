@@ -1,4 +1,4 @@
-"""What a notebook shows of a program and of a check: small tables."""
+"""Small HTML tables of a program and of a check, for notebooks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .svg import escape
 if TYPE_CHECKING:
     from ..emit.program import Program
 
-SHOWN = 6  # names of what trains
+SHOWN = 6  # trained parameters listed by name
 LEFT = ' style="text-align: left"'
 
 
 def table(title: str, rows: Iterable[tuple[str, ...]]) -> str:
-    """A table of plain text, all of it escaped; the first cell of a row is its heading."""
+    """A table of escaped plain text; the first cell of a row is its heading."""
     lines = [f"<table><caption{LEFT}>{escape(title)}</caption>"]
     for head, *cells in rows:
         columns = "".join(f"<td{LEFT}>{escape(cell)}</td>" for cell in cells)
@@ -41,7 +41,7 @@ def program_html(program: Program) -> str:
             f"trained ({len(trained)} tensors)",
         ),
         ("RAM", f"{kib(memory['ram'])}: {detail}"),
-        ("flash, code aside", kib(memory["flash"])),
+        ("flash, without code", kib(memory["flash"])),
         ("entry points", ", ".join(program.entries)),
     ]
     return table(f"whet program {program.name}", (row for row in rows if row[1]))

@@ -1,4 +1,4 @@
-"""What the forward pass leaves behind for the backward pass."""
+"""What the forward pass keeps for the backward pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def loss_step(graph: Graph) -> int:
-    """Number of the node that makes the loss: what follows is backward pass and updates.
+    """The index of the node that computes the loss; the backward pass and updates follow.
 
     An entry point without updates is all forward; one without outputs has no forward pass.
     """
@@ -22,7 +22,7 @@ def loss_step(graph: Graph) -> int:
 
 
 def kept_buffers(plan: Plan) -> list[Buffer]:
-    """What the forward pass leaves in the arena for the backward pass; the loss is a result."""
+    """The buffers that the forward pass keeps for the backward pass; the loss is a result."""
     loss = loss_step(plan.graph)
     results = {plan.home[v] for v in plan.graph.outputs}
     return [b for b in plan.buffers if b.first <= loss < b.last and b not in results]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..ir import Graph, Node, Role, Value
+from ..ir import Graph, Node, Relation, Role, Value
 from ..ir.printing import print_node
 from ..memory.plan import Buffer
 from ..names import quoted
@@ -61,17 +61,16 @@ class Layer:
 def gradient_buffers(plan: Plan) -> dict[Buffer, Value]:
     """The buffers that hold a gradient, each with the leaf it is for.
 
-    Whether a gradient changes its parameter or is added to the sum `<parameter>.grad`, the
-    operator's first two operands are what changes and the gradient. A fused update makes the
-    gradient in blocks, in its workspace.
+    Whether a gradient changes its parameter or is added to a sum of gradients, the operator's
+    first two operands are what changes and the gradient. A fused update makes the gradient in
+    blocks, in its workspace.
     """
     graph = plan.graph
-    sums = {f"{v.name}.grad" for v in graph.leaves_of(Role.PARAM)}
     makers = {v: node for node in graph.nodes for v in node.outs}
     found: dict[Buffer, Value] = {}
     for leaf, following in graph.state:
         node = makers.get(following)
-        is_target = leaf.role is Role.PARAM or leaf.name in sums
+        is_target = leaf.role is Role.PARAM or leaf.is_a(Relation.GRADIENT_SUM)
         if is_target and node is not None and len(node.ins) > 1:
             in_blocks = issubclass(node.op, FusedUpdate)
             home = plan.home[plan.workspace[node] if in_blocks else node.ins[1]]
@@ -133,7 +132,7 @@ def what_trains(leaves: list[Value], trained: set[Value]) -> tuple[str, tuple[st
     # A frozen weight may have become a constant; constants of one axis are statistics and such.
     params = [v for v in leaves if v.role is Role.PARAM or v.type.rank > 1]
     chosen = [leaf for leaf in params if leaf in trained]
-    kinds = tuple(dict.fromkeys(kind_of(leaf.name) for leaf in chosen))
+    kinds = tuple(dict.fromkeys(kind_of(leaf) for leaf in chosen))
     if not leaves:
         return "", kinds
     if not chosen:
@@ -141,11 +140,11 @@ def what_trains(leaves: list[Value], trained: set[Value]) -> tuple[str, tuple[st
     return ("all" if chosen == params else "part"), kinds
 
 
-def kind_of(name: str) -> str:
+def kind_of(leaf: Value) -> str:
     """`weight`, `bias`, or `some of weight` for the channels of one that train."""
-    whole = name.removesuffix(".part")
-    kind = quoted(whole.rpartition(".")[2])
-    return kind if whole == name else f"some of {kind}"
+    if leaf.link is not None and leaf.is_a(Relation.PART):
+        return f"some of {quoted(leaf.link.of.rpartition('.')[2])}"
+    return quoted(leaf.name.rpartition(".")[2])
 
 
 def layer_table(program: Program) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..ir import DType
+from ..ir import DType, Relation
 from .kept import kept_buffers, loss_step
 from .layers import Layer, gradient_buffers, layers
 from .program import gap, kib
@@ -41,7 +41,7 @@ def buffer_kinds(plan: Plan) -> dict[Buffer, str]:
             return "activation kept for the backward pass"
         if b.first <= loss:
             return "other activation"
-        return "cotangent" if b.values[0].name.startswith("d.") else "other"
+        return "cotangent" if b.values[0].is_a(Relation.COTANGENT) else "other"
 
     return {b: kind(b) for b in plan.buffers}
 

@@ -14,10 +14,11 @@ from ..emit.c import STATUSES, Signature
 from ..emit.program import Program
 from ..emit.tensor_info import TensorInfo
 from ..errors import CheckpointError, DataError, InternalError, NotFinite, TargetError, option
-from ..ir import Array, DType, Graph, Role, Type, Value, f32
+from ..ir import Array, DType, Graph, Relation, Role, Type, Value, f32
 from ..ir.quant import Quant
 from ..ops.settle import LIMITS
 from .build import library
+from .checkpoint import Checkpoint, Layout
 
 C_TYPES: dict[DType, Any] = {
     DType.F32: ctypes.c_float,
@@ -140,6 +141,7 @@ class Trainer:
             if tuple(array.shape) != (shape := self.program.tensors[name].shape):
                 raise DataError(f"{name} has shape {tuple(array.shape)}, not {shape}")
         parts = {part.whole: (name, part) for name, part in self.program.parts.items()}
+        masters, carries = self._beside(Relation.MASTER), self._beside(Relation.CARRY)
         for name, array in given.items():
             real = array
             if name in self.program.whole.units and array.dtype.kind == "f":
@@ -152,8 +154,10 @@ class Trainer:
                 name, part = parts[name]
                 place = part.place
             self._set(name, array, info, place)
-            self._set(f"{name}.master", real, info, place)  # what rounding kept beside it
-            self._set(f"{name}.carry", np.zeros_like(array), info, place)
+            if name in masters:
+                self._set(masters[name], real, info, place)
+            if name in carries:
+                self._set(carries[name], np.zeros_like(array), info, place)
         self._written()
 
     def stored(self, name: str) -> Array:
@@ -167,16 +171,22 @@ class Trainer:
         parameters are in integer steps, or with `real` in units of the numbers they stand for.
         """
         found = {}
-        for name in self.program.storage.params:
-            if f"{name}.grad" in self.program.storage.state:
-                part = self.program.parts.get(name)
-                info = self.program.tensors[name]
-                info = replace(info, type=f32(*info.type.shape))
-                gradient = self._get(f"{name}.grad", info)
-                if real and name in self.program.whole.units:
-                    gradient = gradient / self._step_sizes(name)
-                found[part.whole if part else name] = gradient
+        for name, total in self._beside(Relation.GRADIENT_SUM).items():
+            part = self.program.parts.get(name)
+            info = self.program.tensors[name]
+            info = replace(info, type=f32(*info.type.shape))
+            gradient = self._get(total, info)
+            if real and name in self.program.whole.units:
+                gradient = gradient / self._step_sizes(name)
+            found[part.whole if part else name] = gradient
         return found
+
+    def _beside(self, relation: Relation) -> dict[str, str]:
+        """Parameters, and the state that is this to them, by names."""
+        leaves = (v for graph in self.program.entries.values() for v in graph.leaves)
+        links = {v.name: v.link for v in leaves if v.link and v.is_a(relation)}
+        owner = {link.of: name for name, link in links.items()}
+        return {name: owner[name] for name in self.program.storage.params if name in owner}
 
     def seed(self, seed: int) -> None:
         """Restart the random numbers of dropout; equal seeds give equal training."""
@@ -188,7 +198,8 @@ class Trainer:
 
     def save(self, path: str | Path | None = None) -> bytes:
         """Trained parameters and state as a checkpoint, also written to `path` if given."""
-        blob = self._snapshot()
+        layout = Layout.of(self.program)
+        blob = layout.encode(Checkpoint(layout.model, self._read()))
         if path is not None:
             try:
                 Path(path).write_bytes(blob)
@@ -205,7 +216,7 @@ class Trainer:
                 blob = Path(blob).read_bytes()
             except OSError as error:
                 raise CheckpointError(f"cannot read {where}", why=str(error.strerror)) from error
-        self._raise(self._restore(blob), f"{where}, {len(blob)} bytes")
+        self._write(Layout.of(self.program).decode(blob, where).arrays)
 
     # Below: the C side --------------------------------------------------------------------------
 
@@ -235,16 +246,16 @@ class Trainer:
     def _written(self) -> None:
         """What `_view` showed has been changed: here that is all there is to do."""
 
-    def _snapshot(self) -> bytes:
-        function = self._function("save", ctypes.c_size_t)
-        size = function(self._pointer, None, ctypes.c_size_t(0))
-        buffer = ctypes.create_string_buffer(size)
-        if function(self._pointer, buffer, ctypes.c_size_t(size)) != size:
-            raise InternalError("the program could not save itself")
-        return buffer.raw
+    def _read(self) -> dict[str, Array]:
+        """Trained parameters and state as they lie in memory."""
+        store = self.program.storage
+        tables = (store.params | store.state).items()
+        return {name: self._view(name).reshape(kind.shape).copy() for name, kind in tables}
 
-    def _restore(self, blob: bytes) -> int:
-        return int(self._function("load")(self._pointer, blob, ctypes.c_size_t(len(blob))))
+    def _write(self, arrays: Mapping[str, Array]) -> None:
+        for name, array in arrays.items():
+            self._view(name)[:] = array.ravel()
+        self._written()
 
     def _function(self, name: str, result: Any = ctypes.c_int) -> Any:
         function = getattr(self._library, f"{self.program.name}_{name}")
@@ -273,11 +284,9 @@ class Trainer:
     def _set(
         self, name: str, array: Array, info: TensorInfo, place: tuple[Any, ...] | None
     ) -> None:
-        """Write a parameter or state from an array as PyTorch has it, if the program has it."""
+        """Write a parameter or state from an array as PyTorch has it."""
         store = self.program.storage
-        kind = (store.params | store.state).get(name)
-        if kind is None:
-            return
+        kind = (store.params | store.state)[name]
         stored = to_stored(array, replace(info, type=replace(info.type, dtype=kind.dtype)))
         self._view(name)[:] = (stored if place is None else stored[place]).ravel()
 
@@ -383,14 +392,7 @@ class Trainer:
                 why="the input, the parameters or the learning rate let it overflow",
                 try_=f"a smaller learning rate, {option('clip_norm', 1.0)}, or a look at the input",
             )
-        raise CheckpointError(
-            f"the checkpoint is refused: {dict(STATUSES)[name]}",
-            at=where,
-            why="what trains, and the optimizer, must be the same too" if name == "FOREIGN" else "",
-            try_="load_state_dict(other.state_dict()), which goes by names"
-            if name == "FOREIGN"
-            else "",
-        )
+        raise InternalError(f"{where} ended with the status {name}")
 
 
 def changing(program: Program) -> Any:

@@ -5,19 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from ..ir import Graph, Node, Op, Role, Value
-from ..ops.conv import Conv2d, Conv2dDx, Depthwise
-from ..ops.conv_i8 import Conv2dI8, DepthwiseI8
-from ..ops.linear import Linear
-from ..ops.norm import BatchNorm, BatchNormTrain, GroupNorm
+from ..ir import Graph, Node, Role, Value
 from ..ops.shape import Reshape, Transpose
-
-# The axis of the weight that runs over input channels. A conv2d_dx in a forward graph is a
-# transposed convolution; the weights of a depthwise one have an input channel per output channel.
-INPUT_AXIS: dict[type[Op], int] = {
-    Conv2d: 3, Conv2dDx: 0, Depthwise: 2, Linear: 1, Conv2dI8: 3, DepthwiseI8: 2,
-}  # fmt: skip
-NORMS = (BatchNorm, BatchNormTrain, GroupNorm)
 
 
 @dataclass(frozen=True)
@@ -60,13 +49,13 @@ def parameters_of(forward: Graph) -> list[Parameter]:
     otherwise: set[str] = set()
     layer = -1
     for node in forward.nodes:
-        layer += node.op in INPUT_AXIS
+        layer += node.op.layer is not None
         for place, value in enumerate(node.ins):
             for leaf in made_of.get(value, ()):
                 described = _describe(leaf.name, node, place, layer, value in views)
                 if leaf.name not in found or described.kind != "other":
                     found[leaf.name] = described
-                as_weight = node.op in INPUT_AXIS and place == 1
+                as_weight = is_weight(node, place)
                 if value not in reshaped or not (as_weight or node.op is Reshape):
                     otherwise.add(leaf.name)
         if node.ins and all(v in made_of or v.role is Role.CONST for v in node.ins):
@@ -79,16 +68,22 @@ def parameters_of(forward: Graph) -> list[Parameter]:
     return [replace(p, otherwise=p.name in otherwise and p.channels > 0) for p in found.values()]
 
 
+def is_weight(node: Node, place: int) -> bool:
+    """Whether the operand at this place is the weight of a layer."""
+    return node.op.layer is not None and place == node.op.layer.weight
+
+
 def _describe(name: str, node: Node, place: int, layer: int, direct: bool) -> Parameter:
     """What this use of a parameter says; `direct` if the operand is it and not made from it."""
-    if node.op in INPUT_AXIS and place == 1:
-        groups = node.attrs.groups if node.op is Conv2dDx else 1
-        channels = node.ins[1].shape[INPUT_AXIS[node.op]] // groups
+    facts = node.op.layer
+    if facts is not None and place == facts.weight:
+        groups = node.attrs.groups if facts.inputs_of_all_groups else 1
+        channels = node.ins[place].shape[facts.inputs] // groups
         return Parameter(name, "weight", layer, channels if direct else 0)
-    if node.op in NORMS and place > 0:
+    if node.op.norm and place > 0:
         return Parameter(name, "norm weight" if place == 1 else "norm bias", layer, 0)
-    kind = "bias" if node.op in INPUT_AXIS or name.endswith(".bias") else "other"
-    # Normalisations that are not one operator, such as RMS norm, are known by their names.
+    kind = "bias" if facts is not None or name.endswith(".bias") else "other"
+    # A normalisation that a model spells out is not one operator; it is known by its name.
     if "norm" in f"{node.loc.module.rpartition('.')[2]} {node.loc.op}".lower():
         kind = "norm bias" if kind == "bias" else "norm weight"
     return Parameter(name, kind, layer, 0)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from ..errors import FrontendError
-from ..ir import Builder, Graph, Node, Value
+from ..ir import Builder, Graph, Link, Node, Relation, Value
 from ..ops.binary import Add
 
 OnGradient = Callable[[Value, Value], None]
@@ -69,13 +69,14 @@ def _node_backward(
     if not any(wants):
         return
     b.loc, b.scope = node.loc, f"d.{node.out.name}."
+    b.link = Link(Relation.COTANGENT, node.out.name)
     for value, grad in zip(node.ins, node.op.vjp(b, node, douts, wants), strict=True):
         if grad is None or value not in wanted:
             continue
         if value in grads:
             grad = b.emit(Add, grads[value], grad, name=f"d.{value.name}")
         grads[value] = grad
-    b.scope = ""
+    b.scope, b.link = "", None
 
 
 def loss_seed(b: Builder, loss: Value) -> Value:

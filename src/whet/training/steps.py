@@ -9,32 +9,50 @@ from typing import Any
 import numpy as np
 
 from ..errors import FrontendError
-from ..ir import Array, Builder, DType, Graph, Op, Role, Type, Value, f32, prune, verify
+from ..ir import (
+    Array,
+    Builder,
+    DType,
+    Graph,
+    Link,
+    Op,
+    Relation,
+    Role,
+    Type,
+    Value,
+    f32,
+    prune,
+    verify,
+)
 from ..ops.binary import Add, Mul
+from ..ops.optimizers import Optimizer
 from ..ops.random import RngNext
-from ..ops.settle import AdamStep, MomentumStep, RealSquares, Settle, SettleMaster, SgdStep
-from ..ops.update import Adam, ClipScale, CountStep, Fill, Sgd, SgdMomentum, SumSquares
+from ..ops.settle import RealSquares, Settle, SettleMaster
+from ..ops.update import ClipScale, CountStep, Fill, Moment, SumSquares
 from .autodiff import backward, loss_seed
 
-STEPS: dict[type[Op], type[Op]] = {Sgd: SgdStep, SgdMomentum: MomentumStep, Adam: AdamStep}
 CARRIES = {"carry8": DType.I8, "carry16": DType.I16}
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How one parameter is updated: an optimizer operator, its attributes and initial state.
+    """How one parameter is updated: an optimizer, its attributes and its initial state.
 
-    `step` is the number of steps taken before; Adam corrects its bias by it.
+    `step` is the number of steps taken before, for an optimizer that counts them.
     """
 
-    op: type[Op]
+    optimizer: Optimizer
     attrs: Mapping[str, Any]
-    state: Mapping[str, Array] = field(default_factory=dict)  # by suffix: "momentum", "mean", ...
+    state: Mapping[str, Array] = field(default_factory=dict)  # by the name of the moment
     step: float = 0.0
 
     @property
-    def moments(self) -> tuple[str, ...]:
-        return {Sgd: (), SgdMomentum: ("momentum",), Adam: ("mean", "square")}[self.op]
+    def op(self) -> type[Op]:
+        return self.optimizer.update
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        return self.optimizer.moments(self.attrs)
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,32 @@ class Training:
     whole: Whole = Whole()
 
 
+SUFFIX = {  # of the names of a parameter's companions
+    Relation.GRADIENT_SUM: "grad",
+    Relation.MASTER: "master",
+    Relation.CARRY: "carry",
+}
+
+
+def companion(b: Builder, param: Value, relation: Relation, kind: Type, data: Array) -> Value:
+    """State that belongs to a parameter."""
+    name, link = f"{param.name}.{SUFFIX[relation]}", Link(relation, param.name)
+    return b.leaf(name, kind, Role.STATE, data, link)
+
+
+def gradient_sum(b: Builder, param: Value) -> Value:
+    zero = np.zeros(param.shape, np.float32)
+    return companion(b, param, Relation.GRADIENT_SUM, f32(*param.shape), zero)
+
+
+def cotangent(b: Builder, param: Value, grad: Value, scale: Value, name: str) -> Value:
+    """The gradient of a parameter, times a number."""
+    b.link = Link(Relation.COTANGENT, param.name)
+    scaled = b.emit(Mul, grad, scale, name=name)
+    b.link = None
+    return scaled
+
+
 class _Updater:
     """Collects gradients, then appends the updates; the pass `reorder` moves them to where a
     gradient is complete."""
@@ -96,7 +140,7 @@ class _Updater:
         for other in others:
             total = b.emit(Add, total, other, name="grad_norm")
         scale = b.emit(ClipScale, total, name="clip", limit=limit)
-        return [(p, b.emit(Mul, grad, scale, name=grad.name)) for p, grad in self.waiting]
+        return [(p, cotangent(b, p, grad, scale, grad.name)) for p, grad in self.waiting]
 
     def squares(self, param: Value, grad: Value) -> Value:
         """The squared norm of a gradient: of the real parameter, where an integer stands for it."""
@@ -113,7 +157,7 @@ class _Updater:
             self.move(param, grad, rule)
             return
         moments = self.moments(param, rule)
-        clock = [self.clock(rule.step)] if rule.op is Adam else []
+        clock = [self.clock(rule.step)] if rule.optimizer.counts else []
         operands = (param, grad, *moments, *clock, self.lr)
         results = b.emit_all(rule.op, *operands, name=f"{param.name}.next", **rule.attrs)
         for leaf, nxt in zip((param, *moments), results, strict=True):
@@ -122,12 +166,13 @@ class _Updater:
     def moments(self, param: Value, rule: Rule) -> list[Value]:
         return [
             self.b.leaf(
-                f"{param.name}.{suffix}",
+                f"{param.name}.{moment.name}",
                 f32(*param.shape),
                 Role.STATE,
-                rule.state.get(suffix, np.zeros(param.shape, np.float32)),
+                rule.state.get(moment.name, np.zeros(param.shape, np.float32)),
+                Link(Relation.MOMENT, param.name),
             )
-            for suffix in rule.moments
+            for moment in rule.moments
         ]
 
     def move(self, param: Value, grad: Value, rule: Rule) -> None:
@@ -138,9 +183,9 @@ class _Updater:
         if whole.qas:
             scale, size = self.scale_of(unit), unit.unit
         moments = self.moments(param, rule)
-        clock = [self.clock(rule.step)] if rule.op is Adam else []
+        clock = [self.clock(rule.step)] if rule.optimizer.counts else []
         move, *results = b.emit_all(
-            STEPS[rule.op], param, grad, scale, *moments, *clock, self.lr,
+            rule.optimizer.step, param, grad, scale, *moments, *clock, self.lr,
             name=f"{param.name}.move", axis=unit.axis, unit=size, **rule.attrs,
         )  # fmt: skip
         for leaf, nxt in zip(moments, results, strict=True):
@@ -158,7 +203,7 @@ class _Updater:
         name, leaves = f"{param.name}.next", [param]
         if rounding == "master":
             data = b.data[param.name].astype(np.float32)
-            leaves.append(b.leaf(f"{param.name}.master", f32(*param.shape), Role.STATE, data))
+            leaves.append(companion(b, param, Relation.MASTER, f32(*param.shape), data))
             results = b.emit_all(SettleMaster, param, move, leaves[1], name=name)
         elif rounding == "stochastic":
             site = list(self.training.rules).index(param.name)
@@ -166,7 +211,7 @@ class _Updater:
             results = b.emit_all(Settle, param, move, rng, name=name, rounding=rounding, site=site)
         elif rounding in CARRIES:
             kind = Type(CARRIES[rounding], param.shape)
-            leaves.append(b.leaf(f"{param.name}.carry", kind, Role.STATE, np.zeros(param.shape)))
+            leaves.append(companion(b, param, Relation.CARRY, kind, np.zeros(param.shape)))
             results = b.emit_all(Settle, param, move, leaves[1], name=name)
         else:
             results = b.emit_all(Settle, param, move, name=name, rounding=rounding)
@@ -236,12 +281,11 @@ def train_step(forward: Graph, training: Training) -> Graph:
 
 
 def gradients(forward: Graph, training: Training) -> Graph:
-    """Forward and backward; every gradient is added to a buffer `<parameter>.grad`."""
+    """Forward and backward; every gradient is added to the sum of its parameter."""
 
     def make(b: Builder) -> Callable[[Value, Value], None]:
         def accumulate(param: Value, grad: Value) -> None:
-            kind = f32(*param.shape)
-            total = b.leaf(f"{param.name}.grad", kind, Role.STATE, np.zeros(param.shape))
+            total = gradient_sum(b, param)
             b.update(total, b.emit(Add, total, grad, name=f"{total.name}.next"))
 
         return accumulate
@@ -256,19 +300,18 @@ def apply(forward: Graph, training: Training, collected: Graph) -> Graph:
     `collected` is the entry point that fills the buffers.
     """
     b = Builder("apply")
-    reached = {leaf.name for leaf, _ in collected.state}
+    links = (leaf.link for leaf, _ in collected.state)
+    sums = {link.of for link in links if link and link.relation is Relation.GRADIENT_SUM}
     pairs: list[tuple[Value, Value]] = []
     for leaf in forward.leaves:
-        if leaf.role is Role.PARAM and f"{leaf.name}.grad" in reached:
-            param = b.leaf(leaf.name, leaf.type, Role.PARAM, forward.data[leaf.name])
-            zero = np.zeros(leaf.shape, np.float32)
-            total = b.leaf(f"{leaf.name}.grad", f32(*leaf.shape), Role.STATE, zero)
-            pairs.append((param, total))
+        if leaf.role is Role.PARAM and leaf.name in sums:
+            param = b.leaf(leaf.name, leaf.type, Role.PARAM, forward.data[leaf.name], leaf.link)
+            pairs.append((param, gradient_sum(b, param)))
     _copy_scales(b, forward, [p.name for p, _ in pairs], training.whole)
     updater = _Updater(b, training)
     scale = b.leaf("scale", f32(), Role.SCALAR)
     for param, total in pairs:
-        updater(param, b.emit(Mul, total, scale, name=f"d.{param.name}"))
+        updater(param, cotangent(b, param, total, scale, f"d.{param.name}"))
     updater.finish()
     for _, total in pairs:
         b.update(total, b.emit(Fill, name=f"{total.name}.next", shape=total.shape))

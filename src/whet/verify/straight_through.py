@@ -1,28 +1,20 @@
 """PyTorch's autograd through an integer graph, in float64: the truth for integer gradients.
 
 Values are those of the integer program, to the bit; derivatives are autograd's own, through the
-same straight-through rules: rounding counts as the identity, saturation stops.
+same straight-through rules: rounding counts as the identity, saturation stops. The rule of an
+operator is its trait `straight_through`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
-from ..ir import Array, Builder, DType, Graph, Node, Op, Role, Type, Value
+from ..ir import Array, Builder, DType, Graph, Node, Role, Type, Value
 from ..ir.interp import interpret, run_exact
-from ..ops._common import unpack
-from ..ops.binary import Add
-from ..ops.conv_i8 import Conv2dI8, DepthwiseI8
-from ..ops.linear import Linear
-from ..ops.loss import CrossEntropy
-from ..ops.pool_i8 import AvgPoolI8
-from ..ops.quantized import AddI8, Dequantize, Requantize
-from ..ops.shape import Reshape
 
 Tensor = torch.Tensor
 REAL = (DType.F32, DType.I8)  # numbers, where no rule of its own says what an operand is
@@ -63,8 +55,8 @@ def results(node: Node, ins: list[Tensor], known: Mapping[Value, Array]) -> list
     """What passes no gradient is a constant here: what the program decided."""
     if not node.op.differentiable:
         return [numbers(known[value], value.type) for value in node.outs]
-    if rule := RULES.get(node.op):
-        return rule(node, ins, known)
+    if rule := node.op.straight_through:
+        return [rule(torch, node, ins, [known[value] for value in node.outs])]
     return [Reference.apply(node, *ins)]  # type: ignore[no-untyped-call]
 
 
@@ -72,93 +64,6 @@ def numbers(array: Array, t: Type) -> Tensor:
     """Real numbers, and integers that stand for them, in float64; indices and masks as they are."""
     dtype = np.float64 if t.dtype in REAL else np.int64
     return torch.from_numpy(np.asarray(array, dtype, order="C"))
-
-
-def through(real: Tensor, exact: Array, inside: Array | None = None) -> Tensor:
-    """The exact value, with the derivative of `real` where nothing saturated."""
-    if inside is not None:
-        real = torch.where(torch.from_numpy(inside), real, real.detach())
-    return real + (torch.from_numpy(exact.astype(np.float64)) - real).detach()
-
-
-def bits(node: Node, known: Mapping[Value, Array]) -> Array:
-    return unpack(known[node.outs[1]], 1, node.out.shape) != 0
-
-
-def convolution(node: Node, ins: list[Tensor], known: Mapping[Value, Array]) -> list[Tensor]:
-    x, w, *bias = ins
-    a = node.attrs
-    x = (x - a.zero).permute(0, 3, 1, 2)
-    top, left, bottom, right = a.pad
-    x = F.pad(x, (left, right, top, bottom))
-    if node.op is DepthwiseI8:
-        w, groups = w.permute(2, 0, 1).unsqueeze(1), x.shape[1]
-    else:
-        w, groups = w.permute(0, 3, 1, 2), a.groups
-    b = bias[0] if bias else None
-    y = F.conv2d(x, w, b, stride=a.stride, dilation=a.dilation, groups=groups)
-    return [y.permute(0, 2, 3, 1)]
-
-
-def requantize(node: Node, ins: list[Tensor], known: Mapping[Value, Array]) -> list[Tensor]:
-    x, scale = ins
-    return [through((x - node.attrs.x_zero) * scale, known[node.out], bits(node, known))]
-
-
-def add(node: Node, ins: list[Tensor], known: Mapping[Value, Array]) -> list[Tensor]:
-    (left, right), a = ins, node.attrs
-    real = (left - a.a_zero) * a.a_scale + (right - a.b_zero) * a.b_scale
-    return [through(real, known[node.out], bits(node, known))]
-
-
-def average(node: Node, ins: list[Tensor], known: Mapping[Value, Array]) -> list[Tensor]:
-    (x,), a = ins, node.attrs
-    x = x.permute(0, 3, 1, 2)
-    if a.adaptive:
-        y = F.adaptive_avg_pool2d(x, a.out)
-    else:
-        divisor = a.divisor or None
-        y = F.avg_pool2d(x, a.kernel, a.stride, a.pad, rounds_up(node), a.count_pad, divisor)
-    return [through(y.permute(0, 2, 3, 1), known[node.out])]
-
-
-def rounds_up(node: Node) -> bool:
-    """Whether the last windows of a pool begin inside and end beyond what it reads."""
-    a, size = node.attrs, node.ins[0].shape[1:3]
-    steps = zip(a.out, a.stride, a.kernel, size, a.pad, strict=True)
-    return any((out - 1) * stride + k > n + 2 * pad for out, stride, k, n, pad in steps)
-
-
-def dequantize(node: Node, ins: list[Tensor], known: Mapping[Value, Array]) -> list[Tensor]:
-    return [(ins[0] - node.attrs.zero) * node.attrs.scale]
-
-
-def cross_entropy(node: Node, ins: list[Tensor], known: Mapping[Value, Array]) -> list[Tensor]:
-    (x, labels, *weight), a = ins, node.attrs
-    loss = F.cross_entropy(
-        x.reshape(-1, x.shape[-1]),
-        labels.reshape(-1),
-        weight=weight[0] if weight else None,
-        ignore_index=a.ignore_index,
-        reduction="mean" if a.mean else "sum",
-        label_smoothing=a.smoothing,
-    )
-    return [loss]
-
-
-Rule = Callable[[Node, list[Tensor], Mapping[Value, Array]], list[Tensor]]
-RULES: dict[type[Op], Rule] = {
-    Conv2dI8: convolution,
-    DepthwiseI8: convolution,
-    Requantize: requantize,
-    AddI8: add,
-    AvgPoolI8: average,
-    Dequantize: dequantize,
-    CrossEntropy: cross_entropy,
-    Linear: lambda node, ins, known: [F.linear(*ins)],
-    Reshape: lambda node, ins, known: [ins[0].reshape(node.attrs.shape)],
-    Add: lambda node, ins, known: [ins[0] + ins[1]],
-}
 
 
 class Reference(torch.autograd.Function):

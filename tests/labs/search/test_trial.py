@@ -27,7 +27,7 @@ from whet.labs.common.validate import Outcome, classes_second
 from whet.labs.common.workers import Workers
 from whet.labs.search.candidate import HEAD, Candidate, Contributions
 from whet.labs.search.proxies import by_gradients
-from whet.labs.search.trial import Trial, Training
+from whet.labs.search.trial import Training, Trial
 from whet.labs.search.trials import Store, analyse
 
 # Shared features -----------------------------------------------------------------------------

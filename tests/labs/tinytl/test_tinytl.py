@@ -155,9 +155,9 @@ def test_blocks_do_not_nest() -> None:
     assert list(tinytl.branches(ready)) == ["0"]
     with pytest.raises(FrontendError, match="0 already has a lite_residual"):
         tinytl.prepare(ready, x)
-    with pytest.raises(FrontendError, match=r"0.body lies in 0, a block as well"):
+    with pytest.raises(FrontendError, match=r"0.body is inside 0, which is also a block"):
         tinytl.prepare(model, x, blocks=["0", "0.body"])
-    with pytest.raises(FrontendError, match=r"0 lies in the model, a block as well"):
+    with pytest.raises(FrontendError, match=r"0 is inside the model, which is also a block"):
         tinytl.prepare(model, x, blocks=["0", ""])
     model[0].lite_residual = nn.Conv2d(3, 3, 1)
     with pytest.raises(FrontendError, match="0 already has a lite_residual"):
@@ -166,8 +166,8 @@ def test_blocks_do_not_nest() -> None:
 
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "channels": (lambda: tinytl.prepare(short(), torch.zeros(1, 4, 8, 8)), "input of .1, 4, 8, 8."),
-    "a tuple": (lambda: tinytl.prepare(short(), (pictures(),)), "tuple is no example"),  # type: ignore[arg-type]
-    "a string": (lambda: tinytl.prepare(short(), pictures(), blocks="features.1"), "no names"),
+    "a tuple": (lambda: tinytl.prepare(short(), (pictures(),)), "tuple is not a valid example"),  # type: ignore[arg-type]
+    "a string": (lambda: tinytl.prepare(short(), pictures(), blocks="features.1"), "are not names"),
     "a close name": (
         lambda: tinytl.prepare(short(), pictures(), blocks=["feature.1"]), "features.1"
     ),
@@ -177,15 +177,15 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         "takes batches",
     ),
     "branches": (
-        lambda: tinytl.Elastic(tinytl.prepare(small(), pictures())), "has no branches"
+        lambda: tinytl.Elastic(tinytl.prepare(small(), pictures())), "cannot have branches"
     ),
-    "widths": (lambda: tinytl.Elastic(small(), widths=(0.0,)), "are no shares"),
+    "widths": (lambda: tinytl.Elastic(small(), widths=(0.0,)), "are not fractions"),
     "a size": (
         lambda: tinytl.Elastic(small()).extract((Size(True, 7, 3),) * 17), "features.1 cannot"
     ),
-    "no choice": (lambda: tinytl.Elastic(small()).extract(3), "no choice of 17"),  # type: ignore[arg-type]
+    "no choice": (lambda: tinytl.Elastic(small()).extract(3), "not a choice of 17"),  # type: ignore[arg-type]
     "no super-network": (
-        lambda: tinytl.adapt(small(), (pictures(), torch.zeros(2)), ram=1), "no super-network"  # type: ignore[arg-type]
+        lambda: tinytl.adapt(small(), (pictures(), torch.zeros(2)), ram=1), "not a super-network"  # type: ignore[arg-type]
     ),
     "labels": (
         lambda: tinytl.adapt(tinytl.Elastic(small()), (pictures(), torch.zeros(3)), ram=1),
@@ -222,7 +222,7 @@ def test_what_has_no_blocks_is_told_so() -> None:
         tinytl.prepare(chain, pictures(1, 8))
     with pytest.raises(FrontendError, match=r"no module 'features\.99'"):
         tinytl.prepare(small(), pictures(1), blocks=["features.99"])
-    with pytest.raises(FrontendError, match="classifier is no block"):
+    with pytest.raises(FrontendError, match="classifier is not a block"):
         tinytl.prepare(small(), pictures(1), blocks=["classifier"])
     found = tinytl.branches(tinytl.prepare(small(), pictures(1), blocks=["features.3"]))
     assert list(found) == ["features.3"]
@@ -250,7 +250,7 @@ def test_a_branch_is_small_and_at_half_the_resolution() -> None:
     last = tinytl.branches(ready)["features.17"]
     assert last.filter.kernel_size == (1, 1), "of a 2 x 2 map one pixel is left"
     assert [odd(n) for n in (1, 2, 3, 4, 7)] == [1, 1, 3, 3, 7]
-    with pytest.raises(FrontendError, match="make no branch"):
+    with pytest.raises(FrontendError, match="do not make a valid branch"):
         tinytl.prepare(small(), pictures(1), kernel=4)
 
 
@@ -272,7 +272,7 @@ def test_branches_begin_where_others_ended() -> None:
     assert not torch.equal(
         one.get_parameter(name), tinytl.prepare(small(), pictures()).get_parameter(name)
     )
-    with pytest.raises(FrontendError, match="not of these branches"):
+    with pytest.raises(FrontendError, match="does not belong to these branches"):
         tinytl.prepare(small(), pictures(), branches=small().state_dict())
 
 
@@ -406,11 +406,11 @@ def test_group_norm_trains_one_picture_at_a_time() -> None:
     with torch.no_grad():
         apart = one(pictures(2, 32)).std(0).max()
     assert apart > 0, "a channel of one number has no variance to keep"
-    with pytest.raises(FrontendError, match="would not be used"):
+    with pytest.raises(FrontendError, match="would have no effect"):
         tinytl.prepare(small(), x, calibrate=[x])
     with pytest.raises(FrontendError, match="takes batches of inputs"):
         tinytl.prepare(small(), x, norm="group", calibrate=[(x, x)])  # type: ignore[list-item]
-    with pytest.raises(FrontendError, match="no norm='layer'"):
+    with pytest.raises(FrontendError, match="norm='layer' is not valid"):
         tinytl.prepare(small(), x, norm="layer")
 
 
@@ -462,13 +462,13 @@ def test_a_super_network_learns_and_is_taken_apart_for_a_task() -> None:
     assert found[0].accuracy == max(a.accuracy for a in found) >= 50
     net = tinytl.prepare(whole.extract(found[0].choice, [x]), x[:1])
     assert whet.compile(net, (x[:1],), update="tinytl-l+b").memory["ram"] == found[0].ram
-    with pytest.raises(BudgetError, match="too few for any part"):
+    with pytest.raises(BudgetError, match="too few for any sub-network"):
         tinytl.adapt(whole, (x, labels), ram="20K")
 
 
 @pytest.mark.parametrize("net", [models.resnet18(4), models.mcunet_5fps(4, folded=True)])
 def test_what_cannot_be_elastic(net: Any) -> None:
-    with pytest.raises(FrontendError, match="no chain of inverted residuals with batch norm"):
+    with pytest.raises(FrontendError, match="not a chain of inverted residuals with batch norm"):
         tinytl.Elastic(net)
 
 
@@ -493,5 +493,5 @@ def test_pruned_activations_train_as_in_pytorch_and_are_kept_short() -> None:
     program = whet.compile(pruned, (x,), rematerialize=True)
     assert program.check(steps=3)
     assert whet.compile(model, (x,), rematerialize=True).arena > 1.2 * program.arena
-    with pytest.raises(FrontendError, match="no share of activations"):
+    with pytest.raises(FrontendError, match="not a fraction of activations"):
         tinytl.prune_activations(model, x, 0.0)

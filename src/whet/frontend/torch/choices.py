@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import FrontendError
+from ...ops.optimizers import NAMES
 
 if TYPE_CHECKING:
     import torch
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from .export import Loss
 
 T = TypeVar("T")
-LR = 0.01  # of an optimizer that is given by name
+LR = 0.01  # default for optimizers given by name
 
 
 class LossName(StrEnum):
@@ -27,14 +28,16 @@ class LossName(StrEnum):
     kl = "kl"
 
 
-class OptimizerName(StrEnum):
-    sgd = "sgd"
-    adam = "adam"
-    adamw = "adamw"
+if TYPE_CHECKING:
+
+    class OptimizerName(StrEnum):  # a type checker cannot compute members
+        sgd = "sgd"
+else:
+    OptimizerName = StrEnum("OptimizerName", {name: name for name in NAMES})
 
 
 def loss_of(given: Any) -> Loss:
-    """The loss asked for: by name, or as a module or function; cross-entropy without one."""
+    """The loss, given by name or as a module or function; cross-entropy by default."""
     from torch import nn
 
     if given is None or isinstance(given, str):
@@ -61,7 +64,7 @@ def loss_of(given: Any) -> Loss:
 
 
 def optimizer_of(given: Any, model: torch.nn.Module) -> torch.optim.Optimizer:
-    """The optimizer asked for, or one of that name for all parameters; SGD without one."""
+    """The given optimizer, or one of that name for all parameters; SGD by default."""
     import torch
 
     if isinstance(given, torch.optim.Optimizer):
@@ -91,20 +94,18 @@ def make_optimizer(
     held = list(parameters)
     if not held:
         raise nothing_to_train()
-    common: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay}
-    kinds: dict[str, Callable[[], torch.optim.Optimizer]] = {
-        OptimizerName.sgd: lambda: optim.SGD(held, momentum=momentum, **common),
-        OptimizerName.adam: lambda: optim.Adam(held, **common),
-        OptimizerName.adamw: lambda: optim.AdamW(held, **common),
-    }
-    make = chosen("optimizer", name, kinds)
+    named = chosen("optimizer", name, NAMES)
+    options = {"lr": lr, "weight_decay": weight_decay}
+    if named.momentum:
+        options["momentum"] = momentum
     try:
-        return make()
+        made: torch.optim.Optimizer = getattr(optim, named.torch)(held, **options)
+        return made
     except ValueError as error:
-        raise FrontendError(f"{name} cannot be set up so", why=str(error)) from error
+        raise FrontendError(f"{name} rejects these options", why=str(error)) from error
 
 
-def chosen(word: str, name: str, kinds: dict[str, Callable[[], T]]) -> Callable[[], T]:
+def chosen(word: str, name: str, kinds: Mapping[str, T]) -> T:
     if name not in kinds:
-        raise FrontendError(f"there is no {word} {name!r}", try_=", ".join(kinds))
+        raise FrontendError(f"{name!r} is not a valid {word}", try_=", ".join(kinds))
     return kinds[name]

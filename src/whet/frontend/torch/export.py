@@ -1,4 +1,4 @@
-"""Bring a PyTorch model in through torch.export: the non-decomposed aten graph, functionalised."""
+"""Import a PyTorch model with torch.export: the non-decomposed aten graph, functionalised."""
 
 from __future__ import annotations
 
@@ -41,10 +41,12 @@ class WithLoss(nn.Module):
 
 
 def keep_assigned(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
-    """Turn `self.buffer = value` into a change in place, the only one torch.export records."""
+    """Turn `self.buffer = value` into an in-place update, which torch.export records."""
     pairs = [(old, after.get(name, old)) for name, old in before.items()]
     changed = [(old, new) for old, new in pairs if new is not old and new.shape == old.shape]
-    for old, new in [(old, new.clone()) for old, new in changed]:  # another shape is a cache
+    for old, new in [
+        (old, new.clone()) for old, new in changed
+    ]:  # a buffer that changes its shape is a cache
         old.copy_(new)
 
 
@@ -58,7 +60,7 @@ class Alone(nn.Module):
 
 
 def main_output(output: Any) -> torch.Tensor:
-    """The tensor a loss is for: the output itself, its `logits`, or the only item of a tuple."""
+    """The tensor for the loss: the output itself, its `logits`, or the only item of a tuple."""
     if hasattr(output, "logits"):
         output = output.logits
     elif isinstance(output, dict) and "logits" in output:
@@ -68,7 +70,7 @@ def main_output(output: Any) -> torch.Tensor:
     if not isinstance(output, torch.Tensor):
         raise FrontendError(
             f"the model returns a {type(output).__name__}, not a tensor",
-            try_="wrap it in a module that returns the one tensor the loss is for",
+            try_="wrap it in a module that returns only the tensor that the loss takes",
         )
     return output
 
@@ -86,7 +88,7 @@ def export(module: nn.Module, args: tuple[Any, ...]) -> ExportedProgram:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Without PyTorch's remarks on tracing: our errors say what matters."""
+    """Suppress PyTorch's messages about tracing: our errors say what matters."""
     logs = [logging.getLogger(name) for name in ("torch.export", "torch.fx")]
     levels = [log.level for log in logs]
     for log in logs:
@@ -101,13 +103,13 @@ def quietly() -> Iterator[None]:
 
 
 class Chance:
-    """`torch.rand([])`, by which models decide in Python whether to leave out a layer."""
+    """Replaces `torch.rand([])`, which models use to decide in Python whether to skip a layer."""
 
     def __lt__(self, probability: float) -> bool:
         if probability > 0:
             raise FrontendError(
-                f"the model leaves out layers at random (with probability {probability:g})",
-                why="a compiled program does the same calls in every step",
+                f"the model skips layers at random (with probability {probability:g})",
+                why="a compiled program makes the same calls in every step",
                 try_="set layerdrop to 0",
             )
         return False
@@ -121,7 +123,7 @@ def chance(rand: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def decompositions() -> dict[Any, Any]:
-    """What has no handler, PyTorch takes apart for us if it knows how."""
+    """PyTorch's decompositions for operators that have no handler."""
     table = torch.export.default_decompositions()
     return {op: table[op] for op in table if str(op).removeprefix("aten.") not in HANDLERS}
 
@@ -136,7 +138,7 @@ def export_error(error: Exception) -> FrontendError:
             "the model's control flow or shapes depend on the values of its input",
             at=place,
             why=first,
-            try_=("use torch.where in place of `if` on tensors,", "and operators of fixed shape"),
+            try_=("use torch.where instead of `if` on tensors,", "and operators with fixed shapes"),
         )
     return FrontendError(
         f"torch.export could not trace the model ({kind})",
@@ -155,7 +157,7 @@ def canonical_names(model: nn.Module) -> dict[str, str]:
 
 
 def example_output(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """What the model gives for the example in eval mode."""
+    """The model's output for the example, in eval mode."""
     try:
         with torch.no_grad():
             output = model.eval()(*inputs)
@@ -170,10 +172,10 @@ def example_output(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.
 
 
 def independent(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> bool:
-    """Whether the model gives a sample the same result alone as it does in a batch.
+    """Whether a sample has the same result alone as in a batch, tested on random numbers.
 
-    That is tried, on random numbers: then the first axis of inputs and output is that of samples,
-    and neither their number nor their neighbours matter.
+    If so, the first axis of inputs and output is the batch axis, and neither the batch size nor the
+    other samples matter.
     """
     if any(x.ndim == 0 or len(x) != len(inputs[0]) for x in inputs):
         return False
@@ -197,13 +199,13 @@ def independent(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> bool:
                     return False
                 if not torch.allclose(ours, theirs, 1e-3, 1e-4, equal_nan=True):
                     return False
-    except Exception:  # it takes its own batch alone
+    except Exception:  # the model accepts only its own batch size
         return False
     return True
 
 
 def example_target(loss: Loss, output: torch.Tensor) -> torch.Tensor:
-    """What the usual losses compare an output of this shape with."""
+    """An example target for the usual losses and an output of this shape."""
     if isinstance(loss, (nn.CrossEntropyLoss, nn.NLLLoss)):
         shape = (output.shape[0], *output.shape[2:]) if output.ndim > 1 else ()
         return torch.zeros(shape, dtype=torch.int64)
@@ -211,7 +213,7 @@ def example_target(loss: Loss, output: torch.Tensor) -> torch.Tensor:
     if isinstance(loss, (*known, nn.BCELoss, nn.KLDivLoss, nn.SoftMarginLoss)):
         return torch.zeros(tuple(output.shape))
     raise FrontendError(
-        "whet does not know what targets this loss takes",
+        "the targets that this loss takes are unknown",
         why=f"the loss is {loss!r}",
         try_="pass an example: compile(..., labels=torch.zeros(...))",
     )
@@ -225,7 +227,7 @@ def import_model(
     target: torch.Tensor | None,
     clip_norm: float | None,
 ) -> Model:
-    """Import `model`; every look at it is at a copy, as some models remember what they computed."""
+    """Import `model`, using copies only, since some models cache what they computed."""
     names = canonical_names(model)
     output = example_output(copy.deepcopy(model), inputs)
     target = target if target is not None else example_target(loss, output)
@@ -250,7 +252,7 @@ UNTRACED = re.compile(r'["\\\n\r\0\ud800-\udfff]')
 
 
 def check_names(model: nn.Module) -> None:
-    """torch.export writes names into Python code as they are, and runs it."""
+    """torch.export writes names unescaped into Python code, and runs it."""
     tensors = [("parameter", name) for name, _ in model.named_parameters()]
     for kind, whole in (*tensors, *(("buffer", name) for name, _ in model.named_buffers())):
         *modules, last = whole.split(".")
@@ -261,7 +263,7 @@ def check_names(model: nn.Module) -> None:
                 raise FrontendError(
                     f"a {kind} is called {part!r}, which torch.export cannot trace",
                     at=whole,
-                    why="it writes names into Python code as they are",
+                    why="it writes names unescaped into Python code",
                     try_=f"rename it, to {other if other != part else f'{part}_'!r} for example",
                 )
 
@@ -281,8 +283,8 @@ def check_inputs(model: nn.Module, inputs: Any) -> None:
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and cumulative:
             raise FrontendError(
                 f"batch norm {name!r} averages its statistics over all steps (momentum=None)",
-                try_="give it a momentum such as 0.1, or put it in eval mode"
-                + either("", ", by --eval"),
+                try_="set a momentum such as 0.1, or put it in eval mode"
+                + either("", " with --eval"),
             )
     for name, p in model.named_parameters():
         if p.dtype != torch.float32:

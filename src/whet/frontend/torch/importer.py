@@ -1,4 +1,4 @@
-"""Walk an exported program and build a Graph; the handlers in aten/ know the operators."""
+"""Translate an exported program into a Graph; the handlers in aten/ translate the operators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NO_OPERATOR = "whet has no operator for it"
 
 
 def aten(*names: str) -> Callable[[Handler], Handler]:
-    """Register a handler for aten operators by the names they print with, less the `aten.`."""
+    """Register a handler for aten operators by their printed names, without `aten.`."""
 
     def register(handler: Handler) -> Handler:
         for name in names:
@@ -44,16 +44,16 @@ def aten(*names: str) -> Callable[[Handler], Handler]:
 
 
 class Unsupported(Exception):
-    """Raised by a handler for a use of an operator that whet does not cover."""
+    """Raised by a handler for an unsupported use of an operator."""
 
 
 @dataclass(frozen=True)
 class Poison:
-    """Stands for the result of an unsupported operator, so that all of them can be collected."""
+    """The result of an unsupported operator, so that all of them can be collected."""
 
 
 class Importer:
-    """State of one import: the builder, and what each node of the exported graph became."""
+    """State of one import: the builder, and the result for each node of the exported graph."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Importer:
         return Tensor(self.b.emit(op, *ins, name=self.name, **attrs), order)
 
     def random_state(self) -> tuple[Value, int]:
-        """The generator's state, and the number of the site that asks."""
+        """The state of the random generator, and the number of the call site."""
         if self.rng is None:
             self.rng = self.b.leaf("rng", Type(DType.I32, (2,)), Role.STATE, np.zeros(2))
             self.orders[self.rng.name] = (0,)
@@ -115,7 +115,7 @@ class Importer:
         for node in graph.nodes:
             if node.op == "call_function":
                 self.env[node] = self.visit(node)
-            elif node.op == "get_attr":  # a graph that a control-flow operator takes
+            elif node.op == "get_attr":  # a graph operand of a control-flow operator
                 self.env[node] = node.target
         if self.problems:
             counts = Counter(self.problems)
@@ -176,13 +176,13 @@ class Importer:
         if not isinstance(value, torch.Tensor):
             raise FrontendError(
                 f"input {node.name!r} is a {type(value).__name__}; inputs must be tensors",
-                try_="close over it in the model instead",
+                try_="make it an attribute of the model instead",
             )
         if any(not isinstance(n, int) for n in value.shape):
             raise FrontendError(
                 f"input {node.name!r} has the dynamic shape {tuple(value.shape)}",
-                why="every shape is fixed when whet compiles, so that memory can be planned",
-                try_="export with the one shape the device will use",
+                why="every shape is fixed at compile time, so that memory can be planned",
+                try_="export with the shape that the device will use",
             )
         dtype = ir_dtype(value.dtype)
         if dtype is None or value.dtype in (torch.float16, torch.bfloat16):
@@ -228,7 +228,7 @@ class Importer:
             return Poison()
 
     def item(self, node: FxNode, results: Any, i: int) -> Any:
-        """One of several results; handlers leave out those that only PyTorch's backward needs."""
+        """One of several results; handlers omit those that only PyTorch's backward pass needs."""
         if i < len(results) and results[i] is not None:
             return results[i]
         maker = node.args[0]
@@ -260,7 +260,7 @@ class Importer:
             elif spec.kind is OutputKind.USER_OUTPUT:
                 results.append(self.tensor(value))
             else:
-                raise FrontendError(f"the model changes {spec.target!r}, which whet cannot express")
+                raise FrontendError(f"the model modifies {spec.target!r}, which is not supported")
         return results
 
 
@@ -275,7 +275,7 @@ def leaves(x: Any) -> Iterable[Any]:
 
 
 def fold(target: Any, args: Any, kwargs: Any) -> Any:
-    """No operand depends on inputs or parameters: let PyTorch compute it now."""
+    """Let PyTorch compute a node that depends on neither inputs nor parameters."""
     try:
         with torch.no_grad():
             return target(*args, **kwargs)
@@ -284,7 +284,7 @@ def fold(target: Any, args: Any, kwargs: Any) -> Any:
 
 
 def refuse_counters(exported: ExportedProgram) -> None:
-    """Integers are constants to us: a buffer of them may change only if nothing depends on it."""
+    """Integer buffers are imported as constants, so no result may depend on one that changes."""
     buffers = exported.graph_signature.inputs_to_buffers
     changed = exported.graph_signature.buffers_to_mutate
     *nodes, output = exported.graph.nodes
@@ -296,7 +296,7 @@ def refuse_counters(exported: ExportedProgram) -> None:
     for node in counted.intersection(output.all_input_nodes):
         if node.name not in changed or not integral(node):
             raise FrontendError(
-                "the model's result depends on a buffer of integers that changes",
+                "the model's result depends on an integer buffer that changes",
                 at=[b.removeprefix("model.") for n, b in buffers.items() if b in changed.values()],
                 try_="keep it in a float32 buffer",
             )
@@ -308,7 +308,7 @@ def integral(node: FxNode) -> bool:
 
 
 def conv_weights(nodes: Iterable[FxNode]) -> dict[FxNode, Order]:
-    """Parameters that convolutions use, with the axis order their kernels want."""
+    """Parameters that convolutions use, with the axis order of their kernels."""
     found: dict[FxNode, Order] = {}
     for node in nodes:
         name = str(node.target)
@@ -332,9 +332,9 @@ MOVING = re.compile(
 
 
 def axis_names(node: FxNode) -> tuple[str, ...]:
-    """What the axes of an input are called, by the first layer over space that reads it.
+    """The names of an input's axes, from the first spatial layer that reads it.
 
-    Between the two there may be what leaves axes as they are. Empty if no such layer tells.
+    Between the two there may be operators that preserve the axes. Empty if there is no such layer.
     """
     shape, waiting, seen = tuple(node.meta["val"].shape), [node], {node}
     for reader in waiting:
@@ -372,7 +372,7 @@ def module_path(node: FxNode) -> str:
 
 
 def value_name(node: FxNode) -> str:
-    """The path of a built-in layer, or a user module's path and the operator's name behind it."""
+    """The path of a built-in layer, or that of a user module followed by the operator's name."""
     path = module_path(node).replace("[", ".").replace("]", "")
     word = str(node.target).removeprefix("aten.").split(".")[0].strip("_")
     stack = list((node.meta.get("nn_module_stack") or {}).values())
@@ -403,5 +403,6 @@ def problem(node: FxNode, error: Exception) -> str:
 
 
 def operation(node: FxNode, args: Any) -> tuple[Any, Any]:
-    """The operator and its operands, of a call that PyTorch keeps in order for its effect too."""
+    """The operator and its operands, also for a call that PyTorch wraps to keep its side effects in
+    order."""
     return (args[1], args[2:]) if node.target is with_effects else (node.target, args)

@@ -1,4 +1,4 @@
-"""Read a torch optimizer: which rule each parameter follows, and where its state stands."""
+"""Read a torch optimizer: the update rule and the state of each parameter."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ from typing import Any
 import torch
 
 from ...errors import FrontendError
-from ...ir import Op
-from ...ops.update import Adam, Sgd, SgdMomentum
+from ...ops.optimizers import NAMES, OPTIMIZERS, Optimizer
 from ...training import Rule, Training
 from ..model import Order
 from .tensor import numpy_of
 
-REFUSED = {
-    "maximize": "maximising",
-    "amsgrad": "AMSGrad",
-    "dampening": "momentum with dampening",
-    "differentiable": "a differentiable optimizer",
-}
+REFUSED = {"maximize": "maximising", "differentiable": "a differentiable optimizer"}
 
 
 def nothing_to_train() -> FrontendError:
@@ -41,11 +35,11 @@ def training_of(
     orders: dict[str, Order],
     clip_norm: float | None,
 ) -> tuple[Training, float]:
-    """Rules by parameter name, and the learning rate that a step uses unless it is given one.
+    """Rules by parameter name, and the default learning rate of a step.
 
-    `names` maps id(parameter) to its name. A group whose rate differs from that of the first group
-    that has one keeps that ratio whatever rate is passed at run time. Parameters that are not in
-    the optimizer have the rule of its first group, should a scheme train them.
+    `names` maps id(parameter) to its name. The ratio of a group's rate to the first nonzero rate is
+    kept, whatever rate is passed at run time. Parameters that are not in the optimizer get the rule
+    of its first group, in case a scheme trains them.
     """
     rates = [float(group["lr"]) for group in optimizer.param_groups]
     base = next((rate for rate in rates if rate), 0.0)
@@ -53,49 +47,47 @@ def training_of(
     usual = Rule(first, {**attrs, "lr_scale": rates[0] / base if base else 1.0})
     rules = {name: usual for name in names.values() if name in orders}
     for group in optimizer.param_groups:
-        op, attrs = _rule(optimizer, group)
+        record, attrs = _rule(optimizer, group)
         scale = float(group["lr"]) / base if base else 1.0
         for param in group["params"]:
             name = names.get(id(param))
             if name is None:
                 raise FrontendError(
-                    f"the optimizer holds a parameter of shape {tuple(param.shape)} that is not "
-                    "the model's",
-                    try_="build it from model.parameters(); a loss with parameters is not trained",
+                    f"the optimizer has a parameter of shape {tuple(param.shape)} that does not "
+                    "belong to the model",
+                    try_="build it from model.parameters(); parameters of a loss are not trained",
                 )
-            if name not in orders:  # an empty one is not imported
+            if name not in orders:  # empty parameters are not imported
                 continue
             state = optimizer.state.get(param, {})
-            moments, step = _moments(state, orders[name]), float(state.get("step", 0.0))
-            rules[name] = Rule(op, {**attrs, "lr_scale": scale}, moments, step)
+            moments, step = _moments(record, state, orders[name]), float(state.get("step", 0.0))
+            rules[name] = Rule(record, {**attrs, "lr_scale": scale}, moments, step)
     return Training(rules, clip_norm), base
 
 
 def _rule(
     optimizer: torch.optim.Optimizer, group: dict[str, Any]
-) -> tuple[type[Op], dict[str, Any]]:
+) -> tuple[Optimizer, dict[str, Any]]:
+    """The record that is for a group of parameters, and its attributes."""
     kind = type(optimizer)
-    for key, word in REFUSED.items():
-        if group.get(key):
-            raise FrontendError(
-                f"{kind.__name__}: {word} is not supported", at=f"{key}={group[key]}"
-            )
-    attrs: dict[str, Any] = {"weight_decay": float(group.get("weight_decay", 0.0))}
-    if kind is torch.optim.SGD:
-        if not group["momentum"]:
-            return Sgd, attrs
-        momentum, nesterov = float(group["momentum"]), bool(group["nesterov"])
-        return SgdMomentum, attrs | {"momentum": momentum, "nesterov": nesterov}
-    if kind in (torch.optim.Adam, torch.optim.AdamW):
-        beta1, beta2 = group["betas"]
-        attrs |= {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
-        return Adam, attrs | {"decoupled": bool(group.get("decoupled_weight_decay"))}
+    for record in OPTIMIZERS:
+        if not any(kind is getattr(torch.optim, named.torch) for named in record.names):
+            continue
+        for key, word in (REFUSED | dict(record.refused)).items():
+            if group.get(key):
+                raise FrontendError(
+                    f"{kind.__name__}: {word} is not supported", at=f"{key}={group[key]}"
+                )
+        if (attrs := record.read(group)) is not None:
+            return record, {"weight_decay": float(group["weight_decay"]), **attrs}
+    *others, last = (named.torch for named in NAMES.values())
     raise FrontendError(
-        f"the optimizer {kind.__name__} is not supported", try_="SGD, Adam or AdamW of torch.optim"
+        f"the optimizer {kind.__name__} is not supported",
+        try_=f"{', '.join(others)} or {last} of torch.optim",
     )
 
 
-def _moments(state: dict[str, Any], order: Order) -> dict[str, Any]:
-    keys = {"momentum": "momentum_buffer", "mean": "exp_avg", "square": "exp_avg_sq"}
-    found = {ours: state[theirs] for ours, theirs in keys.items() if state.get(theirs) is not None}
-    return {k: numpy_of(v).transpose(order) if order else numpy_of(v) for k, v in found.items()}
+def _moments(record: Optimizer, state: dict[str, Any], order: Order) -> dict[str, Any]:
+    pairs = ((m.name, state.get(m.torch)) for m in record.update.moments)
+    found = {name: numpy_of(array) for name, array in pairs if array is not None}
+    return {name: a.transpose(order) if order else a for name, a in found.items()}

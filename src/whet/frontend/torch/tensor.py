@@ -1,7 +1,7 @@
 """A PyTorch tensor during import: an IR value and the order in which its axes are stored.
 
-Convolutions store channels last; `permute` costs nothing because it only changes the order. Axes
-are moved for real only when an operator needs another order, and then only once per value.
+Convolutions store channels last; `permute` costs nothing because it only changes the order.
+Elements are transposed only when an operator needs another order, and then only once per value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..model import Order, Tensor, plain_order
 
 
 def numpy_of(tensor: torch.Tensor) -> Array:
-    """A constant as an array of one of the IR's element types."""
+    """A constant as an array with an element type of the IR."""
     t = tensor.detach().cpu()
     if t.dtype == torch.bool:
         return np.asarray(t.numpy().astype(np.uint8))
@@ -28,7 +28,7 @@ def numpy_of(tensor: torch.Tensor) -> Array:
         return np.asarray(wide.contiguous().numpy())
     limits = torch.iinfo(torch.int32)
     if t.numel() and (t.min() < limits.min or t.max() > limits.max):
-        raise ShapeError(f"a constant holds {int(t.max())}, which no 32-bit integer does")
+        raise ShapeError(f"a constant holds {int(t.max())}, which does not fit into 32 bits")
     return np.asarray(t.numpy().astype(np.int32))
 
 
@@ -41,11 +41,11 @@ def ir_dtype(dtype: torch.dtype) -> DType | None:
 
 
 class Arranger:
-    """Moves axes, remembering what it already moved so that no value is transposed twice."""
+    """Transposes values on demand, at most once per value and order."""
 
     def __init__(self, b: Builder) -> None:
         self.b = b
-        self.names: dict[int, str] = {}  # of constants that have one, by id
+        self.names: dict[int, str] = {}  # names of constants by id, if they have one
         self._done: dict[tuple[Value, Order], Value] = {}
 
     def constant(self, tensor: torch.Tensor, order: Order | None = None) -> Tensor:
@@ -82,7 +82,7 @@ class Arranger:
         return self.b.emit(Reshape, value, name=f"{value.name}.view", shape=shape)
 
     def view(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """PyTorch's reshape, keeping the stored order when each stored axis is split or merged."""
+        """PyTorch's reshape; keeps the stored order if each stored axis is only split or merged."""
         order = view_order(t, shape)
         if order is None:
             return Tensor(self.reshape(self.plain(t), shape), plain_order(len(shape)))
@@ -118,7 +118,7 @@ def factor_groups(
 
 
 def view_order(t: Tensor, shape: tuple[int, ...]) -> Order | None:
-    """How the reshaped tensor's axes lie in storage if no element moves; None if some must."""
+    """The stored axis order of the reshaped tensor if no element moves; None if some must."""
     old = [(a, n) for a, n in enumerate(t.shape) if n != 1]
     new = [(a, n) for a, n in enumerate(shape) if n != 1]
     if math.prod(t.shape) == 0:
@@ -133,7 +133,7 @@ def view_order(t: Tensor, shape: tuple[int, ...]) -> Order | None:
         order += right
         stored = stored[len(left) :]
     units = [a for a, n in enumerate(shape) if n == 1]
-    for a in units:  # a unit axis may lie anywhere; near its natural place keeps views tidy
+    for a in units:  # a unit axis may be anywhere; near its natural position keeps views tidy
         order.insert(min(a, len(order)), a)
     return tuple(order)
 

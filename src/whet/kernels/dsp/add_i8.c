@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_dsp.h"
 
-/* Four bytes, each less the zero point, as floats in s0 to s3 or another four registers. */
+/* Four bytes, minus the zero point, as floats in s0 to s3 or another four registers. */
 #define FLOATS(v, less, s0, s1, s2, s3)             \
     "sxtab16 %[u], %[" less "], %[" v "]\n"         \
     "sxtab16 %[v], %[" less "], %[" v "], ror #8\n" \
@@ -14,7 +14,7 @@
     "vcvt.f32.s32 " s2 ", " s2 "\n"                 \
     "vcvt.f32.s32 " s3 ", " s3 "\n"
 
-/* All of int8, n > 0 a multiple of 4; what is read may be written over. */
+/* The full int8 range, n > 0 a multiple of 4; results may overwrite operands. */
 static void add_full(int8_t *y, const int8_t *a, const int8_t *b, int32_t n, int32_t a_zero,
                      int32_t b_zero, float a_scale, float b_scale, int32_t zero) {
     const uint32_t a_less = whet_less(a_zero), b_less = whet_less(b_zero);
@@ -58,11 +58,11 @@ static void add_full(int8_t *y, const int8_t *a, const int8_t *b, int32_t n, int
                      : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "cc", "memory");
 }
 
-/* formula    y = round((a - a_zero) * a_scale + (b - b_zero) * b_scale) + zero, held between low
- *            and high;  bit = it was inside
+/* formula    y = round((a - a_zero) * a_scale + (b - b_zero) * b_scale) + zero, clamped to [low,
+ *            high];  bit = it was in range
  * shapes     y[n], bits[(n + 7) / 8] or NULL, a[n], b[n]
  * aliasing   y = a or y = b
- * rounding   two products and their sum, then to the nearest, halves to even
+ * rounding   two products and their sum, then to nearest, ties to even
  * workspace  none */
 void whet_add_i8(int8_t *y, uint8_t *bits, const int8_t *a, const int8_t *b, int32_t n,
                  int32_t a_zero, int32_t b_zero, float a_scale, float b_scale,

@@ -3,12 +3,12 @@
 
 enum { MOST = 256 }; /* bytes whose sum fits in 16 bits */
 
-/* What the sum over window (p,q) is divided by. */
+/* The divisor of the sum over window (p,q). */
 static int32_t size_of(const whet_pool2d_t *d, int32_t p, int32_t q, whet_span_t rows,
                        whet_span_t cols) {
     if (d->divisor) return d->divisor;
     if (d->adaptive || !d->count_pad) return rows.taps * cols.taps;
-    /* Padding counts, but not what hangs over its far edge. */
+    /* Padding counts, but nothing beyond its far edge. */
     const int32_t height = whet_min(d->kh, d->h + 2 * d->ph - p * d->sh);
     const int32_t width = whet_min(d->kw, d->w + 2 * d->pw - q * d->sw);
     return height * width;
@@ -35,7 +35,7 @@ static inline int8_t mean(uint32_t sum, float size, int32_t zero) {
         whet_saturating_add(whet_nearest((float)(int32_t)sum / size), zero));
 }
 
-/* One window; where its size is 0 it has no mean, and the result is the lowest number. */
+/* One window; if it is empty, the result is the lowest number. */
 static void window(int8_t *y, const int8_t *x, int32_t zero, const whet_pool2d_t *d,
                    whet_span_t rows, whet_span_t cols, int32_t size) {
     const uint32_t start = (uint32_t)-zero * (uint32_t)(rows.taps * cols.taps);
@@ -60,10 +60,10 @@ static void window(int8_t *y, const int8_t *x, int32_t zero, const whet_pool2d_t
     }
 }
 
-/* formula    y = round(sum of x - zero over the window / its size) + zero, held in int8
+/* formula    y = round(sum of x - zero over the window / its size) + zero, clamped to int8
  * shapes     y[n,p,q,c], x[n,h,w,c]
  * aliasing   none
- * rounding   the sum to float, one quotient, then to the nearest, halves to even
+ * rounding   the sum to float, one quotient, then to nearest, ties to even
  * workspace  none */
 void whet_avg_pool_i8(int8_t *y, const int8_t *x, int32_t zero, const whet_pool2d_t *d) {
     for (int32_t i = 0; i < d->n * d->p * d->q; i++, y += d->c) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_dsp.h"
 
-/* The windows of two pixels are copied out, as pairs of 16 bits from which the zero point has been
- * taken: a column of four words for four numbers of each. Two rows of w are then summed with them
- * at a time. Long windows come in pieces, and the sums of some outputs are kept. */
+/* The windows of two pixels are copied as pairs of 16 bits, minus the zero point: a column of four
+ * words for four numbers of each. Two rows of w are then multiplied with them at a time. Long
+ * windows are processed in pieces, and the sums of some outputs are kept. */
 
 enum { DEPTH = 360, OUTPUTS = 32 }; /* numbers of a window, outputs at a time; a multiple of 4 */
 
@@ -15,7 +15,7 @@ typedef struct {
 typedef struct {
     const whet_conv2d_t *d;
     part_t part[2];
-    int32_t parts, whole; /* how long a window is if one column holds it all, or 0 */
+    int32_t parts, whole; /* length of a window if it fits into one column, else 0 */
     int32_t plain;        /* whether a window is a pixel of x, and all are in order */
     int32_t zero;
     const int32_t *b;
@@ -45,8 +45,8 @@ static inline void expand_word(uint32_t *to, const int8_t *x, uint32_t less) {
     to[1] = whet_add_odd(less, v);
 }
 
-/* to[..] = n numbers; the last word, if n is no multiple of 4, holds the last four numbers, and 0
- * for those that the word before has already. */
+/* to[..] = n numbers; if n is not a multiple of 4, the last word holds the last four numbers, with
+ * 0 for those that are also in the previous word. */
 static void expand(uint32_t *to, const int8_t *x, int32_t n, uint32_t less) {
     int32_t i = n;
     for (; i >= 16; i -= 16, x += 16, to += 16) {
@@ -72,16 +72,16 @@ static inline void copy(int8_t *to, const int8_t *x, int32_t n) {
         for (; n > 0; n--) *to++ = *x++;
         return;
     }
-    const int32_t last = n - 4; /* which may overlap the word before */
+    const int32_t last = n - 4; /* may overlap the previous word */
     for (int32_t i = 0; i < last; i += 4) whet_put_word(to + i, whet_word(x + i));
     whet_put_word(to + last, whet_word(x + last));
 }
 
-/* Where pixel i of y has its window, and what is there. */
+/* The window of pixel i of y. */
 typedef struct {
     const int8_t *image;
     int32_t top, left;
-    int32_t joined; /* whether the taps of a row are side by side in x */
+    int32_t joined; /* whether the taps of a row are contiguous in x */
 } place_t;
 
 static inline place_t place(const whet_conv2d_t *d, const int8_t *x, int32_t c, int32_t n,
@@ -94,8 +94,8 @@ static inline place_t place(const whet_conv2d_t *d, const int8_t *x, int32_t c, 
     return v;
 }
 
-/* The next n numbers of a window: to the column, or first to the bytes, which x fills word by word;
- * NULL is padding. */
+/* The next n numbers of a window: to the column, or first to the byte buffer, which is filled word
+ * by word; NULL is padding. */
 static inline void put_run(uint32_t *column, int8_t *bytes, const int8_t *x, int32_t n,
                            int32_t direct, uint32_t less, int32_t zero) {
     if (direct && x != NULL)
@@ -108,7 +108,7 @@ static inline void put_run(uint32_t *column, int8_t *bytes, const int8_t *x, int
         memset(bytes, zero, (size_t)n);
 }
 
-/* A piece of the window of pixel i, by way of `bytes` if taps do not fill words. */
+/* A piece of the window of pixel i, through `bytes` if taps do not fill words. */
 static void fill(uint32_t *column, int8_t *bytes, const layer_t *l, const part_t *part,
                  const piece_t *piece, int32_t i, int32_t group) {
     const whet_conv2d_t *d = l->d;
@@ -126,7 +126,7 @@ static void fill(uint32_t *column, int8_t *bytes, const layer_t *l, const part_t
     if (!direct) expand(column, bytes, piece->taps * n, less);
 }
 
-/* Lines of n numbers of x, so far apart: one after the other. */
+/* Consecutive lines of n numbers of x at a fixed distance. */
 static void copy_lines(int8_t *to, const int8_t *x, int32_t step, int32_t n, int32_t lines) {
     for (; lines > 0; lines--, x += step, to += n) copy(to, x, n);
 }
@@ -136,7 +136,7 @@ static void expand_lines(uint32_t *to, const int8_t *x, int32_t step, int32_t n,
     for (; lines > 0; lines--, x += step, to += n) expand(to, x, n, less);
 }
 
-/* All of the window of pixel i. */
+/* The whole window of pixel i. */
 static void fill_whole(uint32_t *column, int8_t *bytes, const layer_t *l, int32_t i,
                        int32_t group) {
     const whet_conv2d_t *d = l->d;
@@ -181,7 +181,7 @@ static void fill_whole(uint32_t *column, int8_t *bytes, const layer_t *l, int32_
 
 /* ---- Products. */
 
-/* The last n % 4 numbers of a row of w, as `expand` has them. */
+/* The last n % 4 numbers of a row of w, in the order of `expand`. */
 static inline uint32_t rest(const int8_t *w, int32_t n) {
     return n < 4 ? whet_part_word(w, n) : whet_word(w + (n & 3) - 4);
 }
@@ -204,13 +204,13 @@ static inline uint32_t rest(const int8_t *w, int32_t n) {
     "smlad r4, r9, lr, r4\n"          \
     "smlad r5, r11, lr, r5\n"
 
-/* What add_pairs has on the stack, at sp. */
+/* The stack frame of add_pairs, at sp. */
 typedef struct {
     const int8_t *w;
     int32_t ldw;
     uint32_t *sum;
-    const uint32_t *x, *fours; /* the column, and where it is no longer summed by 16 */
-    int32_t n, back;           /* how far w is moved back for the last word */
+    const uint32_t *x, *fours; /* the column, and the end of its groups of 16 */
+    int32_t n, back;           /* how far w moves back for the last word */
     const uint32_t *end;       /* of the sums */
 } pairs_t;
 
@@ -232,10 +232,10 @@ static void add_pairs(const pairs_t *pairs) {
                      "cmp r6, lr\n"
                      "bne 2b\n"
                      "3: ldr lr, [sp, #20]\n"
-                     "lsls lr, lr, #28\n" /* zero: none is left; negative: 8 and more */
+                     "lsls lr, lr, #28\n" /* zero: none left; negative: 8 or more */
                      "beq 6f\n"
                      "bpl 4f\n" QUAD QUAD "4: ldr lr, [sp, #20]\n"
-                     "lsls lr, lr, #29\n" /* negative: 4 and more */
+                     "lsls lr, lr, #29\n" /* negative: 4 or more */
                      "bpl 5f\n" QUAD "5: ldr lr, [sp, #24]\n"
                      "cmp lr, #0\n"
                      "beq 6f\n"
@@ -312,7 +312,8 @@ static void add(uint32_t *sum, const uint32_t *x, const int8_t *w, int32_t ldw, 
         add_single(sum, x, w, ldw, n, outputs);
 }
 
-/* work->sum += outputs o .. o + count, of one group, of pixel i and, of two pixels, the next. */
+/* work->sum += outputs o .. o + count, of one group, for pixel i and, if there are two, the
+ * next. */
 static void add_pieces(work_t *work, const layer_t *l, int32_t i, int32_t pixels, int32_t o,
                        int32_t count) {
     const whet_conv2d_t *d = l->d;
@@ -332,7 +333,7 @@ static void add_pieces(work_t *work, const layer_t *l, int32_t i, int32_t pixels
     }
 }
 
-/* As above, from nothing; a whole column serves all outputs of its group. */
+/* As above, starting from 0; a whole column serves all outputs of its group. */
 static void sum_up(work_t *work, const layer_t *l, int32_t i, int32_t pixels, int32_t o,
                    int32_t count) {
     const int32_t n = l->whole;
@@ -348,7 +349,7 @@ static void sum_up(work_t *work, const layer_t *l, int32_t i, int32_t pixels, in
     add(work->sum, work->column, l->part[0].w + o * n, n, n, count, pixels);
 }
 
-/* Outputs from o on that are summed together: up to OUTPUTS of one group. */
+/* The number of outputs from o on that are summed together: up to OUTPUTS of one group. */
 static int32_t together(const whet_conv2d_t *d, int32_t o) {
     const int32_t co = d->o / d->groups;
     return whet_min(OUTPUTS, co - o % co);
@@ -378,9 +379,10 @@ void whet_conv2d_i8(int32_t *y, const int8_t *x, const int8_t *w, const int32_t 
     }
 }
 
-/* ---- Narrowing. */
+/* ---- Conversion to int8. */
 
-/* y[k] and y[k + next] = the sums of two pixels, narrowed to all of int8; count is even. */
+/* y[k] and y[k + next] = the sums of two pixels, converted to the full int8 range; count is
+ * even. */
 static void put_full(int8_t *y, int32_t next, const uint32_t *sum, const float *scale,
                      int32_t count, int32_t zero) {
     int8_t *y2 = y + next;
@@ -432,7 +434,7 @@ static void put_pair(int8_t *y, int32_t next, const uint32_t *sum, const float *
     }
 }
 
-/* y[k] = the sums of one pixel, narrowed, and the bits from index on, if they are wanted. */
+/* y[k] = the sums of one pixel, converted to int8, and the bits from index on, if needed. */
 static inline void put_bits(int8_t *y, uint8_t *bits, int32_t index, const uint32_t *sum,
                             const float *scale, int32_t count, const whet_narrow_t *to,
                             const int32_t full) {
@@ -457,12 +459,12 @@ static void put_single(int8_t *y, uint8_t *bits, int32_t index, const uint32_t *
         put_bits(y, bits, index, sum, scale, count, to, 0);
 }
 
-/* formula    y = round((conv2d_i8(x, w, b) + conv2d_i8(x2, w2)) * scale[o]) + zero, held between
- *            low and high;  bit = it was inside
+/* formula    y = round((conv2d_i8(x, w, b) + conv2d_i8(x2, w2)) * scale[o]) + zero, clamped to
+ *            [low, high];  bit = it was in range
  * shapes     as conv2d_i8; bits[(n*p*q*o + 7) / 8] or NULL, scale[o]; x2[n,h,w,part] and
  *            w2[o,kh,kw,part/groups], or both NULL
  * aliasing   none
- * rounding   sums to float, one product, then to the nearest, halves to even
+ * rounding   sums to float, one product, then to nearest, ties to even
  * workspace  none */
 void whet_conv2d_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_t *w,
                           const int32_t *b, const float *scale, const int8_t *x2, const int8_t *w2,

@@ -3,10 +3,10 @@
 
 #include "whet_panel.h"
 
-/* For a tap and four channels some pixels of x become floats, which all outputs share; sums go on
- * where the pixels before have left them. */
+/* For a tap and four channels, some pixels of x are converted to floats, which all outputs share;
+ * sums continue from those of the previous pixels. */
 
-enum { PIXELS = 64, ROWS = 4 }; /* pixels in the panel, outputs that are summed at a time */
+enum { PIXELS = 64, ROWS = 4 }; /* pixels in the panel, outputs summed at a time */
 
 /* Products with the first and with the second of two pixels. */
 #define FIRST  WHET_MLA16("s16", "s17", "s18", "s19", "s24", "s25", "s26", "s27")
@@ -16,7 +16,7 @@ enum { PIXELS = 64, ROWS = 4 }; /* pixels in the panel, outputs that are summed 
 typedef struct {
     float *dw;
     int32_t step;
-    const float *x, *pairs; /* where x is no longer taken by two pixels */
+    const float *x, *pairs; /* the end of the pairs of pixels */
     const float *dy;
     int32_t next, pixels;
 } block_t;
@@ -91,11 +91,11 @@ static void outputs(float *dw, int32_t ldw, const float *dy, const float *x, int
         one_output(block.dw, block.dy, d->o, x, pixels, n);
 }
 
-/* dw of a tap, `count` outputs and n <= 4 channels of a group; x and dy are at the first. */
+/* dw of a tap, `count` outputs and n <= 4 channels of a group; x and dy point at the first. */
 static void slopes(float *dw, const float *dy, const int8_t *x, int32_t zero,
                    const whet_conv2d_t *d, const whet_tap_t *tap, int32_t count, int32_t n) {
     const int32_t ldw = d->kh * d->kw * (d->c / d->groups), step = d->sw * d->c;
-    /* Rows without a gap, in x as in dy, are one. */
+    /* Contiguous rows, in both x and dy, are merged. */
     const int32_t joined = tap->width == d->q && d->sh == 1 && d->sw * d->q == d->w;
     const int32_t lines = tap->rows.end - tap->rows.first, parts = joined && lines > 0 ? 1 : lines;
     const int32_t width = joined ? tap->width * lines : tap->width;

@@ -4,8 +4,9 @@
 #include "whet_panel.h"
 
 /* Tap by tap, the last first, every pixel of dy adds to one pixel of dx: so a sum runs over the
- * pixels of dy in order. Four channels of dx at a time, and w of some outputs as floats. If c is no
- * multiple of 4, the last four overlap those before, and are made again from 0. */
+ * pixels of dy in order. Four channels of dx are processed at a time, with w of some outputs as
+ * floats. If c is not a multiple of 4, the last four overlap the previous ones and are recomputed
+ * from 0. */
 
 enum { OUTPUTS = 64 }; /* whose w are in the panel */
 
@@ -17,7 +18,7 @@ enum { OUTPUTS = 64 }; /* whose w are in the panel */
 typedef struct {
     float *dx;
     int32_t step;
-    const float *w, *dy[4], *pairs; /* where w is no longer taken by two outputs */
+    const float *w, *dy[4], *pairs; /* the end of the pairs of outputs */
     int32_t outputs;
 } block_t;
 
@@ -67,7 +68,7 @@ static void one_pixel(float *dx, const float *dy, const float *w, int32_t output
     dx[0] = a, dx[1] = b, dx[2] = c, dx[3] = d;
 }
 
-/* All pixels that the tap has; dx and dy are at the first channel. */
+/* All pixels of the tap; dx and dy point at the first channel. */
 static void add_tap(float *dx, const float *dy, const float *w, int32_t outputs,
                     const whet_conv2d_t *d, const whet_tap_t *tap) {
     const int32_t step = d->sw * d->c;
@@ -89,7 +90,7 @@ static void add_tap(float *dx, const float *dy, const float *w, int32_t outputs,
         }
 }
 
-/* Four channels of a group from c on; w and dy are the group's first. */
+/* Four channels of a group from c on; w and dy point at the group's first. */
 static void four_channels(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
     float panel[4 * OUTPUTS];

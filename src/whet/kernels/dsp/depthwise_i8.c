@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_dsp.h"
 
-/* Four channels of a row of pixels at a time, w as pairs of 16 bits: channels 0 and 2, 1 and 3. The
- * last four overlap those before if c is no multiple of 4, and are the same there. */
+/* Four channels of a row of pixels at a time, w as pairs of 16 bits: channels 0 and 2, 1 and 3. If
+ * c is not a multiple of 4, the last four overlap the previous ones, with the same results. */
 
-enum { TAPS = 128, RUN = 32 }; /* taps of a window at most; pixels whose sums are kept */
+enum { TAPS = 128, RUN = 32 }; /* maximum taps of a window; pixels whose sums are kept */
 
 typedef struct {
     const whet_conv2d_t *d;
@@ -12,7 +12,7 @@ typedef struct {
     const int8_t *w;
     const int32_t *b;
     int32_t zero;
-    /* int32 results, or int8 ones and what they need */
+    /* int32 results, or int8 ones and their parameters */
     int32_t *wide;
     int8_t *y;
     uint8_t *bits;
@@ -21,14 +21,14 @@ typedef struct {
 } layer_t;
 
 typedef struct {
-    int32_t channel, step, line; /* the first of four; bytes from tap to tap, and row to row of x */
+    int32_t channel, step, line; /* the first of four; bytes between taps, and between rows of x */
     uint32_t less;
     uint32_t b[4];
     uint32_t w[2 * TAPS];
     uint32_t sum[4 * RUN];
 } work_t;
 
-/* One tap of four channels: x is at r6 and an offset, w so many bytes from r1; sums are in r2 to
+/* One tap of four channels: x is at r6 plus an offset, w at an offset from r1; sums are in r2 to
  * r5. */
 #define TAP(offset, bytes)            \
     "ldr lr, [r6" offset "]\n"        \
@@ -42,7 +42,7 @@ typedef struct {
 #define MOVE "add r6, r6, r10\n" /* to the next tap */
 #define DOWN "add r6, r6, r11\n" /* to the next row */
 
-/* Taps of a row; from the fourth on each moves x. */
+/* Taps of a row; from the fourth on, each advances x. */
 #define ROW2 TAP("", "0") TAP(", r10", "8")
 #define ROW3 ROW2 TAP(", r10, lsl #1", "16")
 #define ROW4 ROW3 MOVE TAP(", r10, lsl #1", "24")
@@ -50,27 +50,28 @@ typedef struct {
 #define ROW6 ROW5 MOVE TAP(", r10, lsl #1", "40")
 #define ROW7 ROW6 MOVE TAP(", r10, lsl #1", "48")
 
-/* Rows until w is at its end. */
+/* Rows until the end of w. */
 #define ROWS(row)                           \
     "2:\n" row "ldrd lr, r12, [sp, #28]\n"  \
     "add r1, r1, lr\n" DOWN "cmp r1, r12\n" \
     "bne 2b\n"
 
-/* All of a window of 3x3. */
+/* A whole 3x3 window. */
 #define NINE                                                                                 \
     ROW3 DOWN TAP("", "24") TAP(", r10", "32") TAP(", r10, lsl #1", "40") DOWN TAP("", "48") \
         TAP(", r10", "56") TAP(", r10, lsl #1", "64")
 
-/* Pixels whose windows are alike; all but the last three is on the stack, at sp. */
+/* Pixels with the same taps; all but the last three members are on the stack, at sp. */
 typedef struct {
     const int8_t *x;
-    int32_t next; /* bytes from pixel to pixel of x */
+    int32_t next; /* bytes between pixels of x */
     uint32_t b[4];
     const uint32_t *w;
     int32_t kw; /* bytes of w in a row */
     const uint32_t *end;
     uint32_t *sum, *last;
-    int32_t step, line; /* bytes from tap to tap, and from the last of a row to the next row of x */
+    int32_t step, line; /* bytes between taps, and from the last tap of a row to the next row of
+                         * x */
     uint32_t less;
 } pixels_t;
 
@@ -116,8 +117,8 @@ static void any_window(uint32_t *sum, const work_t *work, const int8_t *x, const
     sum[0] = s0, sum[1] = s1, sum[2] = s2, sum[3] = s3;
 }
 
-/* sum = the windows of `count` > 0 pixels that lie `next` bytes apart: `rows` > 0 rows of `taps`,
- * of which w has `kw` in a row. */
+/* sum = the windows of `count` > 0 pixels, `next` bytes apart: `rows` > 0 rows of `taps`; a row of
+ * w has `kw`. */
 static void windows(uint32_t *sum, const work_t *work, const int8_t *x, int32_t next,
                     const uint32_t *w, int32_t rows, int32_t taps, int32_t kw, int32_t count) {
     const int32_t moves = taps > 3 ? taps - 3 : 0;
@@ -154,7 +155,7 @@ static void windows(uint32_t *sum, const work_t *work, const int8_t *x, int32_t 
 
 /* ---- Results. */
 
-/* y = `count` pixels, c bytes apart, narrowed to all of int8. */
+/* y = `count` pixels, c bytes apart, converted to the full int8 range. */
 static void put_full(int8_t *y, const uint32_t *sum, const float *scale, int32_t count, int32_t c,
                      int32_t zero) {
     const uint32_t *const end = sum + 4 * count;
@@ -196,7 +197,7 @@ static void put_full(int8_t *y, const uint32_t *sum, const float *scale, int32_t
         : "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "cc", "memory");
 }
 
-/* As above, between any limits, and with bits, if they are wanted. */
+/* As above, with any limits, and with bits, if needed. */
 static inline void put_bits(int8_t *y, uint8_t *bits, int32_t first, const uint32_t *sum,
                             const float *scale, int32_t count, int32_t c, const whet_narrow_t *to,
                             const int32_t full) {
@@ -209,7 +210,7 @@ static inline void put_bits(int8_t *y, uint8_t *bits, int32_t first, const uint3
     }
 }
 
-/* Four channels of `count` pixels from i on; they are in work->sum. */
+/* Four channels of `count` pixels from i on, from work->sum. */
 static void put(const layer_t *l, const work_t *work, int32_t i, int32_t count) {
     const int32_t c = l->d->c, first = i * c + work->channel;
     if (l->wide != NULL) {
@@ -228,7 +229,7 @@ static void put(const layer_t *l, const work_t *work, int32_t i, int32_t count) 
 
 /* ---- Pixels. */
 
-/* A row of y: where its windows begin in x and w, how many of their rows are inside the image, and
+/* A row of y: where its windows start in x and w, how many of their rows are inside the image, and
  * which pixels have all columns inside. */
 typedef struct {
     const int8_t *x;
@@ -236,7 +237,7 @@ typedef struct {
     int32_t rows, first, end;
 } line_t;
 
-/* sum = pixel q, whose window hangs over an edge. */
+/* sum = pixel q, whose window crosses an edge. */
 static void edge(uint32_t *sum, const layer_t *l, const work_t *work, const line_t *line,
                  int32_t q) {
     const whet_conv2d_t *d = l->d;
@@ -297,7 +298,7 @@ static void four_channels(const layer_t *l, work_t *work) {
         }
 }
 
-/* One channel after the other, where there are fewer than four, or very large windows. */
+/* One channel at a time, for fewer than four channels or very large windows. */
 static void each_channel(const layer_t *l) {
     const whet_conv2d_t *d = l->d;
     for (int32_t k = 0; k < d->n * d->p * d->q * d->c; k++) {
@@ -352,11 +353,11 @@ void whet_depthwise_i8(int32_t *y, const int8_t *x, const int8_t *w, const int32
     run(&l);
 }
 
-/* formula    y = round(depthwise_i8(x, w, b) * scale[c]) + zero, held between low and high;
- *            bit = it was inside
+/* formula    y = round(depthwise_i8(x, w, b) * scale[c]) + zero, clamped to [low, high];
+ *            bit = it was in range
  * shapes     as depthwise_i8; bits[(n*p*q*c + 7) / 8] or NULL, scale[c]
  * aliasing   none
- * rounding   sums to float, one product, then to the nearest, halves to even
+ * rounding   sums to float, one product, then to nearest, ties to even
  * workspace  none */
 void whet_depthwise_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_t *w,
                              const int32_t *b, const float *scale, const whet_narrow_t *to,

@@ -3,19 +3,20 @@
 
 #include "whet_panel.h"
 
-/* Four channels at a time. A row of x becomes floats, and is used for every row of taps that
- * reaches it; up to three taps share what is read of dy. Sums wait in a list until the last row. If
- * c is no multiple of 4, the last four channels overlap those before, and are made again. */
+/* Four channels at a time. A row of x is converted to floats and used for every row of taps that
+ * reaches it; up to three taps share what is read of dy. Sums are kept in a list until the last
+ * row. If c is not a multiple of 4, the last four channels overlap the previous ones and are
+ * recomputed. */
 
 enum { TAPS = 64, PIXELS = 32, GROUP = 3, WIDTH = 11, RUNS = 28 }; /* a window's taps and width */
 
-/* Some taps with some pixels: the first tap, how many; where they begin in the rows of dy and x,
- * and how many pixels. */
+/* Some taps with some pixels: the first tap and their number, where they start in the rows of dy
+ * and x, and the number of pixels. */
 typedef struct {
     int32_t tap, taps, dy, x, count;
 } run_t;
 
-/* What is the same for every row: for a part of x, from column `left` on. */
+/* Common to all rows: for a part of x, from column `left` on. */
 typedef struct {
     int32_t left, width, runs;
     run_t run[RUNS];
@@ -45,7 +46,7 @@ typedef struct {
                      : [sum] "r"(sum), [x_step] "r"(x_step), [dy_step] "r"(dy_step)     \
                      : WHET_FLOATS, "cc", "memory")
 
-/* Everything that a row of dy and a row of x add to the sums of a row of taps. */
+/* All contributions of a row of dy and a row of x to the sums of a row of taps. */
 static void add_row(float *sums, const float *dy_row, const float *panel, const whet_conv2d_t *d,
                     const plan_t *plan) {
     const int32_t dy_step = 4 * d->c, x_step = 16 * d->sw;
@@ -72,9 +73,9 @@ static void add_run(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t tap
     if (run.count > 0) plan->run[plan->runs++] = run;
 }
 
-/* Neighbouring taps from s on for all pixels that they have; every tap meets them in order. A later
- * tap begins earlier in dy, and ends earlier: at the left edge only the later taps are there, at
- * the right edge only the earlier ones. Where no pixel has all, each tap goes alone. */
+/* Neighbouring taps from s on for all of their pixels, in order for every tap. A later tap starts
+ * and ends earlier in dy: at the left edge there are only the later taps, at the right edge only
+ * the earlier ones. Where no pixel has all, each tap is processed alone. */
 static void add_group(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t taps) {
     whet_range_t each[GROUP] = {{0, 0}};
     for (int32_t k = 0; k < taps; k++) {
@@ -99,7 +100,7 @@ static void make_plan(plan_t *plan, const whet_conv2d_t *d, int32_t left) {
     for (int32_t s = 0; s < d->kw; s += most) add_group(plan, d, s, whet_min(most, d->kw - s));
 }
 
-/* Row `line` of an image, of which a part is in the panel, with all rows of taps that reach it. */
+/* Row `line` of an image, a part of which is in the panel, with all rows of taps that reach it. */
 static void add_line(float *sum, const float *dy, const float *panel, int32_t line,
                      const whet_conv2d_t *d, const plan_t *plan) {
     for (int32_t r = 0; r < d->kh; r++) {
@@ -125,7 +126,7 @@ static void four_channels(float *dw, const float *dy, const int8_t *x, int32_t z
         for (int32_t l = 0; l < 4; l++) dw[k * d->c + l] = sum[4 * k + l];
 }
 
-/* One tap of one channel, where there are fewer than four or windows are very large. */
+/* One tap of one channel, for fewer than four channels or very large windows. */
 static float one_tap(const float *dy, const int8_t *x, int32_t zero, const whet_conv2d_t *d,
                      const whet_tap_t *tap) {
     float sum = 0.0f;

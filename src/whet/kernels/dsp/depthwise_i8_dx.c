@@ -3,28 +3,28 @@
 
 #include "whet_panel.h"
 
-/* Four channels at a time. A row of dy adds to each row of dx that its windows reach; taps that
- * meet at the same pixels of dx go together, up to three, from the last to the first: then a sum
- * runs over the pixels of dy in order. If c is no multiple of 4, the last four channels overlap
- * those before, and are made again from 0. */
+/* Four channels at a time. A row of dy adds to each row of dx that its windows reach. Taps that
+ * meet at the same pixels of dx are processed together, up to three, from the last to the first: so
+ * a sum runs over the pixels of dy in order. If c is not a multiple of 4, the last four channels
+ * overlap the previous ones and are recomputed from 0. */
 
 enum { TAPS = 64, GROUP = 3, WIDTH = 11, RUNS = 28 }; /* a window's taps and width */
 
-/* Some taps with some pixels of a row of dy: the first tap, how many; where they begin in the rows
- * of dx and dy, and how many pixels. */
+/* Some taps with some pixels of a row of dy: the first tap and their number, where they start in
+ * the rows of dx and dy, and the number of pixels. */
 typedef struct {
     int32_t tap, taps, dx, dy, count;
 } run_t;
 
-/* What is the same for every row: taps of a row meet where tap s with pixel q of dy is where tap
- * s - hop is with pixel q + next. */
+/* Common to all rows: tap s with pixel q of dy and tap s - hop with pixel q + next meet at the same
+ * pixel of dx. */
 typedef struct {
     int32_t hop, next, runs;
     run_t run[RUNS];
 } plan_t;
 
-/* dx += w * dy + w1 * dy' + w2 * dy'', for `count` > 0 pixels; dy' and dy'' are `next` bytes
- * further than the one before. Pixels of dx and dy are so many bytes apart. */
+/* dx += w * dy + w1 * dy' + w2 * dy'', for `count` > 0 pixels; dy' and dy'' are each `next` bytes
+ * after the previous one. The distances between pixels of dx and dy are given in bytes. */
 typedef struct {
     float *dx;
     const float *dy;
@@ -65,7 +65,7 @@ typedef struct {
                          : WHET_FLOATS, WHET_REGISTERS);                     \
     } while (0)
 
-/* Everything that a row of dy adds to a row of dx by a row of taps. */
+/* All contributions of a row of dy to a row of dx through a row of taps. */
 static void add_row(float *dx, const float *dy, const float *weights, const whet_conv2d_t *d,
                     const plan_t *plan) {
     const int32_t step = 4 * d->c, hop = 4 * plan->hop;
@@ -94,9 +94,9 @@ static void add_run(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t tap
     if (run.count > 0) plan->run[plan->runs++] = run;
 }
 
-/* Taps s, s - hop, ... for all pixels that they have. Counted by tap s, a later tap begins earlier
- * in dy, and ends earlier: at the left edge only the later taps are there, at the right edge only
- * the earlier ones. Where no pixel has all, each tap goes alone. */
+/* Taps s, s - hop, ... for all of their pixels. Relative to tap s, a later tap starts and ends
+ * earlier in dy: at the left edge there are only the later taps, at the right edge only the earlier
+ * ones. Where no pixel has all, each tap is processed alone. */
 static void add_group(plan_t *plan, const whet_conv2d_t *d, int32_t s, int32_t taps) {
     whet_range_t each[GROUP] = {{0, 0}};
     for (int32_t k = 0; k < taps; k++)
@@ -141,7 +141,7 @@ static void four_channels(float *dx, const float *dy, const int8_t *w, const whe
         }
 }
 
-/* All channels pixel by pixel, where they are fewer than four or windows are very large. */
+/* All channels pixel by pixel, for fewer than four channels or very large windows. */
 static void each_pixel(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
     for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
         const whet_span_t rows = whet_span(i / d->q % d->p, d->h, d->kh, d->sh, d->ph, d->dh);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_dsp.h"
 
-/* Narrows (`wide`, an expression in i) * scale[i % scales] for every i < n. */
+/* Converts (`wide`, an expression in i) * scale[i % scales] to int8 for every i < n. */
 #define NARROW_ALL(y, bits, wide, scale, n, scales, to, full)                      \
     do {                                                                           \
         whet_bit_row_t row_ = {bits, 0, 0};                                        \
@@ -17,13 +17,13 @@
         whet_end_bits(&row_);                                                      \
     } while (0)
 
-/* Every number that is finite or not; NaN is too low. */
+/* Handles any number, finite or not; NaN is below the range. */
 static inline int32_t whole(float v) { return v == v ? whet_nearest(v) : INT32_MIN; }
 
-/* formula    y = round(x * scale[c]) + zero, held between low and high;  bit = it was inside
+/* formula    y = round(x * scale[c]) + zero, clamped to [low, high];  bit = it was in range
  * shapes     y[n], bits[(n + 7) / 8] or NULL, x[n], scale[scales]; c = i % scales, which divides n
- * aliasing   y may begin where x does
- * rounding   one product, then to the nearest, halves to even; NaN is too low
+ * aliasing   y may start where x does
+ * rounding   one product, then to nearest, ties to even; NaN is too low
  * workspace  none */
 void whet_requantize_f32(int8_t *y, uint8_t *bits, const float *x, const float *scale, int32_t n,
                          int32_t scales, const whet_narrow_t *to) {
@@ -33,10 +33,10 @@ void whet_requantize_f32(int8_t *y, uint8_t *bits, const float *x, const float *
         NARROW_ALL(y, bits, x[i], scale, n, scales, to, 0);
 }
 
-/* formula    y = round(x * scale[c]) + zero, held between low and high;  bit = it was inside
+/* formula    y = round(x * scale[c]) + zero, clamped to [low, high];  bit = it was in range
  * shapes     as requantize_f32
- * aliasing   y may begin where x does
- * rounding   x to float, one product, then to the nearest, halves to even
+ * aliasing   y may start where x does
+ * rounding   x to float, one product, then to nearest, ties to even
  * workspace  none */
 void whet_requantize_i32(int8_t *y, uint8_t *bits, const int32_t *x, const float *scale, int32_t n,
                          int32_t scales, const whet_narrow_t *to) {
@@ -46,11 +46,11 @@ void whet_requantize_i32(int8_t *y, uint8_t *bits, const int32_t *x, const float
         NARROW_ALL(y, bits, (float)x[i], scale, n, scales, to, 0);
 }
 
-/* formula    y = round((x - x_zero) * scale[c]) + zero, held between low and high;  bit = it was
- *            inside
+/* formula    y = round((x - x_zero) * scale[c]) + zero, clamped to [low, high];  bit = it was
+ *            in range
  * shapes     as requantize_f32
  * aliasing   y = x
- * rounding   one product, then to the nearest, halves to even
+ * rounding   one product, then to nearest, ties to even
  * workspace  none */
 void whet_requantize_i8(int8_t *y, uint8_t *bits, const int8_t *x, const float *scale, int32_t n,
                         int32_t scales, const whet_narrow_t *to) {

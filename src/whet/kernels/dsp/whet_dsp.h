@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The instructions of a Cortex-M4 or M7 that C has no words for: pairs of 16 bits in a register,
- * saturation, and rounding as the FPU is set, which is to the nearest, halves to even. */
+/* Instructions of a Cortex-M4 or M7 that C cannot express: pairs of 16 bits in a register,
+ * saturation, and rounding in the mode of the FPU, which is to nearest, ties to even. */
 #ifndef WHET_DSP_H
 #define WHET_DSP_H
 
 #include "whet_narrow.h"
 
-/* Loops that need nearly every register have them fixed, and find their operands where r0 points
- * to: a compiler then has nothing to allocate. r7 is left alone, which may be the frame pointer. */
+/* Loops that need nearly every register assign them explicitly and load their operands from r0, so
+ * that the compiler has nothing to allocate. r7 is not used: it may be the frame pointer. */
 #define WHET_REGISTERS \
     "r1", "r2", "r3", "r4", "r5", "r6", "r8", "r9", "r10", "r11", "r12", "lr", "cc", "memory"
 
-/* Four bytes of any alignment. */
+/* Four unaligned bytes. */
 static inline uint32_t whet_word(const int8_t *x) {
     uint32_t v;
     __builtin_memcpy(&v, x, sizeof v);
@@ -79,13 +79,13 @@ static inline uint32_t whet_high_dot(uint32_t sum, uint32_t a, uint32_t b) {
     return v;
 }
 
-/* sum + a * b, of which the product is rounded, then the sum. */
+/* sum + a * b; the product is rounded, then the sum. */
 static inline float whet_mla(float sum, float a, float b) {
     __asm__("vmla.f32 %0, %1, %2" : "+t"(sum) : "t"(a), "t"(b));
     return sum;
 }
 
-/* The nearest whole number, held in int32; v is not NaN. */
+/* The nearest integer, saturated to int32; v is not NaN. */
 static inline int32_t whet_nearest(float v) {
     float rounded;
     int32_t i;
@@ -110,19 +110,19 @@ static inline int32_t whet_is_full(const whet_narrow_t *to) {
     return to->low == INT8_MIN && to->high == INT8_MAX;
 }
 
-/* What sum * scale is before it is held between low and high. A finite scale makes no NaN. */
+/* sum * scale before it is clamped to [low, high]. A finite scale gives no NaN. */
 static inline int32_t whet_scaled(uint32_t sum, float scale, int32_t zero) {
     return whet_saturating_add(whet_nearest((float)(int32_t)sum * scale), zero);
 }
 
-/* v held between low and high; `full` if these are the ends of int8. */
+/* v clamped to [low, high]; `full` if that is the int8 range. */
 static inline int32_t whet_hold(int32_t v, const whet_narrow_t *to, const int32_t full) {
     if (full) return whet_saturate8(v);
     const int32_t raised = v > to->low ? v : to->low;
     return raised < to->high ? raised : to->high;
 }
 
-/* y = sum * scale, narrowed; gives whether it was within low and high. */
+/* y = sum * scale, converted to int8; returns whether it was within [low, high]. */
 static inline uint32_t whet_narrow(int8_t *y, uint32_t sum, float scale, const whet_narrow_t *to,
                                    const int32_t full) {
     const int32_t v = whet_scaled(sum, scale, to->zero), held = whet_hold(v, to, full);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dx of conv2d_i8 from a dy of integers, of type GRADIENT, two products at a time. A kernel file
- * says before it includes this which four numbers make two pairs: PARTNER is the one that number 0
- * has, and pairs_of reads them.
- *
- * Tap by tap, every pixel of dy adds to one pixel of dx, where int32 sums are kept until the end.
- * Four channels of dx and two pixels at a time, and w of some outputs in pairs. */
+/* dx of conv2d_i8 from an integer dy of type GRADIENT, two products at a time. A kernel file
+ * defines, before it includes this, which four numbers make two pairs: PARTNER is the partner of
+ * number 0, and pairs_of reads them. Tap by tap, every pixel of dy adds to one pixel of dx, which
+ * holds int32 sums until the end. Four channels of dx and two pixels are processed at a time, with
+ * w of some outputs in pairs. */
 #ifndef WHET_PAIRS_DX_H
 #define WHET_PAIRS_DX_H
 
 #include "whet_dsp.h"
 
-enum { QUADS = 16 }; /* of outputs whose w are in the panel */
+enum { QUADS = 16 }; /* outputs whose w are in the panel */
 
-/* Of each of four channels a pair of w: of one output, and of its partner. */
+/* A pair of w for each of four channels: of one output, and of its partner. */
 static inline void put_pairs(uint32_t *panel, uint32_t one, uint32_t partner) {
     const uint32_t a = whet_even(one), b = whet_odd(one);
     const uint32_t c = whet_even(partner), d = whet_odd(partner);
@@ -22,8 +21,7 @@ static inline void put_pairs(uint32_t *panel, uint32_t one, uint32_t partner) {
     panel[3] = b >> 16 | (d & 0xffff0000u);
 }
 
-/* Of every four outputs two pairs for each of four channels, of which n are there; what is missing
- * is 0. */
+/* For every four outputs, two pairs for each of four channels, of which n exist; the rest is 0. */
 static void make_panel(uint32_t *panel, const int8_t *w, int32_t ldw, int32_t outputs, int32_t n) {
     for (; outputs > 0; outputs -= 4, w += 4 * ldw, panel += 8) {
         uint32_t v[4] = {0};
@@ -40,7 +38,7 @@ static inline void add_pair(uint32_t *s, uint32_t w, uint32_t a, uint32_t b) {
     s[4] = whet_dot2(s[4], w, b);
 }
 
-/* Sums of four channels of two pixels += four outputs; without loops, so that s is in registers. */
+/* Sums of four channels of two pixels += four outputs; unrolled, so that s is in registers. */
 static inline void add_quad(uint32_t *s, const uint32_t *w, const GRADIENT *u, const GRADIENT *v) {
     uint32_t a[2], b[2];
     pairs_of(a, u);
@@ -55,13 +53,13 @@ static inline void add_quad(uint32_t *s, const uint32_t *w, const GRADIENT *u, c
     add_pair(s + 3, w[7], a[1], b[1]);
 }
 
-/* n sums that are kept in dx. */
+/* n sums stored in dx. */
 static inline void add_to(float *dx, const uint32_t *s, int32_t n) {
     for (int32_t l = 0; l < 4; l++)
         if (l < n) dx[l] = whet_from_bits(whet_bits_of(dx[l]) + s[l]);
 }
 
-/* Two pixels, or the same one twice, of which the second is not kept. */
+/* Two pixels, or the same one twice, with the second result discarded. */
 static void add_pixels(float *dx, float *second, const GRADIENT *u, const GRADIENT *v,
                        const uint32_t *w, int32_t outputs, int32_t n) {
     uint32_t s[8] = {0};
@@ -75,7 +73,7 @@ static void add_pixels(float *dx, float *second, const GRADIENT *u, const GRADIE
     if (second != NULL) add_to(second, s + 4, n);
 }
 
-/* All pixels that the tap has; dx and dy are at the first channel. */
+/* All pixels of the tap; dx and dy point at the first channel. */
 static void add_tap(float *dx, const GRADIENT *dy, const uint32_t *w, int32_t outputs, int32_t n,
                     const whet_conv2d_t *d, const whet_tap_t *tap) {
     const int32_t step = d->sw * d->c;
@@ -90,7 +88,7 @@ static void add_tap(float *dx, const GRADIENT *dy, const uint32_t *w, int32_t ou
         }
 }
 
-/* n <= 4 channels of a group; w and dy are the group's first. */
+/* n <= 4 channels of a group; w and dy point at the group's first. */
 static void channels(float *dx, const GRADIENT *dy, const int8_t *w, const whet_conv2d_t *d,
                      int32_t n) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes as floats, four channels side by side: a panel is made once and used many times. */
+/* Bytes as floats, four channels interleaved: a panel is built once and used many times. */
 #ifndef WHET_PANEL_H
 #define WHET_PANEL_H
 
 #include "whet_dsp.h"
 
-/* to[4 i .. 4 i + 3] = the four bytes at x + i * step, each less the zero point, n > 0. */
+/* to[4 i .. 4 i + 3] = the four bytes at x + i * step, minus the zero point, n > 0. */
 static inline void whet_make_panel(float *to, const int8_t *x, int32_t step, int32_t n,
                                    int32_t zero) {
     const uint32_t less = whet_less(zero);
@@ -16,7 +16,7 @@ static inline void whet_make_panel(float *to, const int8_t *x, int32_t step, int
                      "sxtab16 %[v], %[less], %[v], ror #8\n"
                      "asr %[a], %[u], #16\n"
                      "asr %[b], %[v], #16\n"
-                     "vmov s0, s1, %[u], %[v]\n" /* of which the lower halves count */
+                     "vmov s0, s1, %[u], %[v]\n" /* only the lower halves count */
                      "vmov s2, s3, %[a], %[b]\n"
                      "vcvt.f32.s16 s0, s0, #0\n"
                      "vcvt.f32.s16 s1, s1, #0\n"
@@ -31,21 +31,21 @@ static inline void whet_make_panel(float *to, const int8_t *x, int32_t step, int
                      : "s0", "s1", "s2", "s3", "cc", "memory");
 }
 
-/* As above, for n channels; what is missing of four is 0. */
+/* As above, for n channels; the rest of the four is 0. */
 static inline void whet_make_part(float *to, const int8_t *x, int32_t step, int32_t count,
                                   int32_t zero, int32_t n) {
     for (; count > 0; count--, to += 4, x += step)
         for (int32_t l = 0; l < 4; l++) to[l] = l < n ? (float)(x[l] - zero) : 0.0f;
 }
 
-/* Four sums in a row of registers, each with its own product with one number. */
+/* Four sums in consecutive registers, each plus its product with one number. */
 #define WHET_MLA4(s0, s1, s2, s3, a0, a1, a2, a3, b) \
     "vmla.f32 " s0 ", " a0 ", " b "\n"               \
     "vmla.f32 " s1 ", " a1 ", " b "\n"               \
     "vmla.f32 " s2 ", " a2 ", " b "\n"               \
     "vmla.f32 " s3 ", " a3 ", " b "\n"
 
-/* Sixteen sums in s0 to s15: four numbers a with each of four numbers b. */
+/* Sixteen sums in s0 to s15: products of four numbers a with each of four numbers b. */
 #define WHET_MLA16(a0, a1, a2, a3, b0, b1, b2, b3)          \
     WHET_MLA4("s0", "s1", "s2", "s3", a0, a1, a2, a3, b0)   \
     WHET_MLA4("s4", "s5", "s6", "s7", a0, a1, a2, a3, b1)   \

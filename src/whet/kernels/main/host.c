@@ -1,10 +1,10 @@
-/* Train on a file of samples, or, without one, learn one made-up batch by heart.
+/* Train on a file of samples or, without one, overfit a synthetic batch.
  *
  *   ./net                              40 steps on one batch; the loss must fall
  *   ./net  data.bin [steps] [rate]     train on a file; saves checkpoint.bin
  *
- * data.bin holds batches one after the other, each as it goes into net_train_step: the input
- * array, then the label array, both little-endian. The order of axes:
+ * data.bin is a sequence of batches. Each batch is the input array, then the label array, as passed
+ * to net_train_step, both little-endian. The order of axes:
 @arrays@
  */
 #include <stdio.h>
@@ -14,19 +14,19 @@
 
 #include "model.h"
 
-/* All the memory that the program works in, the stack aside. */
+/* All of the program's memory except the stack. */
 static struct {
     net_t net;
     net_input_t input[NET_INPUT_ELEMENTS];
     net_label_t label[NET_LABEL_ELEMENTS];
 } ram;
 
-/* A repeatable pattern: inputs in [-1, 1) (ids are all 0), labels 0 and 1 in turn. */
+/* A reproducible pattern: inputs in [-1, 1) (ids are all 0), labels alternate between 0 and 1. */
 static void make_batch(void) {
     uint32_t word = 1;
     for (size_t i = 0; i < NET_INPUT_ELEMENTS; i++) {
         word = word * 1664525u + 1013904223u;
-#ifdef NET_INPUT_SCALE /* an int8 that stands for a real number: any of them */
+#ifdef NET_INPUT_SCALE /* int8 inputs: any value is valid */
         ram.input[i] = (net_input_t)((int32_t)(word >> 24) - 128);
 #else
         ram.input[i] = (net_input_t)((float)(word >> 8) / 8388608.0f - 1.0f);
@@ -35,7 +35,7 @@ static void make_batch(void) {
     for (size_t i = 0; i < NET_LABEL_ELEMENTS; i++) ram.label[i] = (net_label_t)(i % 2);
 }
 
-/* The next batch of the file, from its beginning again when it ends. */
+/* The next batch of the file; starts over at its end. */
 static int read_batch(FILE *file) {
     for (int attempt = 0; attempt < 2; attempt++) {
         if (fread(ram.input, sizeof ram.input, 1, file) == 1 &&
@@ -46,7 +46,7 @@ static int read_batch(FILE *file) {
     return 0;
 }
 
-/* Seconds by the clock on the wall. */
+/* Wall-clock time in seconds. */
 static double now(void) {
     struct timespec t;
     timespec_get(&t, TIME_UTC);

@@ -1,6 +1,6 @@
 # make         build ./@name@, an example that trains (see main.c)
 # make lib     build lib@name@.so with the functions of model.h
-# make size    show the sections: @of_memory@ is the RAM that report.txt promises, to the byte
+# make size    show the sections: @of_memory@ is the RAM in report.txt, to the byte
 CC ?= cc
 CFLAGS ?= @flags@
 WARN = -std=c11 -Wall -Wextra -Werror -pedantic

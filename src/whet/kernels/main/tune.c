@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures what the cost model of the compiler asks for, and prints it as JSON. */
+/* Measures the parameters of the compiler's cost model and prints them as JSON. */
 #define _POSIX_C_SOURCE 200809L
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static int by_size(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-static double noise = 0; /* by how much the median of something was above its quickest round */
+static double noise = 0; /* largest relative excess of a median over its fastest round */
 
 static double median(double *times, int n) {
     qsort(times, (size_t)n, sizeof *times, by_size);
@@ -38,8 +38,8 @@ static float *numbers(int32_t n) {
     return x;
 }
 
-/* Median nanoseconds of a 3x3 convolution of size x size pixels and c channels: summed tap by tap,
- * and by Winograd's method. */
+/* Median nanoseconds of a 3x3 convolution of size x size pixels and c channels: direct, and with
+ * Winograd's method. */
 static void convolution(int32_t size, int32_t c, double *direct, double *winograd) {
     const whet_conv2d_t d = {1, size, size, c, size, size, c, 3, 3, 1, 1, 1, 1, 1, 1, 1, 0};
     const int32_t pixels = size * size, tiles = (size + 1) / 2 * ((size + 1) / 2);
@@ -68,7 +68,7 @@ static void nothing(const void *args, int32_t first, int32_t end) {
     (void)end;
 }
 
-/* Median nanoseconds that sharing no work at all takes. */
+/* Median overhead of sharing work, in nanoseconds. */
 static double waking(void) {
     double times[101];
     for (int i = 0; i < 101; i++) {

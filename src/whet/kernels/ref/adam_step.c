@@ -8,7 +8,7 @@ typedef struct {
     int32_t decoupled;
 } rule_t;
 
-/* 1 / (1 - (1 - fresh)^t). Squares, and in double: the same bits everywhere, which pow has not. */
+/* 1 / (1 - (1 - fresh)^t), by squaring in double: the same bits everywhere, unlike pow. */
 static float correction(float fresh, float t) {
     double power = 1.0, base = 1.0 - (double)fresh;
     for (uint32_t n = (uint32_t)t; n > 0; n >>= 1) {
@@ -18,7 +18,7 @@ static float correction(float fresh, float t) {
     return (float)(1.0 / (1.0 - power));
 }
 
-/* The whole numbers are in q8, or in q32 if that is NULL, which the compiler knows. */
+/* The integers are in q8, or in q32 if q8 is NULL, which is known at compile time. */
 static inline void step(float *move, float *m_next, float *v_next, const int8_t *q8,
                         const int32_t *q32, const float *g, const float *scale, const float *m,
                         const float *v, const float *t, const float *lr, int32_t outer, int32_t n,
@@ -59,7 +59,7 @@ void whet_adam_step_i8(float *move, float *m_next, float *v_next, const int8_t *
     step(move, m_next, v_next, q, NULL, g, scale, m, v, t, lr, outer, n, inner, rule);
 }
 
-/* The same for wider numbers, which become floats first. */
+/* The same for int32, which is converted to float first. */
 void whet_adam_step_i32(float *move, float *m_next, float *v_next, const int32_t *q, const float *g,
                         const float *scale, const float *m, const float *v, const float *t,
                         const float *lr, int32_t outer, int32_t n, int32_t inner, float unit,

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
-/* What the sum over window (p,q) is multiplied by. */
+/* The factor for the sum over window (p,q). */
 static float share(const whet_pool2d_t *d, int32_t p, int32_t q, whet_span_t rows,
                    whet_span_t cols) {
     if (d->divisor) return 1.0f / (float)d->divisor;
     if (d->adaptive || !d->count_pad) return 1.0f / (float)(rows.taps * cols.taps);
-    /* Padding counts, but not what hangs over its far edge. */
+    /* Padding counts, but nothing beyond its far edge. */
     const int32_t height = whet_min(d->kh, d->h + 2 * d->ph - p * d->sh);
     const int32_t width = whet_min(d->kw, d->w + 2 * d->pw - q * d->sw);
     return 1.0f / (float)(height * width);

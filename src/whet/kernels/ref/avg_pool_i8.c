@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_narrow.h"
 
-/* What the sum over window (p,q) is divided by. */
+/* The divisor of the sum over window (p,q). */
 static int32_t size_of(const whet_pool2d_t *d, int32_t p, int32_t q, whet_span_t rows,
                        whet_span_t cols) {
     if (d->divisor) return d->divisor;
     if (d->adaptive || !d->count_pad) return rows.taps * cols.taps;
-    /* Padding counts, but not what hangs over its far edge. */
+    /* Padding counts, but nothing beyond its far edge. */
     const int32_t height = whet_min(d->kh, d->h + 2 * d->ph - p * d->sh);
     const int32_t width = whet_min(d->kw, d->w + 2 * d->pw - q * d->sw);
     return height * width;
@@ -23,10 +23,10 @@ static inline void window(uint32_t *sum, const int8_t *x, int32_t zero, const wh
     }
 }
 
-/* formula    y = round(sum of x - zero over the window / its size) + zero, held in int8
+/* formula    y = round(sum of x - zero over the window / its size) + zero, clamped to int8
  * shapes     y[n,p,q,c], x[n,h,w,c]
  * aliasing   none
- * rounding   the sum to float, one quotient, then to the nearest, halves to even
+ * rounding   the sum to float, one quotient, then to nearest, ties to even
  * workspace  none */
 void whet_avg_pool_i8(int8_t *y, const int8_t *x, int32_t zero, const whet_pool2d_t *d) {
     const whet_narrow_t narrow = {0, zero, INT8_MIN, INT8_MAX, 0};

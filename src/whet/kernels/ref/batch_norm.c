@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
-/* Channels go in tiles, so that what is constant per channel is computed once and kept in
+/* Channels are processed in tiles, so that per-channel constants are computed once and kept in
  * registers. A tile of one row is loaded before it is stored: results may be in place. */
 
 /* y = (x - mean) * scale + shift for one tile, clipped. */
@@ -106,7 +106,7 @@ void whet_batch_norm_train_f32(float *y, float *mean, float *var, const float *x
     }
 }
 
-/* What is constant per channel of a tile. */
+/* Per-channel constants of a tile. */
 typedef struct {
     float mean[WHET_TILE], scale[WHET_TILE], shift[WHET_TILE], low, high;
 } tile_t;

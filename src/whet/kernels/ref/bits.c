@@ -4,7 +4,7 @@
 #include "whet_bits.h"
 
 /* formula    bit i % 8 of bits[i / 8] = low < x[i] < high, or low <= x[i] <= high if closed
- * shapes     bits[(n + 7) / 8], x[n]; bits behind the last element are 0
+ * shapes     bits[(n + 7) / 8], x[n]; bits after the last element are 0
  * aliasing   none
  * rounding   none
  * workspace  none */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
-/* y[m,n] += a[k,m]' b[n,k]', the rare case where no row of either operand can be used as it is. */
+/* y[m,n] += a[k,m]' b[n,k]', the rare case where neither operand has contiguous rows. */
 static void matmul_tt(float *y, const float *a, const float *b, int32_t m, int32_t n, int32_t k) {
     for (int32_t i = 0; i < m; i++)
         for (int32_t j = 0; j < n; j++) {

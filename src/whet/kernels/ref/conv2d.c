@@ -3,15 +3,16 @@
 
 #include "whet_bits.h"
 
-/* A convolution is one matrix product per tap of its window, over the output pixels that have the
- * tap inside the image. A 1x1 convolution is one product over all pixels. */
+/* A convolution is one matrix product per tap of its window, over the output pixels for which the
+ * tap is inside the image. A 1x1 convolution is one product over all pixels. */
 
 static int32_t is_linear(const whet_conv2d_t *d) {
     return d->kh * d->kw * d->groups * d->sh * d->sw == 1 && d->ph == 0 && d->pw == 0 &&
            d->p == d->h && d->q == d->w;
 }
 
-/* y += conv(x, w), tap by tap: its panel is on the stack only if there are taps. */
+/* y += conv(x, w), tap by tap. Separate, so that its panel is on the stack only if there are
+ * taps. */
 WHET_OWN_FRAME static void accumulate_taps(float *y, const float *x, const float *w,
                                            const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;
@@ -66,7 +67,7 @@ void whet_conv2d_fused_f32(float *y, const float *x, const float *w, const float
 }
 
 /* formula    y = conv2d_fused(...);  bit i % 8 of bits[i / 8] = low < y[i] < high
- * shapes     as conv2d_fused; bits[(n*p*q*o + 7) / 8]; bits behind the last element are 0
+ * shapes     as conv2d_fused; bits[(n*p*q*o + 7) / 8]; bits after the last element are 0
  * aliasing   as conv2d_fused
  * rounding   as conv2d_fused
  * workspace  as conv2d_fused */

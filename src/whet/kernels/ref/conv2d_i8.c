@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_narrow.h"
 
-/* Sums are of 32 bits in two's complement, which 65000 products of the largest size do not leave;
- * beyond that they wrap around. */
+/* Sums are 32-bit two's complement. 65000 products of the largest size fit; beyond that they wrap
+ * around. */
 
-enum { OUTPUTS = 4 }; /* of a pixel that are summed at a time */
+enum { OUTPUTS = 4 }; /* outputs of a pixel that are summed at a time */
 
 /* Adds to sum[k] the products of n channels with row k of w; rows are `ldw` apart. */
 static inline void add_tap(uint32_t *sum, const int8_t *x, const int8_t *w, int32_t ldw, int32_t n,
@@ -31,7 +31,7 @@ static pixel_t pixel(const whet_conv2d_t *d, int32_t i) {
     return v;
 }
 
-/* Adds to sum[k], k < count, what outputs o + k of one group are made of; x has c channels. */
+/* Adds to sum[k], k < count, the products for outputs o + k of one group; x has c channels. */
 static void add_window(uint32_t *sum, const pixel_t *at, const int8_t *x, const int8_t *w,
                        int32_t c, int32_t o, int32_t count, int32_t zero) {
     const whet_conv2d_t *d = at->d;
@@ -50,7 +50,7 @@ static void add_window(uint32_t *sum, const pixel_t *at, const int8_t *x, const 
         }
 }
 
-/* Outputs from o on that are summed together: up to OUTPUTS of one group. */
+/* The number of outputs from o on that are summed together: up to OUTPUTS of one group. */
 static int32_t together(const whet_conv2d_t *d, int32_t o) {
     const int32_t co = d->o / d->groups;
     return whet_min(OUTPUTS, co - o % co);
@@ -76,12 +76,12 @@ void whet_conv2d_i8(int32_t *y, const int8_t *x, const int8_t *w, const int32_t 
     }
 }
 
-/* formula    y = round((conv2d_i8(x, w, b) + conv2d_i8(x2, w2)) * scale[o]) + zero, held between
- *            low and high;  bit = it was inside
+/* formula    y = round((conv2d_i8(x, w, b) + conv2d_i8(x2, w2)) * scale[o]) + zero, clamped to
+ *            [low, high];  bit = it was in range
  * shapes     as conv2d_i8; bits[(n*p*q*o + 7) / 8] or NULL, scale[o]; x2[n,h,w,part] and
  *            w2[o,kh,kw,part/groups], or both NULL
  * aliasing   none
- * rounding   sums to float, one product, then to the nearest, halves to even
+ * rounding   sums to float, one product, then to nearest, ties to even
  * workspace  none */
 void whet_conv2d_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_t *w,
                           const int32_t *b, const float *scale, const int8_t *x2, const int8_t *w2,

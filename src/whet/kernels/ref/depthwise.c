@@ -58,7 +58,7 @@ void whet_depthwise_fused_f32(float *y, const float *x, const float *w, const fl
 }
 
 /* formula    y = depthwise_fused(...);  bit i % 8 of bits[i / 8] = low < y[i] < high
- * shapes     as depthwise_fused; bits[(n*p*q*c + 7) / 8]; bits behind the last element are 0
+ * shapes     as depthwise_fused; bits[(n*p*q*c + 7) / 8]; bits after the last element are 0
  * aliasing   as depthwise_fused
  * rounding   as depthwise_fused
  * workspace  as depthwise_fused */

@@ -43,11 +43,11 @@ void whet_depthwise_i8(int32_t *y, const int8_t *x, const int8_t *w, const int32
         }
 }
 
-/* formula    y = round(depthwise_i8(x, w, b) * scale[c]) + zero, held between low and high;
- *            bit = it was inside
+/* formula    y = round(depthwise_i8(x, w, b) * scale[c]) + zero, clamped to [low, high];
+ *            bit = it was in range
  * shapes     as depthwise_i8; bits[(n*p*q*c + 7) / 8] or NULL, scale[c]
  * aliasing   none
- * rounding   sums to float, one product, then to the nearest, halves to even
+ * rounding   sums to float, one product, then to nearest, ties to even
  * workspace  none */
 void whet_depthwise_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_t *w,
                              const int32_t *b, const float *scale, const whet_narrow_t *to,

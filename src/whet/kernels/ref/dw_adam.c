@@ -2,7 +2,7 @@
 #include "whet_inline.h"
 
 /* formula    w', m', v' = adam(w, conv2d_dw(dy, x), m, v, t, lr)
- * shapes     as conv2d_dw and adam; `rows` of the gradient are made and spent at a time
+ * shapes     as conv2d_dw and adam; the gradient is computed and applied `rows` at a time
  * aliasing   next = w, m_next = m, v_next = v
  * rounding   as conv2d_dw and adam
  * workspace  rows * kh * kw * c / groups floats */

@@ -2,7 +2,7 @@
 #include "whet_inline.h"
 
 /* formula    w' = sgd(w, conv2d_dw(dy, x), lr)
- * shapes     as conv2d_dw and sgd; `rows` of the gradient are made and spent at a time
+ * shapes     as conv2d_dw and sgd; the gradient is computed and applied `rows` at a time
  * aliasing   next = w
  * rounding   as conv2d_dw and sgd
  * workspace  rows * kh * kw * c / groups floats */

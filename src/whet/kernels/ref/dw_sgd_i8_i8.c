@@ -5,7 +5,7 @@
 #include "whet_dw_sgd.h"
 
 /* formula    q' = settle_nearest(q, sgd_step(q, conv2d_i8_dw_i8(dy, x, by), scale, lr))
- * shapes     as those; groups = 1; `rows` of the gradient are made and spent at a time
+ * shapes     as those; groups = 1; the gradient is computed and applied `rows` at a time
  * aliasing   next = q
  * rounding   as those
  * workspace  rows * kh * kw * c floats */
@@ -19,7 +19,7 @@ void whet_dw_sgd_nearest_i8_i8(int8_t *next, const int8_t *q, const int8_t *dy, 
 }
 
 /* formula    q', c' = settle_carry(q, sgd_step(q, conv2d_i8_dw_i8(dy, x, by), scale, lr), c)
- * shapes     as those; groups = 1; `rows` of the gradient are made and spent at a time
+ * shapes     as those; groups = 1; the gradient is computed and applied `rows` at a time
  * aliasing   next = q, c_next = c
  * rounding   as those
  * workspace  rows * kh * kw * c floats */

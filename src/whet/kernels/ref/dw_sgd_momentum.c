@@ -2,7 +2,7 @@
 #include "whet_inline.h"
 
 /* formula    w', m' = sgd_momentum(w, conv2d_dw(dy, x), m, lr)
- * shapes     as conv2d_dw and sgd_momentum; `rows` of the gradient are made and spent at a time
+ * shapes     as conv2d_dw and sgd_momentum; the gradient is computed and applied `rows` at a time
  * aliasing   next = w, m_next = m
  * rounding   as conv2d_dw and sgd_momentum
  * workspace  rows * kh * kw * c / groups floats */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
-/* formula    y = scale * x, repeated along the axes where d->step is 0
+/* formula    y = scale * x, broadcast along the axes where d->step is 0
  * shapes     y[dims]; x walked by d->step
  * aliasing   none
  * rounding   float, element by element

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
-/* formula    y = the largest whole number that is not above x
+/* formula    y = the largest integer that is not above x
  * shapes     y[n], x[n]
  * aliasing   y = x
  * rounding   exact

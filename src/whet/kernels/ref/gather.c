@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
-/* One body for every element size, which is a constant after inlining. memcpy moves bits without
- * caring what they mean. */
+/* One body for every element size, which is a constant after inlining. memcpy copies elements of
+ * any type. */
 static inline void gather(char *y, const char *x, int32_t start, const whet_walk_t *walk,
                           const size_t size) {
     const int32_t axes = walk->rank - 1, n = walk->dims[axes], step = walk->step[axes];

@@ -3,7 +3,7 @@
 
 #include "whet_inline.h"
 
-/* How far a number is from 0, as an integer in the same order; NaN is beyond infinity. */
+/* The magnitude of a number as an integer, in the same order; NaN is above infinity. */
 static uint32_t distance(float x) {
     uint32_t word;
     memcpy(&word, &x, sizeof word);
@@ -11,8 +11,8 @@ static uint32_t distance(float x) {
     return word > 0x7f800000 ? 0x7f800000 : word;
 }
 
-/* The distance of the keep-th largest, and how many of that distance are among them: digit by
- * digit, from the highest, among those that have all digits found so far. */
+/* The magnitude of the keep-th largest element, and how many of that magnitude are kept: a radix
+ * select, from the highest digit, among those that have all digits found so far. */
 static uint32_t threshold(const float *x, int32_t n, int32_t keep, int32_t *equals) {
     uint32_t found = 0, known = 0;
     for (int32_t shift = 24; shift >= 0; shift -= 8) {

@@ -6,7 +6,7 @@
 #define NEVER(v) 0
 POOL(pool_i8, window_i8, int8_t, NEVER)
 
-/* formula    y = max of x over the window;  index = the place of the first maximum in it
+/* formula    y = max of x over the window;  index = the position of the first maximum in it
  * shapes     as max_pool2d
  * aliasing   none
  * rounding   none

@@ -6,7 +6,7 @@ typedef struct {
     int32_t nesterov;
 } rule_t;
 
-/* The whole numbers are in q8, or in q32 if that is NULL, which the compiler knows. */
+/* The integers are in q8, or in q32 if q8 is NULL, which is known at compile time. */
 static inline void step(float *move, float *m_next, const int8_t *q8, const int32_t *q32,
                         const float *g, const float *scale, const float *m, const float *lr,
                         int32_t outer, int32_t n, int32_t inner, rule_t rule) {
@@ -39,7 +39,7 @@ void whet_momentum_step_i8(float *move, float *m_next, const int8_t *q, const fl
     step(move, m_next, q, NULL, g, scale, m, lr, outer, n, inner, rule);
 }
 
-/* The same for wider numbers, which become floats first. */
+/* The same for int32, which is converted to float first. */
 void whet_momentum_step_i32(float *move, float *m_next, const int32_t *q, const float *g,
                             const float *scale, const float *m, const float *lr, int32_t outer,
                             int32_t n, int32_t inner, float unit, float lr_scale,

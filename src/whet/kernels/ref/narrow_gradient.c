@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_narrow.h"
 
-/* The least power of two, from 2^-100 on, with |g| <= limit * scale everywhere; NaN if there is
- * none because some of g is not finite. */
+/* The smallest power of two, at least 2^-100, with |g| <= limit * scale everywhere; NaN if some g
+ * is not finite. */
 static float scale_of(const float *g, int32_t n, int32_t limit) {
     const uint32_t infinity = 0x7f800000;
-    uint32_t top = 0; /* the largest |g|: of numbers without a sign the bits are in order */
+    uint32_t top = 0; /* the largest |g|: the bits of non-negative floats are ordered like the
+                       * floats */
     for (int32_t i = 0; i < n; i++) {
         const uint32_t size = whet_bits_of(g[i]) & 0x7fffffff;
         top = size > top ? size : top;
@@ -16,7 +17,7 @@ static float scale_of(const float *g, int32_t n, int32_t limit) {
     return scale;
 }
 
-/* round(g / scale), or 0 if that is NaN; g is read as bytes, because q may begin where it does. */
+/* round(g / scale), or 0 if that is NaN; g is read as bytes, because q may start where it does. */
 static inline int32_t rounded(const float *g, float scale) {
     float v;
     memcpy(&v, g, sizeof v);
@@ -26,8 +27,8 @@ static inline int32_t rounded(const float *g, float scale) {
 /* formula    scale = the least power of two with |g| <= limit * scale everywhere, 2^-100 at least;
  *            q = round(g / scale). If some of g is not finite, scale = NaN and q = 0
  * shapes     q[n], scale[1], g[n]; 127 <= limit <= 32767
- * aliasing   q may begin where g does
- * rounding   to the nearest, halves to even; all else is exact
+ * aliasing   q may start where g does
+ * rounding   to nearest, ties to even; all else is exact
  * workspace  none */
 void whet_narrow_gradient_i16(int16_t *q, float *scale, const float *g, int32_t n, int32_t limit) {
     const float by = *scale = scale_of(g, n, limit);
@@ -36,7 +37,7 @@ void whet_narrow_gradient_i16(int16_t *q, float *scale, const float *g, int32_t 
 
 /* formula    as narrow_gradient_i16
  * shapes     as that; limit = 127
- * aliasing   q may begin where g does
+ * aliasing   q may start where g does
  * rounding   as that
  * workspace  none */
 void whet_narrow_gradient_i8(int8_t *q, float *scale, const float *g, int32_t n, int32_t limit) {

@@ -18,7 +18,7 @@ void whet_pad_f32(float *y, const float *x, int32_t n, int32_t start, float valu
     } while (whet_next(index, walk->dims, axes));
 }
 
-/* Words of `size` bytes, which memcpy moves whatever they mean. */
+/* Elements of `size` bytes, of any type. */
 static inline void pad(char *y, const char *x, int32_t n, int32_t start, const void *value,
                        const whet_walk_t *walk, const size_t size) {
     const int32_t axes = walk->rank - 1, row = walk->dims[axes], step = walk->step[axes];
@@ -31,14 +31,14 @@ static inline void pad(char *y, const char *x, int32_t n, int32_t start, const v
     } while (whet_next(index, walk->dims, axes));
 }
 
-/* The same for whole numbers of 8 bits. */
+/* The same for 8-bit integers. */
 void whet_pad_i8(int8_t *y, const int8_t *x, int32_t n, int32_t start, int32_t value,
                  const whet_walk_t *walk) {
     const int8_t narrow = (int8_t)value;
     pad((char *)y, (const char *)x, n, start, &narrow, walk, sizeof *y);
 }
 
-/* The same for whole numbers of 32 bits. */
+/* The same for 32-bit integers. */
 void whet_pad_i32(int32_t *y, const int32_t *x, int32_t n, int32_t start, int32_t value,
                   const whet_walk_t *walk) {
     pad((char *)y, (const char *)x, n, start, &value, walk, sizeof *y);

@@ -7,7 +7,7 @@
  * rounding   float, with the errors of libm
  * workspace  none */
 void whet_pow_f32(float *y, const float *x, int32_t n, float exponent) {
-    if (exponent == 2.0f) { /* by far the most common, and powf is slow */
+    if (exponent == 2.0f) { /* by far the most common case, and powf is slow */
         for (int32_t i = 0; i < n; i++) y[i] = x[i] * x[i];
         return;
     }

@@ -4,10 +4,10 @@
 #include "whet_kernels_i8.h"
 #include "whet_random.h"
 
-/* A move that is no number is none. */
+/* A NaN step is ignored. */
 static inline float move_of(float move) { return move == move ? move : 0.0f; }
 
-/* q - k, held in the range of q. A k beyond these limits leaves it in any case. */
+/* q - k, clamped to the range of q. Any k beyond these limits saturates it anyway. */
 static inline int8_t lower_i8(int8_t q, float k) {
     const float next = (float)q - whet_clip(k, -256.0f, 256.0f);
     return (int8_t)whet_clip(next, -128.0f, 127.0f);
@@ -19,35 +19,35 @@ static inline int32_t lower_i32(int32_t q, float k) {
     return next > WHET_MOST ? WHET_MOST : (int32_t)next;
 }
 
-/* ---- To the nearest. */
+/* ---- Round to nearest. */
 
-/* formula    q' = q - round(move), held in the range of q
+/* formula    q' = q - round(move), clamped to the range of q
  * shapes     next[n], q[n], move[n]
  * aliasing   next = q
- * rounding   halves to even; a move that is NaN is none
+ * rounding   ties to even; a NaN step is ignored
  * workspace  none */
 void whet_settle_nearest_i8(int8_t *next, const int8_t *q, const float *move, int32_t n) {
     for (int32_t i = 0; i < n; i++) next[i] = lower_i8(q[i], rintf(move_of(move[i])));
 }
 
-/* The same for wider numbers. */
+/* The same for int32. */
 void whet_settle_nearest_i32(int32_t *next, const int32_t *q, const float *move, int32_t n) {
     for (int32_t i = 0; i < n; i++) next[i] = lower_i32(q[i], rintf(move_of(move[i])));
 }
 
-/* ---- At random, right on average. */
+/* ---- Stochastic rounding. */
 
-/* floor(move + u) for a random u of [0, 1). */
+/* floor(move + u) for a random u in [0, 1). */
 static inline float floor_with(float move, uint32_t word) {
     const float whole = floorf(move), u = (float)(word >> 8) * (1.0f / 16777216.0f);
     return (move - whole) + u >= 1.0f ? whole + 1.0f : whole;
 }
 
-/* formula    q' = q - floor(move + u), held in the range of q; u = the upper 24 bits of word i % 4
+/* formula    q' = q - floor(move + u), clamped to the range of q; u = the top 24 bits of word i % 4
  *            of block (i / 4, site, step), / 2^24
  * shapes     next[n], q[n], move[n], rng[2] = (seed, step)
  * aliasing   next = q
- * rounding   that of the fraction of move plus u; a move that is NaN is none
+ * rounding   that of the fraction of move plus u; a NaN step is ignored
  * workspace  none */
 void whet_settle_stochastic_i8(int8_t *next, const int8_t *q, const float *move, const int32_t *rng,
                                int32_t n, int32_t site) {
@@ -59,7 +59,7 @@ void whet_settle_stochastic_i8(int8_t *next, const int8_t *q, const float *move,
     }
 }
 
-/* The same for wider numbers. */
+/* The same for int32. */
 void whet_settle_stochastic_i32(int32_t *next, const int32_t *q, const float *move,
                                 const int32_t *rng, int32_t n, int32_t site) {
     for (int32_t i = 0; i < n; i += 4) {
@@ -70,38 +70,38 @@ void whet_settle_stochastic_i32(int32_t *next, const int32_t *q, const float *mo
     }
 }
 
-/* ---- Cut. */
+/* ---- Truncate. */
 
-/* formula    q' = q - move, cut towards 0 and held in the range of q
+/* formula    q' = q - move, cut towards 0 and clamped to the range of q
  * shapes     next[n], q[n], move[n]
  * aliasing   next = q
- * rounding   the difference to float, then towards 0; a move that is NaN is none
+ * rounding   the difference to float, then towards 0; a NaN step is ignored
  * workspace  none */
 void whet_settle_truncate_i8(int8_t *next, const int8_t *q, const float *move, int32_t n) {
     for (int32_t i = 0; i < n; i++)
         next[i] = (int8_t)whet_clip((float)q[i] - move_of(move[i]), -128.0f, 127.0f);
 }
 
-/* The same for wider numbers, which become floats first. */
+/* The same for int32, which is converted to float first. */
 void whet_settle_truncate_i32(int32_t *next, const int32_t *q, const float *move, int32_t n) {
     for (int32_t i = 0; i < n; i++) next[i] = lower_i32(0, -truncf((float)q[i] - move_of(move[i])));
 }
 
 /* ---- With a carry. */
 
-/* k = round(t), t = move + carry / size; *rest = what that drops, in units of 1 / size. A move
- * without end drops nothing. */
+/* k = round(t), t = move + carry / size; *rest = the remainder, in units of 1 / size. An infinite
+ * step leaves no remainder. */
 static inline float carried(float *rest, float move, float carry, float size) {
     const float t = move_of(move) + carry / size, k = rintf(t), dropped = rintf((t - k) * size);
     *rest = dropped == dropped ? whet_clip(dropped, -size / 2.0f, size / 2.0f - 1.0f) : 0.0f;
     return k;
 }
 
-/* formula    q' = q - k, held in the range of q;  c' = round((t - k) * 2^8), held in its range;
+/* formula    q' = q - k and c' = round((t - k) * 2^8), both clamped to their range;
  *            t = move + c / 2^8, k = round(t)
  * shapes     next[n], c_next[n], q[n], move[n], c[n]
  * aliasing   next = q, c_next = c
- * rounding   t to float; halves to even; a move that is NaN is none, and an infinite one leaves no
+ * rounding   t to float; ties to even; a NaN step is ignored, and an infinite one leaves no
  *            carry
  * workspace  none */
 void whet_settle_carry_i8_i8(int8_t *next, int8_t *c_next, const int8_t *q, const float *move,
@@ -123,7 +123,7 @@ void whet_settle_carry_i8_i16(int8_t *next, int16_t *c_next, const int8_t *q, co
     }
 }
 
-/* The same for wider numbers, with 2^8. */
+/* The same for int32, with 2^8. */
 void whet_settle_carry_i32_i8(int32_t *next, int8_t *c_next, const int32_t *q, const float *move,
                               const int8_t *c, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
@@ -133,7 +133,7 @@ void whet_settle_carry_i32_i8(int32_t *next, int8_t *c_next, const int32_t *q, c
     }
 }
 
-/* The same for wider numbers, with 2^16. */
+/* The same for int32, with 2^16. */
 void whet_settle_carry_i32_i16(int32_t *next, int16_t *c_next, const int32_t *q, const float *move,
                                const int16_t *c, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
@@ -143,18 +143,18 @@ void whet_settle_carry_i32_i16(int32_t *next, int16_t *c_next, const int32_t *q,
     }
 }
 
-/* ---- With a copy in float. */
+/* ---- With a float copy. */
 
-/* m - move, from low to high; NaN becomes low. */
+/* m - move, clamped to [low, high]; NaN becomes low. */
 static inline float moved(float m, float move, float low, float high) {
     const float next = m - move_of(move), raised = next > low ? next : low;
     return raised < high ? raised : high;
 }
 
-/* formula    m' = m - move, held in the range of q;  q' = round(m')
+/* formula    m' = m - move, clamped to the range of q;  q' = round(m')
  * shapes     next[n], m_next[n], move[n], m[n]; q[n] is not read
  * aliasing   next = q, m_next = m
- * rounding   float, then halves to even; a move that is NaN is none
+ * rounding   float, then ties to even; a NaN step is ignored
  * workspace  none */
 void whet_settle_master_i8(int8_t *next, float *m_next, const int8_t *q, const float *move,
                            const float *m, int32_t n) {
@@ -165,7 +165,7 @@ void whet_settle_master_i8(int8_t *next, float *m_next, const int8_t *q, const f
     }
 }
 
-/* The same for wider numbers, up to the last float within their range. */
+/* The same for int32, up to the largest float within its range. */
 void whet_settle_master_i32(int32_t *next, float *m_next, const int32_t *q, const float *move,
                             const float *m, int32_t n) {
     (void)q;

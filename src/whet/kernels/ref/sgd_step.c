@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_kernels_i8.h"
 
-/* The whole numbers are in q8, or in q32 if that is NULL, which the compiler knows. */
+/* The integers are in q8, or in q32 if q8 is NULL, which is known at compile time. */
 static inline void step(float *move, const int8_t *q8, const int32_t *q32, const float *g,
                         const float *scale, const float *lr, int32_t outer, int32_t n,
                         int32_t inner, float unit, float lr_scale, float weight_decay) {
@@ -28,7 +28,7 @@ void whet_sgd_step_i8(float *move, const int8_t *q, const float *g, const float 
     step(move, q, NULL, g, scale, lr, outer, n, inner, unit, lr_scale, weight_decay);
 }
 
-/* The same for wider numbers, which become floats first. */
+/* The same for int32, which is converted to float first. */
 void whet_sgd_step_i32(float *move, const int32_t *q, const float *g, const float *scale,
                        const float *lr, int32_t outer, int32_t n, int32_t inner, float unit,
                        float lr_scale, float weight_decay) {

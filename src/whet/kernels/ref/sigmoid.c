@@ -4,7 +4,7 @@
 /* formula    y[i] = 1 / (1 + exp(-x))
  * shapes     y[n], x[n]
  * aliasing   y = x
- * rounding   float, with that of whet_exp
+ * rounding   float, with the error of whet_exp
  * workspace  none */
 void whet_sigmoid_f32(float *y, const float *x, int32_t n) {
     for (int32_t i = 0; i < n; i++) y[i] = whet_sigmoid(x[i]);

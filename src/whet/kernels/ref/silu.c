@@ -4,7 +4,7 @@
 /* formula    y[i] = x * s, s = 1 / (1 + exp(-x))
  * shapes     y[n], x[n]
  * aliasing   y = x
- * rounding   float, with that of whet_exp
+ * rounding   float, with the error of whet_exp
  * workspace  none */
 void whet_silu_f32(float *y, const float *x, int32_t n) {
     for (int32_t i = 0; i < n; i++) y[i] = x[i] * whet_sigmoid(x[i]);
@@ -13,7 +13,7 @@ void whet_silu_f32(float *y, const float *x, int32_t n) {
 /* formula    dx[i] = dy * s * (1 + x * (1 - s))
  * shapes     dx[n], dy[n], x[n]
  * aliasing   dx = dy or dx = x
- * rounding   float, with that of whet_exp
+ * rounding   float, with the error of whet_exp
  * workspace  none */
 void whet_silu_dx_f32(float *dx, const float *dy, const float *x, int32_t n) {
     for (int32_t i = 0; i < n; i++) {

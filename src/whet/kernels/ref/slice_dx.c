@@ -20,13 +20,13 @@ void whet_slice_dx_f32(float *dx, const float *dy, int32_t outer, int32_t n, int
     place((char *)dx, (const char *)dy, outer, n, (size_t)inner * sizeof *dx, size, start, step);
 }
 
-/* The same for whole numbers of 8 bits. */
+/* The same for 8-bit integers. */
 void whet_slice_dx_i8(int8_t *dx, const int8_t *dy, int32_t outer, int32_t n, int32_t inner,
                       int32_t size, int32_t start, int32_t step) {
     place((char *)dx, (const char *)dy, outer, n, (size_t)inner * sizeof *dx, size, start, step);
 }
 
-/* The same for whole numbers of 32 bits. */
+/* The same for 32-bit integers. */
 void whet_slice_dx_i32(int32_t *dx, const int32_t *dy, int32_t outer, int32_t n, int32_t inner,
                        int32_t size, int32_t start, int32_t step) {
     place((char *)dx, (const char *)dy, outer, n, (size_t)inner * sizeof *dx, size, start, step);

@@ -16,8 +16,9 @@ static void layer(const whet_stream_t *s, int32_t k, int32_t row, const whet_con
  * shapes     as those of the layers; operands are weight, bias, addend of each, the last two
  *            maybe NULL; limits are low, high of each; count <= WHET_MAX_STAGES
  * aliasing   y may be x, also where x is an addend, if there are two layers or more, all of them
- *            move by one row and keep the number of rows, and the first is one row high
- * rounding   as the layers, of images that are one row high
+ *            have a row stride of 1 and keep the number of rows, and the first is one row
+ *            high
+ * rounding   as the layers, for images that are one row high
  * workspace  of every layer but the first, as many rows of its operand as its window is high */
 void whet_stream_f32(float *y, const float *x, const void *const *operands,
                      const whet_conv2d_t *const *layers, const int32_t *depthwise,

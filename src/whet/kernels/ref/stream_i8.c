@@ -19,8 +19,8 @@ static void layer(const whet_stream_t *s, int32_t k, int32_t row, const whet_con
 /* formula    y = layer_k(... layer_1(x)), each a conv2d_i8_fused or depthwise_i8_fused
  * shapes     as those of the layers; operands are weight, bias, scale of each, the bias maybe
  *            NULL; count <= WHET_MAX_STAGES
- * aliasing   y may be x if there are two layers or more, all of them move by one row and keep the
- *            number of rows, and the first is one row high
+ * aliasing   y may be x if there are two layers or more, all of them have a row stride of 1 and
+ *            keep the number of rows, and the first is one row high
  * rounding   as the layers
  * workspace  of every layer but the first, as many rows of its operand as its window is high */
 void whet_stream_i8(int8_t *y, const int8_t *x, const void *const *operands,

@@ -19,13 +19,13 @@ void whet_take_f32(float *y, const float *x, const int32_t *index, int32_t outer
     take((char *)y, (const char *)x, index, outer, n, (size_t)inner * sizeof *y, count);
 }
 
-/* The same for whole numbers of 8 bits. */
+/* The same for 8-bit integers. */
 void whet_take_i8(int8_t *y, const int8_t *x, const int32_t *index, int32_t outer, int32_t n,
                   int32_t inner, int32_t count) {
     take((char *)y, (const char *)x, index, outer, n, (size_t)inner * sizeof *y, count);
 }
 
-/* The same for whole numbers of 32 bits. */
+/* The same for 32-bit integers. */
 void whet_take_i32(int32_t *y, const int32_t *x, const int32_t *index, int32_t outer, int32_t n,
                    int32_t inner, int32_t count) {
     take((char *)y, (const char *)x, index, outer, n, (size_t)inner * sizeof *y, count);
@@ -47,7 +47,7 @@ void whet_take_dx_f32(float *dx, const float *dy, const int32_t *index, int32_t 
         }
 }
 
-/* The same for whole numbers of 32 bits, which wrap around. */
+/* The same for 32-bit integers, which wrap around. */
 void whet_take_dx_i32(int32_t *dx, const int32_t *dy, const int32_t *index, int32_t outer,
                       int32_t n, int32_t inner, int32_t count, int32_t skip) {
     memset(dx, 0, (size_t)(outer * n * inner) * sizeof *dx);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_narrow.h"
 
-/* Target i lies between two source pixels, `weight` of the way from low to high. */
+/* Target i is between two source pixels, at fraction `weight` from low to high. */
 typedef struct {
     int32_t low, high;
     float weight;
@@ -43,8 +43,8 @@ void whet_upsample_bilinear_f32(float *y, const float *x, int32_t n, int32_t h, 
 /* formula    y = round(upsample_bilinear(x)), of the numbers as they are
  * shapes     y[n,p,q,c], x[n,h,w,c]
  * aliasing   none
- * rounding   float, first along rows and then between them, every product and sum; then to the
- *            nearest, halves to even
+ * rounding   float, first along rows and then between them, every product and sum; then to nearest,
+ *            ties to even
  * workspace  none */
 void whet_upsample_bilinear_i8(int8_t *y, const int8_t *x, int32_t n, int32_t h, int32_t w,
                                int32_t c, int32_t p, int32_t q, float sh, float sw,

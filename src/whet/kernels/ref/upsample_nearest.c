@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
-/* The source of target i: like PyTorch, in float and cut to the last pixel. */
+/* The source of target i: computed in float and clamped to the last pixel, as in PyTorch. */
 static int32_t source(int32_t i, float step, int32_t size) {
     return whet_min((int32_t)((float)i * step), size - 1);
 }
@@ -25,7 +25,7 @@ void whet_upsample_nearest_f32(float *y, const float *x, int32_t n, int32_t h, i
     copy_pixels((char *)y, (const char *)x, n, h, w, (size_t)c * sizeof *y, p, q, sh, sw);
 }
 
-/* The same for whole numbers of 8 bits. */
+/* The same for 8-bit integers. */
 void whet_upsample_nearest_i8(int8_t *y, const int8_t *x, int32_t n, int32_t h, int32_t w,
                               int32_t c, int32_t p, int32_t q, float sh, float sw) {
     copy_pixels((char *)y, (const char *)x, n, h, w, (size_t)c * sizeof *y, p, q, sh, sw);

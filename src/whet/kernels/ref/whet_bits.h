@@ -2,7 +2,7 @@
 #ifndef WHET_BITS_H
 #define WHET_BITS_H
 
-/* Bit i % 8 of bits[i / 8] = low < x[i] < high; bits behind the last of n are 0. */
+/* Bit i % 8 of bits[i / 8] = low < x[i] < high; bits after the last of n are 0. */
 static inline void whet_take_bits(uint8_t *bits, const float *x, int32_t n, float low, float high) {
     for (int32_t i = 0; i < n; i += 8) {
         uint32_t byte = 0;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dw of conv2d_i8 from a dy of type GRADIENT, whose products are added up in type TOTAL: a kernel
- * file says which before it includes this. */
+/* dw of conv2d_i8 from a dy of type GRADIENT, with sums of type TOTAL; a kernel file defines both
+ * before it includes this. */
 #ifndef WHET_CONV_DW_H
 #define WHET_CONV_DW_H
 
 #include "whet_inline.h"
 #include "whet_kernels_i8.h"
 
-enum { ROWS = 4 }; /* outputs that are summed at a time */
+enum { ROWS = 4 }; /* outputs summed at a time */
 
-/* dw of `rows` outputs, one tap and n <= WHET_TILE channels; x and dy are at the first of them. */
+/* dw of `rows` outputs, one tap and n <= WHET_TILE channels; x and dy point at the first of
+ * them. */
 static inline void slopes(float *dw, int32_t ldw, const GRADIENT *dy, const int8_t *x, float scale,
                           int32_t zero, const whet_conv2d_t *d, const whet_tap_t *tap,
                           const int32_t rows, const int32_t n) {
@@ -28,7 +29,7 @@ static inline void slopes(float *dw, int32_t ldw, const GRADIENT *dy, const int8
         for (int32_t l = 0; l < n; l++) dw[k * ldw + l] = (float)t[k][l] * scale;
 }
 
-/* Rows [first, end) of dw, which is at the first of them, times the scale. */
+/* Rows [first, end) of dw, times the scale; dw points at the first of them. */
 static void rows_of(float *dw, const GRADIENT *dy, const int8_t *x, float scale, int32_t zero,
                     int32_t first, int32_t end, const whet_conv2d_t *d) {
     const int32_t ci = d->c / d->groups, co = d->o / d->groups, ldw = d->kh * d->kw * ci;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dx of conv2d_i8 from a dy of type GRADIENT, whose products are added up in type TOTAL: a kernel
- * file says which before it includes this. */
+/* dx of conv2d_i8 from a dy of type GRADIENT, with sums of type TOTAL; a kernel file defines both
+ * before it includes this. */
 #ifndef WHET_CONV_DX_H
 #define WHET_CONV_DX_H
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dw of depthwise_i8 from a dy of type GRADIENT, whose products are added up in type TOTAL: a
- * kernel file says which before it includes this. */
+/* dw of depthwise_i8 from a dy of type GRADIENT, with sums of type TOTAL; a kernel file defines
+ * both before it includes this. */
 #ifndef WHET_DEPTHWISE_DW_H
 #define WHET_DEPTHWISE_DW_H
 
 #include "whet_inline.h"
 #include "whet_kernels_i8.h"
 
-/* dw of one tap and n <= WHET_TILE channels; x and dy are at the first of them. */
+/* dw of one tap and n <= WHET_TILE channels; x and dy point at the first of them. */
 static inline void slopes(float *dw, const GRADIENT *dy, const int8_t *x, float scale, int32_t zero,
                           const whet_conv2d_t *d, const whet_tap_t *tap, const int32_t n) {
     TOTAL t[WHET_TILE] = {0};

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dx of depthwise_i8 from a dy of integers, of type GRADIENT: a kernel file says which before it
- * includes this. Floats are added up in dx itself; these need sums of another type. */
+/* dx of depthwise_i8 from an integer dy of type GRADIENT, which a kernel file defines before it
+ * includes this. Floats are summed in dx itself; integers need sums of another type. */
 #ifndef WHET_DEPTHWISE_DX_H
 #define WHET_DEPTHWISE_DX_H
 
 #include "whet_inline.h"
 #include "whet_kernels_i8.h"
 
-/* dx[l] = pixel (row, col) of an image, n <= WHET_TILE channels; dy is that image's, and it and w
- * are at the first of them. */
+/* dx[l] = pixel (row, col) of an image, n <= WHET_TILE channels; dy and w point at the first of
+ * them, dy in that image. */
 static inline void pixel(float *dx, const GRADIENT *dy, const int8_t *w, float scale,
                          const whet_conv2d_t *d, int32_t row, int32_t col, const int32_t n) {
     int32_t t[WHET_TILE] = {0};

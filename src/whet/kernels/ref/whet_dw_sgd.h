@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weight gradients that are spent as they are made, from a dy of type GRADIENT; some rows of them
- * are made by DW_ROWS(dw, u, first, count). A kernel file says both before it includes this. */
+/* Weight gradients that are applied as they are computed, from a dy of type GRADIENT; DW_ROWS(dw,
+ * u, first, count) computes some rows of them. A kernel file defines both before it includes
+ * this. */
 #ifndef WHET_DW_SGD_H
 #define WHET_DW_SGD_H
 
 #include "whet_inline.h"
 #include "whet_kernels_i8.h"
 
-/* What the gradient is made of, and what the step needs; integers of dy have a scale, `by`. */
+/* Operands of the gradient and of the step; an integer dy has a scale, `by`. */
 typedef struct {
     const int8_t *q;
     const GRADIENT *dy;
@@ -19,7 +20,7 @@ typedef struct {
     float unit, lr_scale, weight_decay;
 } update_t;
 
-/* The move of rows [o, o + count) of q, from their gradient. */
+/* The step of rows [o, o + count) of q, from their gradient. */
 static void move_of(float *move, const update_t *u, int32_t o, int32_t count) {
     const int32_t size = u->d->kh * u->d->kw * u->d->c;
     DW_ROWS(move, u, o, count);

@@ -2,9 +2,9 @@
 #ifndef WHET_LANES_H
 #define WHET_LANES_H
 
-/* Floats worked on at once. Sums run in that many independent lanes, which a compiler can map to
- * vector registers without being allowed to reorder anything. The number is the same everywhere,
- * because the bits of a sum depend on it. */
+/* Floats processed at once. Sums run in that many independent lanes, which a compiler can map to
+ * vector registers without reordering anything. The number is the same everywhere, because the bits
+ * of a sum depend on it. */
 #define WHET_LANES 8
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef WHET_MATMUL_H
 #define WHET_MATMUL_H
 
-/* Not made part of its caller, which would then need the function's stack at all times. */
+/* Not inlined: its caller would always need this function's stack. */
 #ifdef __GNUC__
 #define WHET_OWN_FRAME __attribute__((noinline, unused))
 #else
@@ -22,8 +22,8 @@ static inline float whet_dot(const float *a, const float *b, int32_t n) {
     return sum;
 }
 
-/* A block of 2 to 4 rows and n <= WHET_TILE columns; rows that are not there repeat one that is.
- * a[i,l] is at a[i*am + l*ak]. */
+/* A block of 2 to 4 rows and n <= WHET_TILE columns; missing rows repeat an existing one. a[i,l] is
+ * at a[i*am + l*ak]. */
 static inline void whet_block4(float *y, int32_t ldy, const float *a, int32_t am, int32_t ak,
                                const float *b, int32_t ldb, int32_t rows, int32_t k,
                                const int32_t n) {
@@ -56,7 +56,7 @@ static inline void whet_block1(float *y, const float *a, int32_t ak, const float
     for (int32_t j = 0; j < n; j++) y[j] += t[j];
 }
 
-/* y[m,n] += a b with n <= WHET_TILE columns. A full width is a constant to the compiler. */
+/* y[m,n] += a b with n <= WHET_TILE columns. The full width is a compile-time constant. */
 static inline void whet_panel(float *y, int32_t ldy, const float *a, int32_t am, int32_t ak,
                               const float *b, int32_t ldb, int32_t m, int32_t n, int32_t k) {
     int32_t i = 0;
@@ -101,7 +101,8 @@ WHET_OWN_FRAME static void whet_transposed(float *y, int32_t ldy, const float *a
     whet_panel(y, ldy, a, ld, 1, panel, width, m, width, depth);
 }
 
-/* y[m,n] += a[m,k] b[n,k]', rows of b `k` apart. Many rows pay for transposing b piece by piece. */
+/* y[m,n] += a[m,k] b[n,k]', rows of b `k` apart. With many rows it pays to transpose b piece by
+ * piece. */
 static inline void whet_matmul_nt(float *y, const float *a, const float *b, int32_t m, int32_t n,
                                   int32_t k) {
     if (m < 4) {

@@ -2,12 +2,12 @@
 #ifndef WHET_MAX_POOL_H
 #define WHET_MAX_POOL_H
 
-/* Indices of `bits` bits each are written, and read, one behind the other with the low end first.
- * Both passes meet them in order, so no place is ever computed from a product that may overflow. */
+/* Indices of `bits` bits each are packed from the low end. Both passes traverse them in order, so
+ * no address is computed from a product that may overflow. */
 
 typedef struct {
-    uint32_t held; /* bits between an index and a byte, the next one lowest */
-    int32_t count; /* how many */
+    uint32_t held; /* pending bits, the next one lowest */
+    int32_t count; /* number of pending bits */
 } pending_t;
 
 static inline void put(uint8_t **to, pending_t *p, int32_t value, int32_t bits) {
@@ -26,8 +26,8 @@ static inline int32_t get(const uint8_t **from, pending_t *p, int32_t bits) {
     return (int32_t)value;
 }
 
-/* Makes `window`: the maxima of n <= WHET_TILE channels of a window `width` places wide; x is its
- * image. NaN, which `odd` finds, wins. And `pool`, which does that for every window. */
+/* Defines `window`: the maxima of n <= WHET_TILE channels of a window `width` wide; x is its image.
+ * NaN, which `odd` detects, wins. Also defines `pool`, which does that for every window. */
 #define POOL(pool, window, T, odd)                                                             \
     static void window(T *best, int32_t *place, const T *x, const whet_pool2d_t *d,            \
                        whet_span_t rows, whet_span_t cols, int32_t width, int32_t n) {         \
@@ -69,14 +69,14 @@ static inline int32_t get(const uint8_t **from, pending_t *p, int32_t bits) {
 
 enum { PLACES = 64 };
 
-/* Where place (r,s) of a window lies in dx. */
+/* Offset in dx of position (r,s) of a window. */
 static inline int32_t pixel(const whet_pool2d_t *d, whet_span_t rows, whet_span_t cols,
                             int32_t image, int32_t r, int32_t s) {
     const int32_t row = rows.first + (r - rows.cut) * rows.step;
     return ((image + row) * d->w + cols.first + (s - cols.cut) * cols.step) * d->c;
 }
 
-/* dx = 0, then dx at the place named by index += dy, window by window. */
+/* dx = 0, then dx at the position in index += dy, window by window. */
 static inline void max_pool_dx(float *dx, const float *dy, const uint8_t *index, int32_t bits,
                                const whet_pool2d_t *d) {
     pending_t pending = {0, 0};
@@ -86,7 +86,7 @@ static inline void max_pool_dx(float *dx, const float *dy, const uint8_t *index,
         const whet_span_t cols = whet_pool_cols(d, i % d->q);
         const int32_t width = d->adaptive ? cols.taps : d->kw;
         const int32_t image = i / (d->p * d->q) * d->h;
-        int32_t at[PLACES]; /* of the places of a small window, which are many times the same */
+        int32_t at[PLACES]; /* offsets for the positions of a small window, which repeat often */
         for (int32_t k = 0; k < whet_min(width * (rows.cut + rows.taps), PLACES); k++)
             at[k] = pixel(d, rows, cols, image, k / width, k % width);
         for (int32_t c = 0; c < d->c; c++) {

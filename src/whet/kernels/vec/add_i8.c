@@ -4,7 +4,7 @@
 #include "whet_dot.h"
 #include "whet_threads.h"
 
-enum { UNIT = 1024 }; /* numbers that one thread does at least */
+enum { UNIT = 1024 }; /* minimum elements per thread */
 
 typedef WHET_OF_DOTS(whet_reals) reals_t;
 
@@ -44,11 +44,11 @@ static void run(const void *args, int32_t first, int32_t end) {
     }
 }
 
-/* formula    y = round((a - a_zero) * a_scale + (b - b_zero) * b_scale) + zero, held between low
- *            and high;  bit = it was inside
+/* formula    y = round((a - a_zero) * a_scale + (b - b_zero) * b_scale) + zero, clamped to [low,
+ *            high];  bit = it was in range
  * shapes     y[n], bits[(n + 7) / 8] or NULL, a[n], b[n]
  * aliasing   y = a or y = b
- * rounding   two products and their sum, then to the nearest, halves to even
+ * rounding   two products and their sum, then to nearest, ties to even
  * workspace  none */
 void whet_add_i8(int8_t *y, uint8_t *bits, const int8_t *a, const int8_t *b, int32_t n,
                  int32_t a_zero, int32_t b_zero, float a_scale, float b_scale,

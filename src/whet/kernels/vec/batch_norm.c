@@ -4,10 +4,11 @@
 #include "whet_columns.h"
 #include "whet_threads.h"
 
-/* The data is walked as it lies, GROUP lines at a time, so that memory is read ahead and what is
- * constant per channel is loaded once for all of them. If there are few channels, a line is several
- * rows, side by side. Sums are made for each of a few parts of the lines, and then joined; how many
- * parts there are depends on the sizes only, so that any number of threads gives the same bits. */
+/* The data is read in memory order, GROUP lines at a time, so that the processor prefetches it and
+ * per-channel constants are loaded once for all of them. If there are few channels, a line is
+ * several rows side by side. Sums are computed separately for a few parts of the lines and then
+ * combined; the number of parts depends only on the sizes, so that any number of threads gives the
+ * same bits. */
 enum {
     GROUP = 4,
     NEAR = 64,
@@ -19,16 +20,16 @@ enum {
     FAR = 1 << 18
 };
 
-/* What the kernels here are given; those that have no use for something leave it 0. */
+/* Arguments of the kernels here; unused ones are 0. */
 typedef struct {
     float *y; /* y or dx */
     const float *x, *dy, *w, *b, *mean, *var;
     int32_t rows, c;
     float eps, low, high;
-    int32_t fold;                                    /* rows in a line */
-    int32_t first;                                   /* channel of a block */
-    float (*sums)[2][BLOCK];                         /* of every part: two sums per column */
-    float middle[BLOCK], scale[BLOCK], shift[BLOCK]; /* of a block, by column of a line */
+    int32_t fold;                                    /* rows per line */
+    int32_t first;                                   /* first channel of the block */
+    float (*sums)[2][BLOCK];                         /* for every part: two sums per column */
+    float middle[BLOCK], scale[BLOCK], shift[BLOCK]; /* of the block, by column of a line */
     float gain[BLOCK], slope[BLOCK], offset[BLOCK];
 } norm_t;
 
@@ -41,7 +42,7 @@ static int32_t parts_of(const norm_t *a) {
     return (int64_t)a->rows * a->c >= MANY && lines_of(a) >= PARTS * SOME ? PARTS : 1;
 }
 
-/* Rows that make a line: as few as fill vectors, or else as make it long. */
+/* Rows per line: the fewest that fill vectors, or enough to make it long. */
 static int32_t fold_of(int32_t rows, int32_t c) {
     int32_t fold = 1;
     while (rows % (2 * fold) == 0 && fold * c * 2 <= BLOCK &&
@@ -50,7 +51,7 @@ static int32_t fold_of(int32_t rows, int32_t c) {
     return fold;
 }
 
-/* What a kernel begins with. */
+/* Common setup of the kernels. */
 static norm_t norm_of(const float *x, const float *mean, const float *var, int32_t rows, int32_t c,
                       float eps, float low, float high) {
     const norm_t a = {.x = x,
@@ -148,8 +149,8 @@ COLUMN(v, whet_vec_t, whet_vec_u)
 COLUMN(h, whet_half_t, whet_half_u)
 COLUMN(s, whet_one_t, whet_one_t)
 
-/* Does work(...) for all columns of lines [from, to), some `lines` at a
- * time, which are `at` from the beginning of the arrays. */
+/* Does work(...) for all columns of lines [from, to), `lines` at a time; `at` is their offset in
+ * the arrays. */
 #define LINES(a, from, to, group, work, ...)                                 \
     do {                                                                     \
         const int32_t step_ = step_of(a), width_ = width_of(a), end_ = (to); \
@@ -214,8 +215,8 @@ static void slopes(const void *args, int32_t first, int32_t end) {
     }
 }
 
-/* middle = the mean of SOME lines, spread over all. Sums of what is left of x without it are exact
- * enough: it is near the mean, and never further from it than sqrt(lines / SOME) deviations. */
+/* middle = the mean of SOME lines, spread over the data. Sums of x - middle are accurate enough: it
+ * is close to the mean, never further from it than sqrt(lines / SOME) deviations. */
 static void set_middle(norm_t *a) {
     const int32_t n = whet_min(lines_of(a), SOME), width = width_of(a);
     whet_fill(a->middle, width, 0.0f);
@@ -266,7 +267,7 @@ static void join_slopes(const norm_t *a, float *dw, float *db) {
 
 /* ---- Element by element. */
 
-/* Large data is likely to come from far away, and then is fetched faster in one row. */
+/* Large data is probably not in the cache, and is then fetched faster in one row. */
 static void apply(const void *args, int32_t first, int32_t end) {
     const norm_t *a = args;
     const int32_t from = first * NEAR, to = whet_min(end * NEAR, lines_of(a));
@@ -294,14 +295,14 @@ static void project(const void *args, int32_t first, int32_t end) {
               0);
 }
 
-/* to[width] = from[c], again and again. */
+/* to[width] = from[c], repeated. */
 static void repeat(const norm_t *a, float *to, const float *from) {
     const int32_t c = channels_of(a);
     for (int32_t f = 0; f < a->fold; f++)
         for (int32_t j = 0; j < c; j++) to[f * c + j] = from[j];
 }
 
-/* Middle, scale and shift of a block, from mean, w, b and var; without mean or b they are 0. */
+/* Middle, scale and shift of a block, from mean, w, b and var; mean and b default to 0. */
 static void set_scale(norm_t *a) {
     float middle[BLOCK], scale[BLOCK], shift[BLOCK];
     for (int32_t j = 0; j < channels_of(a); j++) {
@@ -315,7 +316,7 @@ static void set_scale(norm_t *a) {
     repeat(a, a->shift, shift);
 }
 
-/* Another thread is worth its while where the data does not fit into this one's own cache. */
+/* Another thread pays off if the data does not fit into this one's own cache. */
 static int64_t work_of(const norm_t *a) { return (int64_t)lines_of(a) * width_of(a) * 3; }
 static int32_t chunks_of(const norm_t *a) { return (lines_of(a) + NEAR - 1) / NEAR; }
 

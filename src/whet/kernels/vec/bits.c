@@ -4,7 +4,7 @@
 #include "whet_bits.h"
 #include "whet_threads.h"
 
-enum { UNIT = 1024 }; /* elements that one thread does at least */
+enum { UNIT = 1024 }; /* minimum elements per thread */
 
 typedef struct {
     uint8_t *bits;
@@ -15,7 +15,7 @@ typedef struct {
     float low, high; /* or the slopes inside and outside */
 } bits_t;
 
-/* whet_take_bits, but that the limits are inside. */
+/* Like whet_take_bits, but the limits are inside. */
 static void take_closed(uint8_t *bits, const float *x, int32_t n, float low, float high) {
     int32_t i = 0;
     for (; i + 8 <= n; i += 8) {
@@ -39,7 +39,7 @@ static void take_bits(const void *args, int32_t first, int32_t end) {
 }
 
 /* formula    bit i % 8 of bits[i / 8] = low < x[i] < high, or low <= x[i] <= high if closed
- * shapes     bits[(n + 7) / 8], x[n]; bits behind the last element are 0
+ * shapes     bits[(n + 7) / 8], x[n]; bits after the last element are 0
  * aliasing   none
  * rounding   none
  * workspace  none */

@@ -3,16 +3,15 @@
 
 #include "whet_bits.h"
 
-/* A convolution is a matrix product with a row for every output pixel, which is summed over the
- * taps of its window: see whet_product. Hardly anything is copied for it but pointers, and panels
- * of w. */
+/* A convolution is a matrix product with a row for every output pixel, summed over the taps of its
+ * window: see whet_product. Only pointers and panels of w are copied for it. */
 
-/* An operand of a group of channels, with the arrays' first elements of that group. */
+/* The operands of a group of channels; pointers are to the group's first elements. */
 typedef struct {
     const whet_conv2d_t *d;
     float *y;          /* result: one row per pixel */
-    const float *x;    /* what the windows lie on */
-    int32_t kw;        /* taps that are told apart along a row of the window */
+    const float *x;    /* the image that the windows cover */
+    int32_t kw;        /* separate taps along a row of the window */
     int32_t top, left; /* of dx: residues of a pixel */
 } windows_t;
 
@@ -21,20 +20,20 @@ static int32_t is_linear(const whet_conv2d_t *d) {
            d->p == d->h && d->q == d->w;
 }
 
-/* Whether the taps of a window's row lie side by side, so that they are one longer tap. */
+/* Whether the taps of a window's row are contiguous, so that they form one longer tap. */
 static int32_t is_together(const whet_conv2d_t *d) {
     return d->groups == 1 && d->pw == 0 && d->dw == 1 && (d->q - 1) * d->sw + d->kw <= d->w;
 }
 
-/* Windows over few channels, as the first layer of a network has them, have taps that are too short
- * to be summed one by one: the taps of a row go together, or the whole window is copied out. */
+/* Windows over few channels, as in the first layer of a network, have taps that are too short to be
+ * summed one by one: the taps of a row are merged, or the whole window is copied. */
 enum { WINDOW = 256, COPIED = 12288, TAPS = 1024 }; /* see whet_product for TAPS */
 
 static int32_t is_narrow(const whet_conv2d_t *d) {
     return d->groups == 1 && d->c <= WHET_LANES && d->kh * d->kw * d->c <= WINDOW;
 }
 
-/* The last four floats are copied together, whatever was copied before. */
+/* The last four floats are copied together; they may overlap those before. */
 static inline void copy_floats(float *to, const float *from, int32_t n) {
     if (n < 4) {
         for (int32_t i = 0; i < n; i++) to[i] = from[i];
@@ -93,8 +92,8 @@ static inline void point_nowhere(const float **to, int32_t count) {
     for (int32_t i = 0; i < count; i++) to[i] = NULL;
 }
 
-/* Output pixels, and where their taps are: row by row, because in a row each tap moves on by the
- * same step. */
+/* Output pixels and the positions of their taps: row by row, because within a row each tap advances
+ * by the same step. */
 static void find_windows(const void *who, const float **a, float **y, int32_t first,
                          int32_t count) {
     const windows_t *v = who;
@@ -132,7 +131,7 @@ static void find_taps(const void *who, const float **b, int32_t first, int32_t c
     find_windows(who, b, NULL, first, count);
 }
 
-/* A window with more than TAPS taps is summed part by part: some of its rows, or of one row. */
+/* A window with more than TAPS taps is summed in parts: some of its rows, or part of one row. */
 typedef struct {
     int32_t high, wide;
 } part_t;
@@ -143,7 +142,7 @@ static part_t part_of(int32_t kw, int32_t together) {
     return v;
 }
 
-/* The window of d from tap (r,s) on, as far as a part goes. */
+/* The part of the window of d that starts at tap (r,s). */
 static whet_conv2d_t window_part(const whet_conv2d_t *d, part_t size, int32_t r, int32_t s) {
     whet_conv2d_t v = *d;
     v.kh = whet_min(size.high, d->kh - r);
@@ -153,7 +152,7 @@ static whet_conv2d_t window_part(const whet_conv2d_t *d, part_t size, int32_t r,
     return v;
 }
 
-/* y = conv(x, w) for one group, and what p says becomes of it. */
+/* y = conv(x, w) for one group, with the epilogue of p. */
 static void convolve(float *y, const float *x, const float *w, const whet_conv2d_t *d,
                      whet_product_t p) {
     const int32_t ci = d->c / d->groups, together = is_together(d);
@@ -188,19 +187,18 @@ static void convolve(float *y, const float *x, const float *w, const whet_conv2d
         }
 }
 
-/* Some rows of the result whose windows are not copied but for those that reach over the left or
- * right edge. */
+/* Some rows of the result; only windows that cross the left or right edge are copied. */
 typedef struct {
     const whet_conv2d_t *d;
     float *y;
-    const float *image, *edges; /* edges[rows, columns that reach over, kh*kw*c] */
+    const float *image, *edges; /* edges[rows, columns that cross an edge, kh*kw*c] */
     int32_t top;                /* the first row */
-    int32_t left, right;        /* columns that begin and end the inside */
+    int32_t left, right;        /* first and last columns inside the image */
 } inside_t;
 
 static int32_t edges_of(const inside_t *v) { return v->left + v->d->q - v->right; }
 
-/* The whole of a result, yet without arrays. */
+/* The description of a result, without its arrays. */
 static inside_t inside_of(const whet_conv2d_t *d) {
     const int32_t before = (d->pw + d->sw - 1) / d->sw, reach = d->w + d->pw - d->kw;
     const int32_t within = reach < 0 ? 0 : reach / d->sw + 1;
@@ -209,7 +207,7 @@ static inside_t inside_of(const whet_conv2d_t *d) {
     return v;
 }
 
-/* How many rows of edges there is room for; many, if there are no edges. */
+/* The number of rows of edges that fit; large if there are no edges. */
 static int32_t room_for(const inside_t *v) {
     const int32_t size = v->d->kh * v->d->kw * v->d->c * edges_of(v);
     return size > 0 ? COPIED / size : INT32_MAX;
@@ -239,7 +237,7 @@ static void find_inside(const void *who, const float **a, float **y, int32_t fir
     }
 }
 
-/* y = conv(x, w) for few channels: the taps of a window's row are one. */
+/* y = conv(x, w) for few channels: the taps of a window's row are merged. */
 static __attribute__((noinline)) void narrow(float *y, const float *x, const whet_conv2d_t *d,
                                              whet_product_t p) {
     const int32_t length = d->kw * d->c, size = d->kh * length;
@@ -273,7 +271,7 @@ static __attribute__((noinline)) void narrow(float *y, const float *x, const whe
     }
 }
 
-/* y = conv(x, w) for windows that are copied out; p.rows is set here. */
+/* y = conv(x, w) with copied windows; p.rows is set here. */
 static __attribute__((noinline)) void copied(float *y, const float *x, const whet_conv2d_t *d,
                                              whet_product_t p) {
     const int32_t size = p.depth, all = d->n * d->p * d->q;
@@ -342,7 +340,7 @@ void whet_conv2d_fused_f32(float *y, const float *x, const float *w, const float
 }
 
 /* formula    y = conv2d_fused(...);  bit i % 8 of bits[i / 8] = low < y[i] < high
- * shapes     as conv2d_fused; bits[(n*p*q*o + 7) / 8]; bits behind the last element are 0
+ * shapes     as conv2d_fused; bits[(n*p*q*o + 7) / 8]; bits after the last element are 0
  * aliasing   as conv2d_fused
  * rounding   as conv2d_fused
  * workspace  as conv2d_fused */
@@ -477,13 +475,13 @@ void whet_conv2d_dw_f32(float *dw, const float *dy, const float *x, const whet_c
     whet_conv2d_dw_rows_f32(dw, dy, x, 0, d->o, d);
 }
 
-/* dw of windows that are copied out. */
+/* dw with copied windows. */
 static __attribute__((noinline)) void narrow_dw(const float *dy, const float *x,
                                                 const whet_conv2d_t *d, whet_outer_t p) {
     const int32_t all = d->n * d->p * d->q;
     float a[COPIED] = {0.0f};
     p.b = a;
-    p.ldb = (p.columns + WHET_LANES - 1) / WHET_LANES * WHET_LANES; /* so that vectors fit */
+    p.ldb = (p.columns + WHET_LANES - 1) / WHET_LANES * WHET_LANES; /* padded to whole vectors */
     for (int32_t i = 0; i < all; i += p.depth) {
         p.depth = whet_min(all - i, COPIED / p.ldb);
         p.a = dy + i * d->o;

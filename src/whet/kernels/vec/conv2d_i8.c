@@ -5,10 +5,10 @@
 #include "whet_threads.h"
 
 /* A convolution is a matrix product with a row for every output pixel and a column for every output
- * channel. Four bytes of a row are multiplied at a time: columns of w are copied to panels of such
- * quads, side by side. A row has a stretch for every row of the window, of whole quads: what is
- * behind the window's last byte is multiplied by 0. Stretches are read where they lie, or copied
- * out where the window reaches over an edge. */
+ * channel. Four bytes of a row are multiplied at a time: columns of w are copied to panels of
+ * interleaved quads. A row has a stretch for every row of the window, in whole quads: bytes after
+ * the window's last one are multiplied by 0. Stretches are read in place, or copied where the
+ * window crosses an edge. */
 
 #if WHET_WIDE == 64 || defined(__aarch64__)
 enum { ROWS = 8, VECTORS = 3 }; /* of a block that is summed in registers */
@@ -17,21 +17,21 @@ enum { ROWS = 4, VECTORS = 2 };
 #endif
 enum {
     WIDTH = VECTORS * WHET_DOTS,
-    DEPTH = 256, /* quads that are summed in a row */
-    PIXELS = 64, /* that share a panel at least; a multiple of 8, so that bytes of bits are whole */
-    PANEL = 1 << 14,          /* words of all panels at hand */
+    DEPTH = 256, /* quads summed at a time */
+    PIXELS = 64, /* minimum that share a panel; a multiple of 8, so that bytes of bits are whole */
+    PANEL = 1 << 14,          /* words of all cached panels */
     COPIES = ROWS * DEPTH * 4 /* bytes of windows */
 };
 
-/* One of the images that are summed over, and its weights. */
+/* One of the input images, and its weights. */
 typedef struct {
     const int8_t *x, *w;
     int32_t c, ci;          /* channels, and those of a group */
-    int32_t stretch, quads; /* bytes of a row of the window, and quads that hold them */
-    int32_t direct, dense;  /* its bytes lie together; windows are pixels, in order */
+    int32_t stretch, quads; /* bytes of a row of the window, and the quads that hold them */
+    int32_t direct, dense;  /* its bytes are contiguous; windows are pixels, in order */
 } source_t;
 
-/* What is summed at a time: quads [first, first + quads) of stretches [row, row + rows). */
+/* A step of the sum: quads [first, first + quads) of stretches [row, row + rows). */
 typedef struct {
     const source_t *source;
     int32_t row, rows, first, quads;
@@ -39,8 +39,8 @@ typedef struct {
 
 typedef struct {
     const whet_conv2d_t *d;
-    int32_t *sums; /* the result is either these, */
-    int8_t *y;     /* or what they are narrowed to */
+    int32_t *sums; /* the result is either int32 sums, */
+    int8_t *y;     /* or their int8 values */
     uint8_t *bits;
     const int32_t *b;
     const float *scale;
@@ -52,7 +52,7 @@ typedef struct {
     int32_t chunks;          /* of PIXELS pixels */
 } layer_t;
 
-/* Some outputs of one group, and what is known of them. */
+/* Some outputs of one group, with precomputed data. */
 typedef struct {
     const layer_t *l;
     int32_t group, o, count, width;
@@ -64,7 +64,7 @@ typedef struct {
 
 static const int8_t nothing[4 * DEPTH];
 
-/* The quads of four rows, which are the next words of a panel's rows. */
+/* The quads of four rows, which become the next words of a panel's rows. */
 static void pack_rows(uint32_t *panel, int32_t width, const int8_t *const *w, int32_t quads) {
     int32_t k = 0;
     for (; k + 4 <= quads; k += 4) {
@@ -77,8 +77,8 @@ static void pack_rows(uint32_t *panel, int32_t width, const int8_t *const *w, in
         for (int32_t r = 0; r < 4; r++) memcpy(panel + k * width + r, w[r] + 4 * k, 4);
 }
 
-/* panel[rows * quads, width] = what a step needs of `count` rows of w; zeros fill it up. Takes from
- * the bias what flipping and the zero point add to every sum. */
+/* panel[rows * quads, width] = the data of a step for `count` rows of w, padded with zeros.
+ * Subtracts from the bias what the flip and the zero point add to every sum. */
 static void pack(uint32_t *panel, columns_t *v, const step_t *t) {
     const source_t *s = t->source;
     const int32_t size = v->l->d->kh * s->stretch, quads = t->rows * t->quads;
@@ -112,7 +112,7 @@ static void pack(uint32_t *panel, columns_t *v, const step_t *t) {
 
 /* ---- Rows. */
 
-/* Short rows are copied by two moves that may overlap. */
+/* Short rows are copied by two overlapping moves. */
 static inline void copy_bytes(int8_t *to, const int8_t *from, int32_t n) {
     if (n >= 16) {
         for (int32_t i = 0; i < n - 16; i += 16) memcpy(to + i, from + i, 16);
@@ -132,7 +132,7 @@ typedef struct {
     int32_t image, p, q;
 } pixel_t;
 
-/* n pixels further. */
+/* Advance by n pixels. */
 static inline pixel_t next_pixel(const whet_conv2d_t *d, pixel_t i, int32_t n) {
     for (i.q += n; i.q >= d->q; i.q -= d->q) {
         if (++i.p < d->p) continue;
@@ -142,7 +142,7 @@ static inline pixel_t next_pixel(const whet_conv2d_t *d, pixel_t i, int32_t n) {
     return i;
 }
 
-/* Where the window of a pixel begins, or NULL if a step reads what is not in the image. */
+/* The start of a pixel's window, or NULL if a step would read outside the image. */
 static inline const int8_t *find_window(const columns_t *v, const step_t *t, pixel_t i) {
     const source_t *s = t->source;
     const whet_conv2d_t *d = v->l->d;
@@ -153,7 +153,7 @@ static inline const int8_t *find_window(const columns_t *v, const step_t *t, pix
     const int32_t line = i.image * d->h * d->w;
     const int32_t at = v->group * s->ci + 4 * t->first;
     const int32_t end = (line + last * d->w + left) * s->c + at + 4 * t->quads;
-    if (end > d->n * d->h * d->w * s->c) return NULL; /* the last quad is not all there */
+    if (end > d->n * d->h * d->w * s->c) return NULL; /* the last quad is partial */
     return s->x + (line + (top + t->row * d->dh) * d->w + left) * s->c + at;
 }
 
@@ -188,7 +188,7 @@ static void copy_window(int8_t *to, int32_t apart, const columns_t *v, const ste
 
 /* ---- Blocks. */
 
-/* n <= WHET_DOTS sums, narrowed; `at` is where they lie in the result. */
+/* n <= WHET_DOTS sums, converted to int8; `at` is their position in the result. */
 static inline __attribute__((always_inline)) void narrow(const layer_t *l, whet_dots_t sums,
                                                          const float *scale, whet_range8_t range,
                                                          int32_t at, int32_t n,
@@ -205,10 +205,10 @@ static inline __attribute__((always_inline)) void narrow(const layer_t *l, whet_
     }
 }
 
-/* What becomes of a block: sums of more products follow, or it is narrowed out of registers. */
+/* What happens to a block: more products are added later, or it is converted while in registers. */
 enum { TILE, NARROW, NARROW_WITH_BITS };
 
-/* tile[rows, width], or pixels of y from i on, = rows times panel, on top of `from`, whose rows are
+/* tile[rows, width], or pixels of y from i on, = rows times panel, added to `from`, whose rows are
  * `next` apart; stretches of a row are `step` apart. The last three are constants after
  * inlining. */
 static inline __attribute__((always_inline)) void block(const columns_t *c, int32_t *tile,
@@ -264,7 +264,7 @@ static inline __attribute__((always_inline)) void block(const columns_t *c, int3
         }
 }
 
-/* Blocks of ROWS, half as many, 2 or 1, that become a tile, and whole ones that become y. */
+/* Blocks of ROWS, half as many, 2 or 1 rows that go to a tile, and whole ones that go to y. */
 #define BLOCKS(name, vectors)                                                                     \
     static void name(int32_t *tile, const int8_t *const *at, int32_t step, const uint32_t *panel, \
                      const columns_t *c, const step_t *t, const int32_t *from, int32_t next,      \
@@ -294,8 +294,8 @@ BLOCKS(blocks_3, 3)
 #define blocks_3_narrow blocks_2_narrow
 #endif
 
-/* row[rows] = the windows of pixels from i on, where they lie, or copies of those that reach over
- * an edge. Returns how far their stretches are apart. */
+/* row[rows] = the windows of pixels from i on, in place, or copies of those that cross an edge.
+ * Returns the distance between their stretches. */
 static int32_t find_rows(const int8_t **row, int8_t *copies, const columns_t *v, const step_t *t,
                          int32_t i, pixel_t at, int32_t rows) {
     const source_t *s = t->source;
@@ -314,7 +314,7 @@ static int32_t find_rows(const int8_t **row, int8_t *copies, const columns_t *v,
             return apart;
         }
     }
-    /* Copies have their stretches as far apart as the image if they fit between these. */
+    /* Copies use the image's distance between stretches if they fit. */
     const int32_t size = 4 * t->quads;
     const int32_t mixed =
         s->direct && (t->rows == 1 || (ROWS * size <= apart && t->rows * apart <= COPIES));
@@ -328,14 +328,14 @@ static int32_t find_rows(const int8_t **row, int8_t *copies, const columns_t *v,
     return mixed ? apart : size;
 }
 
-/* tile[count, width] = `count` pixels from i on, times the panel of a step; on top of what is
- * there, or of the bias if it is the only step, or of 0. Returns how many of them were narrowed
- * instead: whole blocks of the only step. */
+/* tile[count, width] = `count` pixels from i on, times the panel of a step; added to what is there,
+ * or to the bias if it is the only step, or to 0. Returns how many of them were converted instead:
+ * whole blocks of the only step. */
 static int32_t multiply(int32_t *tile, const columns_t *v, const step_t *t, const uint32_t *panel,
                         int32_t i, int32_t count, int32_t onto, int32_t only) {
     static const int32_t none[WIDTH];
     const whet_conv2d_t *d = v->l->d;
-    const int32_t filled = v->count > v->width - WHET_DOTS; /* every vector has outputs */
+    const int32_t filled = v->count > v->width - WHET_DOTS; /* no vector is empty */
     const int32_t narrows = only && filled && v->l->sums == NULL ? count / ROWS * ROWS : 0;
     pixel_t at = {i / (d->p * d->q), i / d->q % d->p, i % d->q};
     int8_t copies[COPIES];
@@ -368,14 +368,14 @@ static int32_t multiply(int32_t *tile, const columns_t *v, const step_t *t, cons
 
 /* ---- Results. */
 
-/* Sums as they are. */
+/* Unscaled sums. */
 static void keep(const columns_t *v, const int32_t *tile, int32_t i, int32_t count) {
     int32_t *to = v->l->sums + i * v->l->d->o + v->o;
     for (int32_t r = 0; r < count; r++, tile += v->width, to += v->l->d->o)
         for (int32_t j = 0; j < v->count; j++) to[j] = tile[j];
 }
 
-/* The last two are constants after inlining: whether anybody wants bits, and vectors of a row. */
+/* The last two are constants after inlining: whether bits are needed, and vectors per row. */
 static inline __attribute__((always_inline)) void narrow_rows(const columns_t *v,
                                                               const int32_t *tile, int32_t i,
                                                               int32_t count,
@@ -412,8 +412,7 @@ static void finish(const columns_t *v, const int32_t *tile, int32_t i, int32_t c
 
 /* ---- Layers. */
 
-/* As many quads of a source as are summed at a time, from those on: all stretches, or a part of
- * one. */
+/* The next quads of a source that are summed at a time: all stretches, or a part of one. */
 static step_t step_from(const layer_t *l, const source_t *s, int32_t row, int32_t first) {
     step_t t = {s, row, 1, first, whet_min(s->quads - first, DEPTH)};
     if (l->d->kh * s->quads <= DEPTH) t.rows = l->d->kh;
@@ -446,7 +445,7 @@ static void run(const layer_t *l, int32_t columns, int32_t first, int32_t end) {
     }
     int32_t words = 0;
     for (int32_t k = 0; k < l->sources; k++) words += d->kh * l->source[k].quads * v.width;
-    const int32_t once = words <= PANEL; /* then panels are packed for all chunks */
+    const int32_t once = words <= PANEL; /* then panels are packed once for all chunks */
     const columns_t fresh = v;
     for (int32_t i = first * PIXELS; i < whet_min(end * PIXELS, pixels); i += PIXELS) {
         const int32_t count = whet_min(pixels - i, PIXELS), new = !once || i == first * PIXELS;
@@ -468,7 +467,7 @@ static void run(const layer_t *l, int32_t columns, int32_t first, int32_t end) {
     }
 }
 
-/* Units are chunks of some outputs; those of the same outputs lie together. */
+/* Units are chunks of some outputs; those of the same outputs are adjacent. */
 static void run_units(const void *args, int32_t first, int32_t end) {
     const layer_t *l = args;
     while (first < end) {
@@ -478,7 +477,7 @@ static void run_units(const void *args, int32_t first, int32_t end) {
     }
 }
 
-/* Units are chunks of all outputs: where a byte may hold bits of several panels. */
+/* Units are chunks of all outputs, for results whose bytes of bits span several panels. */
 static void run_chunks(const void *args, int32_t first, int32_t end) {
     const layer_t *l = args;
     for (int32_t k = 0; k < l->d->groups * l->panels; k++) run(l, k, first, end);
@@ -522,12 +521,12 @@ void whet_conv2d_i8(int32_t *y, const int8_t *x, const int8_t *w, const int32_t 
     convolve(&l);
 }
 
-/* formula    y = round((conv2d_i8(x, w, b) + conv2d_i8(x2, w2)) * scale[o]) + zero, held between
- *            low and high;  bit = it was inside
+/* formula    y = round((conv2d_i8(x, w, b) + conv2d_i8(x2, w2)) * scale[o]) + zero, clamped to
+ *            [low, high];  bit = it was in range
  * shapes     as conv2d_i8; bits[(n*p*q*o + 7) / 8] or NULL, scale[o]; x2[n,h,w,part] and
  *            w2[o,kh,kw,part/groups], or both NULL
  * aliasing   none
- * rounding   sums to float, one product, then to the nearest, halves to even
+ * rounding   sums to float, one product, then to nearest, ties to even
  * workspace  100 KB of stack */
 void whet_conv2d_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_t *w,
                           const int32_t *b, const float *scale, const int8_t *x2, const int8_t *w2,

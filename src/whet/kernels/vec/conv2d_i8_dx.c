@@ -5,11 +5,10 @@
 #include "whet_kernels_i8.h"
 #include "whet_threads.h"
 
-/* Some pixels of dx are summed at a time, all channels of them vector by vector. Where a pixel of
- * dy is missing its place is taken by zeros, which change no sum: it begins with 0 and is never -0.
- */
+/* Some pixels of dx are summed at a time, for all channels, vector by vector. A missing pixel of dy
+ * is replaced by zeros, which do not change a sum: it starts at 0 and is never -0. */
 
-/* Pixels and vectors of channels that are summed at a time. */
+/* Pixels and vectors of channels summed at a time. */
 enum { ROWS = WHET_APART_ROWS, VECTORS = WHET_APART_VECTORS };
 enum { DEPTH = 256, TAPS = 64 };
 
@@ -35,8 +34,8 @@ static class_t class_of(const whet_conv2d_t *d, int32_t k) {
     return v;
 }
 
-/* Where some pixels of dx are, and what is added to them: of every tap that has any, its place in w
- * and the pixels of dy. */
+/* Positions of some pixels of dx, and what is added to them: for every tap that contributes, its
+ * position in w and the pixels of dy. */
 typedef struct {
     int32_t image[ROWS], row[ROWS], col[ROWS];
     const float *at[TAPS][ROWS];
@@ -61,7 +60,7 @@ static int32_t find(const float **at, const layer_t *l, const pixels_t *v, int32
     return found;
 }
 
-/* The next taps, from `tap` down; returns how far that went. */
+/* The next taps, from `tap` down; returns the tap reached. */
 static int32_t find_all(pixels_t *v, const layer_t *l, int32_t tap) {
     v->count = 0;
     for (; tap >= 0 && v->count < TAPS; tap--)
@@ -70,8 +69,8 @@ static int32_t find_all(pixels_t *v, const layer_t *l, int32_t tap) {
 }
 
 /* Sums of ROWS pixels, from channel j of a group on: a vector (v), half of one (h) or a number (s);
- * on top of dx if `onto`. Weights become floats a step before they are used. `vectors` is a
- * constant after inlining. */
+ * added to dx if `onto`. Weights are converted to floats one step before they are used. `vectors`
+ * is a constant after inlining. */
 #define BLOCK(t, vec, unaligned, lanes)                                                            \
     static inline __attribute__((always_inline)) void block_##t(                                   \
         const layer_t *l, const pixels_t *v, int32_t rows, int32_t onto, int32_t g, int32_t j,     \
@@ -132,7 +131,7 @@ static __attribute__((noinline)) void make_group(const layer_t *l, const pixels_
 
 static int32_t blocks_of(const class_t *a) { return (a->count + ROWS - 1) / ROWS; }
 
-/* Blocks [first, end) where a pixel of dx comes from the same pixel of dy alone. */
+/* Blocks [first, end) where a pixel of dx depends on a single pixel of dy. */
 static void run_pixels(const void *args, int32_t first, int32_t end) {
     const layer_t *l = args;
     const whet_conv2d_t *d = l->d;
@@ -140,14 +139,14 @@ static void run_pixels(const void *args, int32_t first, int32_t end) {
     for (int32_t i = first; i < end; i++) {
         const int32_t rows = whet_min(d->n * d->h * d->w - i * ROWS, ROWS);
         for (int32_t r = 0; r < ROWS; r++) {
-            v.col[r] = i * ROWS + whet_min(r, rows - 1); /* counted from the first of all */
+            v.col[r] = i * ROWS + whet_min(r, rows - 1); /* counted from the first block */
             v.at[0][r] = l->dy + v.col[r] * d->o;
         }
         for (int32_t g = 0; g < d->groups; g++) make_group(l, &v, rows, 0, g);
     }
 }
 
-/* Blocks [first, end) of all classes, one after the other. */
+/* Blocks [first, end) of all classes, in sequence. */
 static void run(const void *args, int32_t first, int32_t end) {
     const layer_t *l = args;
     const whet_conv2d_t *d = l->d;

@@ -4,7 +4,7 @@
 #include "whet_classes.h"
 #include "whet_threads.h"
 
-enum { SOME = 64 }; /* rows whose losses are at hand before they are added up */
+enum { SOME = 64 }; /* rows whose losses are buffered before they are summed */
 
 typedef struct {
     float *y; /* the loss of each row, or dx */
@@ -12,7 +12,7 @@ typedef struct {
     const int32_t *labels;
     int32_t classes, ignore;
     float smoothing;
-    float scale, all; /* of dx: what dloss is divided to, and the sum of all weights */
+    float scale, all; /* for dx: dloss after division, and the sum of all weights */
 } rows_t;
 
 static float weight_of(const rows_t *a, int32_t c) { return a->weight ? a->weight[c] : 1.0f; }
@@ -62,7 +62,8 @@ void whet_cross_entropy_f32(float *loss, const float *x, const int32_t *labels, 
     *loss = total.sum / whet_loss_divisor(labels, weight, rows, ignore, mean);
 }
 
-/* Rows of dx, which may be x: the label's own is made last, from what its exponential was. */
+/* Rows of dx, which may be x: the label's own element is computed last, from its saved
+ * exponential. */
 static void slopes(const void *args, int32_t first, int32_t end) {
     const rows_t *a = args;
     const float spread = a->smoothing / (float)a->classes;

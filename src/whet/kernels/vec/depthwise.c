@@ -5,17 +5,17 @@
 #include "whet_columns.h"
 #include "whet_threads.h"
 
-/* Channels lie next to each other, so a vector holds some of them for one pixel. A row of results
- * is made column by column of a vector, half a vector or one channel; away from the left and right
- * edge all pixels have the same taps, whose weights are then loaded once for the whole row. */
+/* Channels are contiguous, so a vector holds some of them for one pixel. A row of results is
+ * computed in columns of a vector, half a vector or one channel. Away from the left and right edge
+ * all pixels have the same taps, whose weights are then loaded once for the whole row. */
 
-/* Taps of a window along an axis: first, first + step, ... (count of them), and the place in the
- * other array that the first one meets; the next ones meet places `move` apart. */
+/* Taps of a window along an axis: first, first + step, ... (count of them), and the position in the
+ * other array for the first one; positions for the next are `move` apart. */
 typedef struct {
     int32_t first, step, count, place, move;
 } run_t;
 
-/* Forward: what output i reads. */
+/* Forward: the inputs of output i. */
 static inline run_t reads(int32_t i, int32_t size, int32_t kernel, int32_t stride, int32_t pad,
                           int32_t dilation) {
     const whet_span_t s = whet_span(i, size, kernel, stride, pad, dilation);
@@ -23,8 +23,8 @@ static inline run_t reads(int32_t i, int32_t size, int32_t kernel, int32_t strid
     return v;
 }
 
-/* Backward: which outputs read input i; without dilation every stride-th tap meets one, and the
- * outputs they belong to go down by one. */
+/* Backward: the outputs that read input i. Without dilation every stride-th tap has one, and their
+ * positions decrease by one. */
 static inline run_t read_by(int32_t i, int32_t outputs, int32_t kernel, int32_t stride,
                             int32_t pad) {
     const int32_t at = i + pad;
@@ -39,8 +39,8 @@ static inline run_t read_by(int32_t i, int32_t outputs, int32_t kernel, int32_t 
     return v;
 }
 
-/* A row of pixels that have the same taps, `count` of them: pixel i of y, i * y_step from the
- * first, sums the pixels of u that are i * u_step further than those of the first. */
+/* A row of `count` pixels with the same taps: pixel i of y, i * y_step from the first, sums the
+ * pixels of u at an offset of i * u_step from those of the first. */
 typedef struct {
     float *y;
     const float *u, *w, *bias, *add; /* bias and add may be NULL */
@@ -50,7 +50,7 @@ typedef struct {
     float low, high;
 } row_t;
 
-enum { MOST = 49 }; /* taps whose weights are kept at hand */
+enum { MOST = 49 }; /* taps whose weights are in registers */
 
 #define PRAGMA_(text) _Pragma(#text)
 #define UNROLL_(n)    PRAGMA_(GCC unroll n)
@@ -105,7 +105,7 @@ enum { MOST = 49 }; /* taps whose weights are kept at hand */
             *(unaligned *)(y + i * y_step) = sum;                                                 \
         }                                                                                         \
     }                                                                                             \
-    /* Any number of taps: near an edge, and in unusual or large windows. */                      \
+    /* Any number of taps: near an edge, and for unusual or large windows. */                     \
     static void edge_##t(const row_t *a, int32_t j) {                                             \
         for (int32_t i = 0; i < a->count; i++) {                                                  \
             vec sum = {0.0f}, more = {0.0f};                                                      \
@@ -186,7 +186,7 @@ enum { MOST = 49 }; /* taps whose weights are kept at hand */
         }                                                                                         \
     }
 
-/* A row with R x S taps, which the compiler then knows. */
+/* A row with R x S taps, known at compile time. */
 #define FOR_TAPS(t, R, S, slides)                       \
     if (a->rows.count == (R) && a->cols.count == (S)) { \
         row_##t(a, j, R, S, slides);                    \
@@ -264,7 +264,7 @@ void whet_depthwise_fused_f32(float *y, const float *x, const float *w, const fl
 }
 
 /* formula    y = depthwise_fused(...);  bit i % 8 of bits[i / 8] = low < y[i] < high
- * shapes     as depthwise_fused; bits[(n*p*q*c + 7) / 8]; bits behind the last element are 0
+ * shapes     as depthwise_fused; bits[(n*p*q*c + 7) / 8]; bits after the last element are 0
  * aliasing   as depthwise_fused
  * rounding   as depthwise_fused
  * workspace  as depthwise_fused */
@@ -334,16 +334,16 @@ void whet_depthwise_dx_f32(float *dx, const float *dy, const float *w, const whe
         whet_share_work(backward_rows, &l, d->n * d->h, work_of(d));
 }
 
-/* ---- The gradient of w. The sums of PARTS parts of the rows are made one by one and then joined,
- * if there are many rows, CHANNELS at a time. The number of rows alone decides, so that any number
- * of threads gives the same bits. */
+/* ---- The gradient of w. If there are many rows, they are split into PARTS parts, whose sums are
+ * computed separately and then combined, CHANNELS at a time. Only the number of rows decides, so
+ * that any number of threads gives the same bits. */
 
 enum { CHANNELS = 64, PARTS = 8, MANY = 64, WIDE = 12 };
 
 typedef struct {
     const float *dy, *x;
     const whet_conv2d_t *d;
-    int32_t width, parts; /* channels at hand */
+    int32_t width, parts; /* channels processed */
     float *sums;          /* [parts, kh*kw, ld] */
     int32_t ld;
 } slopes_t;
@@ -353,8 +353,8 @@ static void rest_along(int32_t n, float *sums, const float *dy, const float *x, 
     WHET_COLUMNS(n, along, sums, 0, dy, x, c, x_step, 0, 1, k, j);
 }
 
-/* Adds to sums[width] the products of k pixels of dy and of x; four vectors at a time, so that an
- * addition need not wait for the one before. */
+/* Adds to sums[width] the products of k pixels of dy and of x; four vectors at a time, so that
+ * additions are independent. */
 static void along_tap(const slopes_t *a, float *sums, const float *dy, const float *x, int32_t k) {
     const int32_t c = a->d->c, x_step = a->d->sw * c;
     int32_t j = 0;
@@ -377,7 +377,7 @@ static void slopes_of_row(const slopes_t *a, float *sums, int32_t n, int32_t p) 
     const int32_t x_step = d->sw * d->c, tap_step = d->dw * d->c;
     const whet_range_t first = whet_outputs(-d->pw, d->w, d->sw, d->q);
     const whet_range_t last = whet_outputs((d->kw - 1) * d->dw - d->pw, d->w, d->sw, d->q);
-    const int32_t wide = d->q >= WIDE; /* then pixels that have all taps inside go together */
+    const int32_t wide = d->q >= WIDE; /* then pixels with all taps inside are processed together */
     const int32_t from = wide ? first.first : 0;
     const int32_t to = wide && last.end > from ? last.end : from;
     for (int32_t r = 0; r < d->kh; r++) {

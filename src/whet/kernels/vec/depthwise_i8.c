@@ -4,35 +4,36 @@
 #include "whet_dot.h"
 #include "whet_threads.h"
 
-/* Rows of the image are copied, a block of channels wide, to a ring that holds as many as the
- * window is high, with the zero point around them. There, four neighbouring pixels are mixed, so
- * that the taps of a channel lie side by side in a lane, and multiplied by as many taps at a time.
- * What was mixed serves several outputs: each has the taps shifted to where it sees them. Few
- * channels are folded: neighbouring pixels fill a vector together. */
+/* Rows of the image are copied, a block of channels wide, to a ring buffer with as many rows as the
+ * window is high, padded with the zero point. There, four neighbouring pixels are interleaved, so
+ * that the taps of a channel are in one lane, and multiplied by as many taps at a time. Interleaved
+ * data serves several outputs: each has its taps shifted accordingly. Few channels are folded:
+ * neighbouring pixels fill a vector together. */
 
 enum {
     RING = 96 << 10,    /* bytes */
     WEIGHTS = 48 << 10, /* bytes of shifted taps */
     LINES = 64,         /* rows of a window */
-    MOST = 4            /* outputs that are made together */
+    MOST = 4            /* outputs computed together */
 };
 
 typedef struct {
     const whet_conv2d_t *d;
-    int32_t *sums; /* the result is either these, */
-    int8_t *y;     /* or what they are narrowed to */
+    int32_t *sums; /* the result is either int32 sums, */
+    int8_t *y;     /* or their int8 values */
     uint8_t *bits;
     const int8_t *x, *w;
     const int32_t *b;
     const float *scale;
     int32_t zero;
     whet_range8_t range;
-    int32_t outputs, groups; /* made together, and groups of four pixels they see */
+    int32_t outputs, groups; /* outputs computed together, and the groups of four pixels they
+                              * read */
     int32_t fold;            /* pixels in a vector */
-    int32_t high, unit;      /* rows that a window spans, and of y that a thread does at least */
+    int32_t high, unit;      /* rows that a window spans, and the minimum rows of y per thread */
 } layer_t;
 
-/* A block of channels, and the columns of y at hand. */
+/* A block of channels, and the current columns of y. */
 typedef struct {
     const layer_t *l;
     int32_t c, count;    /* first channel, and how many */
@@ -48,7 +49,7 @@ typedef struct {
 /* Channel of lane l of vector v. */
 static inline int32_t channel(int32_t v, int32_t l) { return 16 * (l / 4) + 4 * v + l % 4; }
 
-/* What becomes of sums. */
+/* What happens to sums. */
 enum { KEEP, NARROW, NARROW_WITH_BITS };
 
 #define ALONG(N, outputs, folded)                        \
@@ -93,7 +94,7 @@ enum { KEEP, NARROW, NARROW_WITH_BITS };
         for (; j < a->width; j++) memcpy(to + j * N, &zero, N);                                    \
     }                                                                                              \
                                                                                                    \
-    /* The weights of a tap, once for every pixel of a vector. */                                  \
+    /* The weights of a tap, repeated for every pixel of a vector. */                              \
     static inline whet_ints_##N load_##N(const int8_t *w, int32_t count, int32_t fold) {           \
         if (fold == 1) return whet_load_##N(w, count);                                             \
         int8_t folded[N];                                                                          \
@@ -145,7 +146,7 @@ enum { KEEP, NARROW, NARROW_WITH_BITS };
         }                                                                                          \
     }                                                                                              \
                                                                                                    \
-    /* What makes numbers of sums, in registers. */                                                \
+    /* Conversion of sums, in registers. */                                                        \
     typedef struct {                                                                               \
         whet_words_##N bias[4];                                                                    \
         whet_reals_##N scale[4];                                                                   \
@@ -287,7 +288,7 @@ typedef uint32_t whet_words_64 __attribute__((vector_size(64)));
 BLOCKS(64)
 #endif
 
-/* Units of rows, a block of channels after the other. */
+/* Units of rows, one block of channels at a time. */
 static void run(const void *args, int32_t first, int32_t end) {
     const layer_t *l = args;
     const whet_conv2d_t *d = l->d;
@@ -320,7 +321,7 @@ static void run(const void *args, int32_t first, int32_t end) {
     }
 }
 
-/* ---- Windows that are too large for the ring, one output at a time. */
+/* ---- Windows that are too large for the ring buffer, one output at a time. */
 
 static void run_large(const layer_t *l) {
     const whet_conv2d_t *d = l->d;
@@ -379,11 +380,11 @@ void whet_depthwise_i8(int32_t *y, const int8_t *x, const int8_t *w, const int32
     convolve(&l);
 }
 
-/* formula    y = round(depthwise_i8(x, w, b) * scale[c]) + zero, held between low and high;
- *            bit = it was inside
+/* formula    y = round(depthwise_i8(x, w, b) * scale[c]) + zero, clamped to [low, high];
+ *            bit = it was in range
  * shapes     as depthwise_i8; bits[(n*p*q*c + 7) / 8] or NULL, scale[c]
  * aliasing   none
- * rounding   sums to float, one product, then to the nearest, halves to even
+ * rounding   sums to float, one product, then to nearest, ties to even
  * workspace  150 KB of stack */
 void whet_depthwise_i8_fused(int8_t *y, uint8_t *bits, const int8_t *x, const int8_t *w,
                              const int32_t *b, const float *scale, const whet_narrow_t *to,

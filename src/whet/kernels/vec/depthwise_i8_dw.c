@@ -7,7 +7,7 @@
 
 /* The taps of a row of the window are summed together, for a vector of channels. */
 
-enum { WIDE = 7 }; /* taps that are summed together */
+enum { WIDE = 7 }; /* taps summed together */
 
 typedef struct {
     float *dw;

@@ -6,18 +6,22 @@
 #include "whet_kernels_i8.h"
 #include "whet_threads.h"
 
-enum { TAPS = 128, WEIGHTS = 1 << 14 }; /* of a window, and those that are floats at a time */
+enum {
+    TAPS = 128,
+    WEIGHTS = 1 << 14
+}; /* taps of a window, and those converted to floats at a
+                                         * time */
 
 typedef struct {
     float *dx;
     const float *dy;
     const int8_t *w;
-    int32_t wide; /* channels at a time: searching for pixels once is for all of these */
+    int32_t wide; /* channels at a time, which share one search for pixels */
     const whet_conv2d_t *d;
 } layer_t;
 
-/* The pixels of dy that reach a pixel of dx, in order, and where the weights are that take them
- * there. Moving by the stride moves all of them by one, as long as none leaves dy: `run` times. */
+/* The pixels of dy that contribute to a pixel of dx, in order, and the positions of their weights.
+ * Advancing by the stride advances all of them by one, as long as none leaves dy: `run` times. */
 typedef struct {
     const float *dy[TAPS];
     int32_t tap[TAPS], count, run;
@@ -49,7 +53,7 @@ static void find(reached_t *v, const layer_t *l, int32_t image, int32_t row, int
 }
 
 /* dx of `pixels` pixels, for channels c + j on, with weights of channels from c on; the last two
- * are constants after inlining. */
+ * arguments are constants after inlining. */
 #define COLUMN(t, vec, unaligned, lanes)                                                   \
     static inline __attribute__((always_inline)) void sum_##t(                             \
         float *dx, const reached_t *v, const float *w, int32_t at, const whet_conv2d_t *d, \

@@ -4,8 +4,8 @@
 #include "whet_dot.h"
 #include "whet_dw_i8.h"
 
-/* A tile of the gradient is spent when its sums are done: it never exists as a whole, and no
- * workspace is needed for parts of it. */
+/* A tile of the gradient is applied as soon as its sums are complete: the gradient is never
+ * materialised, and needs no workspace. */
 
 typedef WHET_OF_DOTS(whet_reals) reals_t;
 typedef WHET_OF_DOTS(whet_reals_u) reals_u;
@@ -18,7 +18,7 @@ typedef struct {
     float rate, unit, weight_decay;
 } update_t;
 
-/* n <= WHET_DOTS bytes as lanes; those that are not there are 0. */
+/* n <= WHET_DOTS bytes as lanes, padded with 0. */
 static inline whet_dots_t load_some(const int8_t *x, int32_t n) {
     if (n == WHET_DOTS) return whet_load_lanes(x);
     const whet_ints_16 bytes = whet_load_16(x, n);
@@ -27,8 +27,8 @@ static inline whet_dots_t load_some(const int8_t *x, int32_t n) {
     return whet_load_lanes(some);
 }
 
-/* q - round(move), held in the range of q. A move that is NaN is none, and one beyond these limits
- * leaves the range in any case. */
+/* q - round(move), clamped to the range of q. A NaN step is ignored, and one beyond these limits
+ * saturates q anyway. */
 static inline whet_dots_t lower(whet_dots_t q, reals_t move) {
     const reals_t none = {0.0f};
     move = (reals_t)((whet_dots_t)move & (move == move));

@@ -4,21 +4,21 @@
 #include "whet_columns.h"
 #include "whet_threads.h"
 
-/* Narrow groups lie side by side in a vector: every channel of a block of groups has sums of its
- * own, down the pixels of an image, and those of a group are then added up. If there are few
- * channels, a line is several pixels. A wide group fills vectors by itself, and is added up along
- * its channels, as are groups of few pixels. Each image is done by one thread, in one order. */
+/* Narrow groups are side by side in a vector: every channel of a block of groups is summed
+ * separately, down the pixels of an image, and the sums of a group are then added. If there are few
+ * channels, a line is several pixels. A wide group fills vectors by itself and is summed along its
+ * channels, as are groups of few pixels. Each image is processed by one thread, in one order. */
 enum { NEAR = 64, BLOCK = 256, LINE = 48, FEW = 4, WIDE = 2 * WHET_LANES };
 
-/* A kernel's operands; it leaves 0 what it has no use for. */
+/* Arguments of the kernels; unused ones are 0. */
 typedef struct {
-    float *y, *means, *vars; /* y or dx; means and vars are made, mean and var given */
+    float *y, *means, *vars; /* y or dx; means and vars are results, mean and var operands */
     const float *x, *dy, *w, *b, *mean, *var;
     int32_t images, pixels, c, groups;
     float eps;
 } norm_t;
 
-/* Some groups of an image: what is constant and what is summed, by column of a line. */
+/* Some groups of an image: constants and sums, by column of a line. */
 typedef struct {
     const float *x, *dy;
     float *y;
@@ -29,7 +29,7 @@ typedef struct {
 
 static int32_t size_of(const norm_t *a) { return a->c / a->groups; }
 
-/* Whether sums are made down the pixels: there are some, and a group does not fill vectors. */
+/* Whether sums run down the pixels: there are several, and a group does not fill vectors. */
 static int32_t down(int32_t size, int32_t pixels) { return size < WIDE && pixels >= FEW; }
 
 #define AT(p)  (*(const unaligned_t *)((p) + j))
@@ -108,7 +108,7 @@ COLUMN(s, whet_one_t, whet_one_t)
         WHET_COLUMNS((a)->width, work, a, j, first_, end_);         \
     }
 
-/* Pixels that make a line: as few as fill vectors. */
+/* Pixels per line: the fewest that fill vectors. */
 static int32_t fold_of(int32_t pixels, int32_t c) {
     int32_t fold = 1;
     while (pixels % (2 * fold) == 0 && 2 * fold * c <= BLOCK &&
@@ -117,7 +117,7 @@ static int32_t fold_of(int32_t pixels, int32_t c) {
     return fold;
 }
 
-/* The groups of image k from channel `first` on, as many as fit; returns how many channels. */
+/* The groups of image k from channel `first` on, as many as fit; returns the number of channels. */
 static int32_t set_block(block_t *to, const norm_t *a, int32_t k, int32_t first) {
     const ptrdiff_t at = (ptrdiff_t)k * a->pixels * a->c + first;
     const int32_t fold = fold_of(a->pixels, a->c), size = size_of(a);
@@ -136,7 +136,7 @@ static int32_t set_block(block_t *to, const norm_t *a, int32_t k, int32_t first)
     return channels;
 }
 
-/* What column j of every pixel in a line has in `sums`. */
+/* The sum of column j over all pixels in a line. */
 static float column(const block_t *a, const float *sums, int32_t j) {
     const int32_t c = a->width / a->fold;
     float all = 0.0f;
@@ -149,7 +149,7 @@ static void set_column(const block_t *a, float *to, int32_t j, float value) {
     for (int32_t f = 0; f < a->fold; f++) to[f * c + j] = value;
 }
 
-/* What group g of a block has in `sums`, weighted if there are weights. */
+/* The sum of group g of a block, weighted if there are weights. */
 static float group(const block_t *a, const float *sums, int32_t g, int32_t size, const float *w) {
     whet_sum_t all = {0.0f, 0.0f};
     for (int32_t j = g * size; j < (g + 1) * size; j++)
@@ -418,7 +418,7 @@ void whet_group_norm_dw_f32(float *dw, const float *dy, const float *x, const fl
                       .images = n,
                       .pixels = pixels,
                       .c = c,
-                      .groups = c, /* a channel is as good as a group here */
+                      .groups = c, /* here a channel serves as a group */
                       .eps = eps};
     if (down(c / groups, pixels))
         narrow_dw(&a, dw, groups);

@@ -5,15 +5,14 @@
 #include "whet_blocks.h"
 #include "whet_threads.h"
 
-/* y = a b, where the rows of a and y are found by pointers. A panel of b serves all the rows of a
- * chunk. */
+/* y = a b, where pointers locate the rows of a and y. A panel of b serves all rows of a chunk. */
 enum { CHUNK = 384, POINTERS = 4096 };
 
 MULTIPLY(by_rows, 0)
 
 /* ---- Panels. */
 
-/* Four elements of a and b, numbered through; gcc has had the builtin of clang since version 12. */
+/* Selects four elements of a and b by index; gcc supports clang's builtin since version 12. */
 #if defined(__clang__) || __GNUC__ >= 12
 #define SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
 #else
@@ -42,7 +41,7 @@ static void pack_columns(float *panel, int32_t wide, const float *b, int32_t ldb
         for (int32_t l = 0; l < columns; l += 4) {
             const float *from = b + j * ldb + l;
             if (l % 16 == 0)
-                for (int32_t r = 4; r < 8; r++) __builtin_prefetch(from + r * ldb); /* the next */
+                for (int32_t r = 4; r < 8; r++) __builtin_prefetch(from + r * ldb); /* next panel */
             transpose4(panel + l * wide + j, wide, from, ldb);
         }
     for (int32_t l = 0; l < k; l++)
@@ -100,21 +99,21 @@ static void find_dense(const void *who, const float **a, float **y, int32_t firs
 
 typedef struct {
     const whet_product_t *p;
-    int32_t columns; /* whether the work is shared out by columns, not by rows */
+    int32_t columns; /* whether threads split columns, not rows */
 } share_t;
 
-/* Whether a product is the result. */
+/* Whether a product is the final result. */
 static int32_t is_plain(const whet_product_t *p) {
     return !p->bias && !p->add && p->low == -INFINITY && p->high == INFINITY;
 }
 
-/* Rows [first, first + count) of a chunk, whose pointers are at hand, and columns [j, end). */
+/* Rows [first, first + count) of a chunk, whose pointers are ready, and columns [j, end). */
 static void chunk(const whet_product_t *p, const float *const *a, float *const *y, int32_t count,
                   int32_t j, int32_t end) {
     float panel[DEEP * WHET_TILE], tile[WHET_ROWS * WHET_TILE];
     const int32_t deep = whet_min(p->depth, DEEP);
     const int32_t together = whet_min(p->taps, DEEP / deep); /* taps that share a panel */
-    const int32_t few = count <= 2 * WHET_ROWS; /* then a panel is not worth its copy */
+    const int32_t few = count <= 2 * WHET_ROWS;              /* then a panel does not pay */
     const int32_t clips = !(p->low == -INFINITY && p->high == INFINITY);
     for (int32_t t = 0; t < p->taps; t += together)
         for (int32_t l = 0; l < p->depth; l += deep) {
@@ -163,7 +162,7 @@ static void chunk(const whet_product_t *p, const float *const *a, float *const *
         }
 }
 
-/* Whether the bits of y are taken from each chunk: all columns of some rows, in whole bytes. */
+/* Whether the bits of y are computed per chunk: all columns of some rows, in whole bytes. */
 static int32_t by_chunk(const share_t *s) {
     return s->p->bits != NULL && !s->columns && s->p->columns % 8 == 0;
 }
@@ -185,7 +184,7 @@ static void some_of_product(const void *args, int32_t first, int32_t end) {
         count = whet_min(rows - i, rows - i == size + 1 ? size - 2 : size); /* see next_rows */
         p->find(p->who, a, y, i, count);
         chunk(p, a, y, count, s->columns ? first * WHET_TILE : 0, columns);
-        if (by_chunk(s)) take_bits(p, i, count); /* while they are near */
+        if (by_chunk(s)) take_bits(p, i, count); /* while they are in the cache */
     }
 }
 
@@ -202,7 +201,7 @@ void whet_product(const whet_product_t *p) {
     if (p->bits != NULL && !by_chunk(&s)) take_bits(p, 0, p->rows);
 }
 
-/* ---- Products of a few rows: b is read once, as it lies. */
+/* ---- Products of a few rows: b is read once, in place. */
 
 enum { FEW = 4, SOME = 8, LITTLE = 16, STRIP = WHET_ROWS >= 8 ? 8 : 4 };
 
@@ -250,8 +249,8 @@ static void dots(const void *args, int32_t first, int32_t end) {
     }
 }
 
-/* For some more rows, STRIP columns at a time: the transpose of the product is made, with a panel
- * of the rows of a side by side, so that b need not be copied. */
+/* For a few more rows, STRIP columns at a time: the transpose of the product is computed, with a
+ * panel of the interleaved rows of a, so that b need not be copied. */
 static void strips(const void *args, int32_t first, int32_t end) {
     const whet_product_t *p = args;
     const dense_t *d = p->who;
@@ -276,7 +275,7 @@ static void strips(const void *args, int32_t first, int32_t end) {
     }
 }
 
-/* Where a row of b is one in memory: y += a[l] * b[l], four rows of b at a time. */
+/* Where rows of b are contiguous: y += a[l] * b[l], four rows of b at a time. */
 static void add_rows(const void *args, int32_t first, int32_t end) {
     const whet_product_t *p = args;
     const dense_t *d = p->who;
@@ -290,7 +289,8 @@ static void add_rows(const void *args, int32_t first, int32_t end) {
             const float x[4] = {a[l], l + 1 < p->depth ? a[l + 1] : 0.0f,
                                 l + 2 < p->depth ? a[l + 2] : 0.0f,
                                 l + 3 < p->depth ? a[l + 3] : 0.0f};
-            const int32_t last = whet_min(p->depth - 1 - l, 3) * p->bl; /* instead of one beyond */
+            const int32_t last = whet_min(p->depth - 1 - l, 3) * p->bl; /* instead of one past the
+                                                                         * end */
             const float *b1 = b + whet_min(p->bl, last), *b2 = b + whet_min(2 * p->bl, last);
             const float *b3 = b + last;
             int32_t c = 0;

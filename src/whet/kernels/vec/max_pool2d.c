@@ -4,11 +4,11 @@
 #include "whet_max_pool.h"
 #include "whet_threads.h"
 
-/* A window is a list of pixels, walked for a vector of channels at a time. This is for small
- * windows and indices of which a vector fills whole bytes; others go one by one. */
+/* A window is a list of pixels, processed for a vector of channels at a time. This is for small
+ * windows and for indices of which a vector fills whole bytes; others are processed one by one. */
 
 typedef struct {
-    int32_t at[PLACES], place[PLACES]; /* of a pixel: where it lies in its image, and its number */
+    int32_t at[PLACES], place[PLACES]; /* of a pixel: its offset in the image, and its number */
     int32_t count;
 } list_t;
 
@@ -29,7 +29,7 @@ static int32_t is_fast(int32_t bits, const whet_pool2d_t *d) {
            __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
 }
 
-/* Indices of a vector, PIECE at a time: as the bytes of a word, and moved together. */
+/* The indices of a vector, PIECE at a time: as the bytes of a word, then packed. */
 enum { PIECE = WHET_LANES < 8 ? WHET_LANES : 8 };
 
 typedef uint8_t bytes_t __attribute__((vector_size(WHET_LANES)));
@@ -92,7 +92,7 @@ typedef struct {
 #define IS_NAN(v) ((v) != (v))
 POOL(pool_f32, window_f32, float, IS_NAN)
 
-/* Output pixel i of all: NaN, which is not equal to itself, wins. */
+/* Output pixel i: NaN, which is not equal to itself, wins. */
 static inline void largest(const pool_t *a, const list_t *v, int32_t i, const int32_t bits) {
     const int32_t c = a->d->c;
     const float *image = a->x + i / (a->d->p * a->d->q) * a->d->h * a->d->w * c;
@@ -161,7 +161,7 @@ static inline void spread(const spread_t *a, const list_t *v, int32_t i, int32_t
     }
 }
 
-/* Channels [first, end), in vectors: windows overlap, but not in channels. */
+/* Channels [first, end), in vectors: windows overlap in pixels, but not in channels. */
 static void some_channels(const void *args, int32_t first, int32_t end) {
     const spread_t *a = args;
     const whet_pool2d_t *d = a->d;

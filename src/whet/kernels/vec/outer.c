@@ -4,14 +4,14 @@
 #include "whet_blocks.h"
 #include "whet_threads.h"
 
-/* y = a' b, summed down the columns of a: gradients of weights. */
+/* y = a' b, summed down the columns of a: weight gradients. */
 enum { POINTERS = 4096, ALONG = 128 }; /* rows of b in a panel */
 
 MULTIPLY(going_down, 1)
 
 typedef struct {
     const whet_outer_t *p;
-    int32_t tiles, columns; /* of columns, in all taps; whether the work is shared out by them */
+    int32_t tiles, columns; /* of columns, over all taps; whether threads split them */
 } outer_share_t;
 
 /* Rows [i, end) of the columns from c on, of one tap: adds the products of rows [l, l + k). */

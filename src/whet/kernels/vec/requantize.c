@@ -4,8 +4,8 @@
 #include "whet_dot.h"
 #include "whet_threads.h"
 
-/* Numbers are narrowed row by row, a row being all channels, or all numbers if one scale is for all
- * of them. A thread does so many rows at least that it writes whole bytes of bits. */
+/* Numbers are converted row by row, a row being all channels, or all numbers if there is one scale.
+ * Each thread handles enough rows to write whole bytes of bits. */
 
 typedef WHET_OF_DOTS(whet_reals) reals_t;
 typedef WHET_OF_DOTS(whet_reals_u) reals_u;
@@ -17,7 +17,7 @@ typedef struct {
     const int32_t *sums;
     const int8_t *narrow;
     const float *scale;
-    int32_t n, width, each; /* of a row, and 1 if each of its numbers has its own scale */
+    int32_t n, width, each; /* numbers per row, and 1 if each has its own scale */
     int32_t unit, x_zero;
     whet_range8_t range;
 } layer_t;
@@ -78,15 +78,15 @@ static void narrow(layer_t *l, int32_t n, int32_t scales, const whet_narrow_t *t
     if (l->bits != NULL) memset(l->bits, 0, (size_t)(n + 7) / 8);
     const int32_t units = (n + l->unit - 1) / l->unit;
     if (x == (const void *)l->y && n > 0)
-        run(l, 0, units); /* in place of wider numbers the order matters */
+        run(l, 0, units); /* in place over wider numbers, the order matters */
     else
         whet_share_work(run, l, units, (int64_t)n * 8);
 }
 
-/* formula    y = round(x * scale[c]) + zero, held between low and high;  bit = it was inside
+/* formula    y = round(x * scale[c]) + zero, clamped to [low, high];  bit = it was in range
  * shapes     y[n], bits[(n + 7) / 8] or NULL, x[n], scale[scales]; c = i % scales, which divides n
- * aliasing   y may begin where x does
- * rounding   one product, then to the nearest, halves to even; NaN is too low
+ * aliasing   y may start where x does
+ * rounding   one product, then to nearest, ties to even; NaN is too low
  * workspace  none */
 void whet_requantize_f32(int8_t *y, uint8_t *bits, const float *x, const float *scale, int32_t n,
                          int32_t scales, const whet_narrow_t *to) {
@@ -94,10 +94,10 @@ void whet_requantize_f32(int8_t *y, uint8_t *bits, const float *x, const float *
     narrow(&l, n, scales, to);
 }
 
-/* formula    y = round(x * scale[c]) + zero, held between low and high;  bit = it was inside
+/* formula    y = round(x * scale[c]) + zero, clamped to [low, high];  bit = it was in range
  * shapes     as requantize_f32
- * aliasing   y may begin where x does
- * rounding   x to float, one product, then to the nearest, halves to even
+ * aliasing   y may start where x does
+ * rounding   x to float, one product, then to nearest, ties to even
  * workspace  none */
 void whet_requantize_i32(int8_t *y, uint8_t *bits, const int32_t *x, const float *scale, int32_t n,
                          int32_t scales, const whet_narrow_t *to) {
@@ -105,11 +105,11 @@ void whet_requantize_i32(int8_t *y, uint8_t *bits, const int32_t *x, const float
     narrow(&l, n, scales, to);
 }
 
-/* formula    y = round((x - x_zero) * scale[c]) + zero, held between low and high;  bit = it was
- *            inside
+/* formula    y = round((x - x_zero) * scale[c]) + zero, clamped to [low, high];  bit = it was
+ *            in range
  * shapes     as requantize_f32
  * aliasing   y = x
- * rounding   one product, then to the nearest, halves to even
+ * rounding   one product, then to nearest, ties to even
  * workspace  none */
 void whet_requantize_i8(int8_t *y, uint8_t *bits, const int8_t *x, const float *scale, int32_t n,
                         int32_t scales, const whet_narrow_t *to) {
@@ -127,7 +127,7 @@ typedef struct {
     int32_t n, scales, unit;
 } slopes_t;
 
-/* dx of as many numbers as a vector has, from i on; scales are from c on, or one for all. */
+/* dx of one vector from i on; scales start at c, or there is one for all. */
 #define SLOPES(name, bytes, word, ...)                                                         \
     static inline void name(const slopes_t *l, int32_t i, int32_t c, int32_t each) {           \
         typedef float reals __attribute__((vector_size(bytes)));                               \
@@ -141,7 +141,7 @@ typedef struct {
         *(reals_in *)(l->dx + i) = (reals)((sides)dx & ((place & (int32_t)inside) != 0));      \
     }
 SLOPES(eight, 32, uint8_t, 1, 2, 4, 8, 16, 32, 64, 128)
-#if WHET_WIDE == 64 /* and so the lowest bits come first in a word */
+#if WHET_WIDE == 64 /* so the lowest bits come first in a word */
 SLOPES(sixteen, 64, uint16_t, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384,
        32768)
 #endif

@@ -3,7 +3,7 @@
 
 #include "whet_threads.h"
 
-enum { UNIT = 4096 }; /* elements that one thread does at least */
+enum { UNIT = 4096 }; /* minimum elements per thread */
 
 typedef struct {
     float *next;

@@ -4,7 +4,7 @@
 #include "whet_classes.h"
 #include "whet_threads.h"
 
-/* Lines along the last axis go in vectors, others number by number. */
+/* Lines along the last axis are processed in vectors, others one number at a time. */
 typedef struct {
     float *y;
     const float *x, *dy;

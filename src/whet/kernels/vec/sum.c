@@ -3,8 +3,8 @@
 
 #include "whet_columns.h"
 
-/* Sums down columns, as the gradients of biases are, go in vectors; others as everywhere. */
-/* For one kind of column: y += the sum of rows x[rows,n], WHET_CHUNK at a time, each time with
+/* Sums down columns, such as the gradients of biases, are vectorised; others are not. */
+/* For one kind of column: y += the sum of rows x[rows,n], WHET_CHUNK at a time, with
  * compensation. */
 #define COLUMN(t, vec, unaligned)                                                           \
     static void down_##t(float *y, const float *x, int32_t rows, int32_t n, int32_t j) {    \
@@ -29,7 +29,7 @@ COLUMN(v, whet_vec_t, whet_vec_u)
 COLUMN(h, whet_half_t, whet_half_u)
 COLUMN(s, whet_one_t, whet_one_t)
 
-/* How many of the axes before the last are summed, counted from behind, and their elements. */
+/* The number of summed axes right before the last, and their elements. */
 static int32_t summed_axes(const whet_reduce_t *d, int32_t *rows) {
     int32_t axes = 0;
     *rows = 1;

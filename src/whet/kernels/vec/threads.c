@@ -9,24 +9,24 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Threads that wait for work, beside the one that calls. They look for it for a while before they
- * go to sleep, because between two kernels of a step there is not the time to wake up. What a piece
- * of work computes does not depend on who does it, nor on how many pieces there are. */
+/* A pool of worker threads beside the calling thread. They spin for a while before they sleep,
+ * because the time between two kernels of a step is too short for a wake-up. The results do not
+ * depend on which thread runs a piece of work, nor on the number of pieces. */
 enum { MOST = 64, PATIENCE = 20000, PIECES = 2, STACK = 1 << 20, WAKING = 8 };
 
 typedef void part_t(const void *args, int32_t first, int32_t end);
 
 typedef struct {
-    atomic_int busy;    /* somebody's work is being done */
-    atomic_int open;    /* and there may be pieces of it left */
-    atomic_int inside;  /* threads that look at it */
-    atomic_int next;    /* piece to be taken next */
-    atomic_uint turn;   /* counts the works that were announced */
-    atomic_int helpers; /* threads that should help, the caller aside */
-    atomic_int asleep;  /* threads that have to be woken */
-    int started;        /* threads there are */
+    atomic_int busy;    /* a caller's work is running */
+    atomic_int open;    /* and pieces of it may be left */
+    atomic_int inside;  /* threads taking part */
+    atomic_int next;    /* next piece */
+    atomic_uint turn;   /* counts announced jobs */
+    atomic_int helpers; /* wanted threads, without the caller */
+    atomic_int asleep;  /* sleeping threads */
+    int started;        /* existing threads */
     pthread_t threads[MOST];
-    part_t *part; /* the work: `units`, cut into `pieces` */
+    part_t *part; /* the job: `units`, split into `pieces` */
     const void *args;
     int32_t units, pieces;
     pthread_mutex_t mutex;
@@ -34,8 +34,8 @@ typedef struct {
 } pool_t;
 
 static struct {
-    _Atomic(pool_t *) made; /* NULL until more than one thread is asked for */
-    atomic_int lock;        /* somebody changes the number of threads */
+    _Atomic(pool_t *) made; /* NULL until more than one thread is requested */
+    atomic_int lock;        /* the number of threads is being changed */
 } pool;
 
 static void breathe(int32_t spins) {
@@ -47,7 +47,7 @@ static void breathe(int32_t spins) {
     if (spins % 1024 == 1023) sched_yield();
 }
 
-/* Does pieces until all are taken. */
+/* Runs pieces until all are taken. */
 static void take_pieces(pool_t *p) {
     for (;;) {
         const int32_t i = atomic_fetch_add(&p->next, 1);
@@ -57,7 +57,7 @@ static void take_pieces(pool_t *p) {
     }
 }
 
-/* Returns when another work than number `seen` was announced. */
+/* Returns when a job other than number `seen` was announced. */
 static void wait_for_work(pool_t *p, unsigned seen) {
     for (int32_t i = 0; i < PATIENCE; i++) {
         if (atomic_load(&p->turn) != seen) return;
@@ -75,7 +75,7 @@ typedef struct {
     int number;
 } helper_t;
 
-/* Ends when it is not wanted any more. */
+/* Exits when it is no longer wanted. */
 static void *help(void *argument) {
     const helper_t self = *(helper_t *)argument;
     pool_t *p = self.pool;
@@ -91,7 +91,7 @@ static void *help(void *argument) {
     return NULL;
 }
 
-/* Says that there is something new to look at. */
+/* Announces a change. */
 static void announce(pool_t *p) {
     atomic_fetch_add(&p->turn, 1);
     if (atomic_load(&p->asleep) == 0) return;
@@ -100,7 +100,7 @@ static void announce(pool_t *p) {
     pthread_mutex_unlock(&p->mutex);
 }
 
-/* A child process has none of its parent's threads. */
+/* A child process does not inherit its parent's threads. */
 static void forget_threads(void) {
     atomic_store(&pool.made, NULL);
     atomic_store(&pool.lock, 0);
@@ -116,7 +116,7 @@ static pool_t *make_pool(void) {
     return p;
 }
 
-/* One thread more, if the system has one. */
+/* Adds a thread, if the system allows it. */
 static int start_helper(pool_t *p) {
     pthread_attr_t attributes;
     helper_t *self = malloc(sizeof *self);
@@ -159,7 +159,7 @@ int32_t whet_set_threads(int32_t count) {
     return now;
 }
 
-/* Whether work is worth sharing; it has to be WAKING times as large if somebody sleeps. */
+/* Whether work is worth sharing; it must be WAKING times as large if a thread sleeps. */
 static int worth_sharing(pool_t *p, int64_t work) {
     return work >= (atomic_load(&p->asleep) > 0 ? (int64_t)WAKING * WHET_GRAIN : WHET_GRAIN);
 }
@@ -192,8 +192,8 @@ void whet_share_work(part_t *part, const void *args, int32_t units, int64_t work
     atomic_store(&p->busy, 0);
 }
 
-/* Numbers too small to be normal cost the processor a hundred times as much as others, and are
- * worth nothing here. On the processors known below they count as zero while a step runs. */
+/* Subnormal numbers are about a hundred times slower and do not matter here. On the processors
+ * below they are flushed to zero while a step runs. */
 
 /* formula    returns how the processor treated subnormal numbers before
  * shapes     none

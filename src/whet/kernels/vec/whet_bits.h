@@ -2,14 +2,14 @@
 #ifndef WHET_BITS_H
 #define WHET_BITS_H
 
-/* Lanes of 8 numbers, whatever the processor's vectors are. */
+/* Vectors of 8 numbers, on any processor. */
 typedef float whet_eight_t __attribute__((vector_size(32)));
 typedef float whet_eight_u __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t whet_sides_t __attribute__((vector_size(32)));
 typedef int8_t whet_narrow8_t __attribute__((vector_size(8)));
 
-/* Bit i of the result = the lowest bit of lane i: a multiplication brings 8 bytes together. It is
- * given by address, because how vectors are passed depends on the processor. */
+/* Bit i of the result = the lowest bit of lane i: a multiplication gathers 8 bytes. Passed by
+ * address, because the calling convention for vectors depends on the processor. */
 static inline __attribute__((always_inline)) uint8_t whet_gather_bits(const whet_sides_t *side) {
     const whet_narrow8_t narrow = __builtin_convertvector(*side, whet_narrow8_t);
     uint64_t word;
@@ -34,7 +34,7 @@ static inline whet_vec_t whet_where(uint16_t bits, whet_vec_t x, float slope) {
 
 #endif
 
-/* Bit i % 8 of bits[i / 8] = low < x[i] < high; bits behind the last of n are 0. */
+/* Bit i % 8 of bits[i / 8] = low < x[i] < high; bits after the last of n are 0. */
 static inline void whet_take_bits(uint8_t *bits, const float *x, int32_t n, float low, float high) {
     int32_t i = 0;
 #if defined(__AVX512F__)

@@ -2,11 +2,10 @@
 #ifndef WHET_BLOCKS_H
 #define WHET_BLOCKS_H
 
-/* What matrix products are made of: a block of up to WHET_ROWS rows and WHET_TILE columns of a
- * result is summed in registers. What it reads of b is copied to a panel, side by side, where it
- * does not lie well as it is. */
+/* The building block of matrix products: a block of up to WHET_ROWS rows and WHET_TILE columns of a
+ * result is summed in registers. Data of b that is not laid out suitably is copied to a panel. */
 
-enum { DEEP = 256 }; /* products that are summed in a row */
+enum { DEEP = 256 }; /* products summed at a time */
 
 static const float zeros[DEEP];
 
@@ -19,8 +18,8 @@ typedef struct {
     int32_t step;
 } left_t;
 
-/* What a block is besides a product: it is added to bias[wide] and to add, whose rows lie like
- * those of the tile, and then clipped. Either may be NULL. */
+/* The epilogue of a block: bias[wide] and add, whose rows are laid out like those of the tile, are
+ * added to it; then it is clipped. Either may be NULL. */
 typedef struct {
     const float *bias, *add;
     int32_t clips;
@@ -153,17 +152,17 @@ static inline __attribute__((always_inline)) void block(float *tile, int32_t ldt
 /* Half vectors that hold n columns. */
 static inline int32_t halves_of(int32_t n) { return (n + WHET_LANES / 2 - 1) / (WHET_LANES / 2); }
 
-/* Rows of the next block when m are left: evenly shared out, because two blocks of 6 are faster
- * than one of 8 and one of 4, and an even number if there are that many. A row alone is slow, and
- * may be rounded in another way, so that three go together instead: only if it is the whole product
- * is a row alone. */
+/* Rows of the next block when m are left. They are split evenly, because two blocks of 6 are faster
+ * than one of 8 and one of 4, into even numbers if possible. A single row is slow and may be
+ * rounded differently, so three rows are processed together instead; a block has one row only if
+ * the product has. */
 static inline int32_t next_rows(int32_t m) {
     const int32_t blocks = (m + WHET_ROWS - 1) / WHET_ROWS, rows = (m + blocks - 1) / blocks;
     const int32_t even = whet_min((rows + 1) / 2 * 2, m / 2 * 2);
     return m == 1 || m == 3 ? m : m - even == 1 ? even - 2 : even;
 }
 
-/* Threads share m rows by units of WHET_ROWS; a row that is left over belongs to the last one. */
+/* Threads split m rows in units of WHET_ROWS; a single remaining row goes to the last unit. */
 static inline int32_t row_units(int32_t m) { return m == 1 ? 1 : (m + WHET_ROWS - 2) / WHET_ROWS; }
 static inline int32_t row_after(int32_t m, int32_t unit) {
     return unit == row_units(m) ? m : unit * WHET_ROWS;

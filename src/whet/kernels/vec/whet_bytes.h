@@ -2,8 +2,8 @@
 #ifndef WHET_BYTES_H
 #define WHET_BYTES_H
 
-/* Bytes as floats: a vector of them (v), half of one (h) or a single one (s). Compilers take
- * __builtin_convertvector apart here, lane by lane. */
+/* Bytes as floats: a vector of them (v), half of one (h) or a single one (s). Compilers split
+ * __builtin_convertvector lane by lane here. */
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -41,8 +41,8 @@ static inline whet_vec_t whet_none_v(void) { return whet_all(0.0f); }
 static inline whet_half_t whet_none_h(void) { return (whet_half_t){0.0f}; }
 static inline float whet_none_s(void) { return 0.0f; }
 
-/* Rows and vectors of a block of sums whose products are rounded apart from them. AVX-512 takes a
- * number out of memory as part of a product, but not one that several products share: so it has one
+/* Rows and vectors of a block whose products are rounded separately from the sums. With AVX-512 a
+ * product can take a memory operand, but only if no other product shares it: so a block has one
  * vector. */
 #if WHET_LANES == 16
 enum { WHET_APART_ROWS = 16, WHET_APART_VECTORS = 1 };

@@ -2,7 +2,7 @@
 #ifndef WHET_CLASSES_H
 #define WHET_CLASSES_H
 
-/* Lines of classes that lie side by side, in vectors. */
+/* Contiguous lines of classes, in vectors. */
 
 /* The larger of two, lane by lane. */
 static inline whet_vec_t whet_larger(whet_vec_t a, whet_vec_t b) {

@@ -2,8 +2,8 @@
 #ifndef WHET_COLUMNS_H
 #define WHET_COLUMNS_H
 
-/* Channels are handled in columns of a vector (v), half a vector (h) or a single one (s). A kernel
- * that walks down columns is written once, as a macro of the letter and the type. */
+/* Channels are processed in columns of a vector (v), half a vector (h) or a single one (s). A
+ * kernel that runs down columns is written once, as a macro of the letter and the type. */
 
 typedef float whet_one_t;
 

@@ -4,7 +4,8 @@
 
 /* ---- Sums of four products of bytes. whet_dot_N(sum, x, w), for vectors of N bytes, adds to every
  * 32-bit lane the products of the four bytes of x and of w in that lane, and wraps around. Bytes of
- * w are signed; those of x stand for x - WHET_FLIP, because some processors take them unsigned. */
+ * w are signed; those of x represent x - WHET_FLIP, because some processors require them
+ * unsigned. */
 
 typedef int32_t whet_ints_16 __attribute__((vector_size(16)));
 typedef int32_t whet_ints_32 __attribute__((vector_size(32)));
@@ -178,7 +179,7 @@ static inline void whet_turn(whet_ints_16 to[4], whet_ints_16 a, whet_ints_16 b,
 #endif
 }
 
-/* ---- A row of n <= N bytes; those that are not there are 0. */
+/* ---- A row of n <= N bytes, padded with 0. */
 
 #if defined(__AVX512BW__) && defined(__AVX512VL__)
 static inline whet_ints_64 whet_load_64(const int8_t *x, int32_t n) {
@@ -260,8 +261,8 @@ typedef whet_ints_16 whet_dots_t;
 #define WHET_OF_DOTS(name) name##_16
 #endif
 typedef int32_t whet_dots_u __attribute__((vector_size(WHET_WIDE), aligned(4), may_alias));
-/* What flips bytes, or not: unknown to the compiler, which would flip the few bytes that fill a
- * vector before they do, and take two steps more for it. */
+/* The flip mask, opaque to the compiler, which would otherwise flip the few bytes that fill a
+ * vector beforehand, in two more instructions. */
 static inline whet_dots_t whet_flips(void) {
     whet_dots_t v = {0};
 #if WHET_WIDE == 64
@@ -276,9 +277,9 @@ static inline whet_dots_t whet_flips(void) {
 typedef uint32_t whet_sums_t __attribute__((vector_size(WHET_WIDE)));
 typedef uint32_t whet_sums_u __attribute__((vector_size(WHET_WIDE), aligned(4), may_alias));
 
-/* ---- Narrowing a vector of numbers at a time; see whet_narrow.h. */
+/* ---- Conversion to int8, a vector at a time; see whet_narrow.h. */
 
-/* whet_hold_N: v between low and high; NaN goes to low. */
+/* whet_hold_N: v clamped to [low, high]; NaN becomes low. */
 #if defined(__SSE2__)
 #define WHET_HOLD(N, vec, max, min) (whet_reals_##N) min(max((vec)v, (vec)low), (vec)high)
 #define WHET_HOLD_16                WHET_HOLD(16, __m128, _mm_max_ps, _mm_min_ps)
@@ -295,7 +296,7 @@ static inline whet_four_t whet_choose_16(whet_four_t v, whet_four_t low, whet_fo
 }
 #endif
 
-/* whet_limit_N: whole numbers between low and high. */
+/* whet_limit_N: integers clamped to [low, high]. */
 #if WHET_WIDE == 64
 static inline whet_ints_64 whet_limit_64(whet_ints_64 x, int32_t low, int32_t high) {
     const __m512i raised = _mm512_max_epi32((__m512i)x, _mm512_set1_epi32(low));
@@ -318,16 +319,16 @@ static inline whet_ints_16 whet_limit_16(whet_ints_16 x, int32_t low, int32_t hi
 #endif
 }
 
-/* Whether two vectors differ, lane by lane: 0, or what whet_join_N does not make 0 of. */
+/* Whether two vectors differ, lane by lane: 0, or a value that whet_join_N keeps nonzero. */
 #if defined(__SSE2__)
 #define WHET_DIFFER(N, a, b) ((whet_ints_##N)(a) ^ (whet_ints_##N)(b)) /* joining saturates */
 #else
 #define WHET_DIFFER(N, a, b) ((whet_ints_##N)((a) != (b)))
 #endif
 
-/* whet_round_N: v, rounded and held in range. whet_judge_N: the same, and *beyond = 0 in lanes
- * where it was in range. 12582912.0f + v has no fraction, and for a whole v its bits are those of
- * 12582912.0f plus v. A large v is cut off by the addition, but stays out of range. */
+/* whet_round_N: v, rounded and clamped. whet_judge_N: the same, and *beyond = 0 in lanes where it
+ * was in range. 12582912.0f + v has no fraction, and for an integer v its bits are those of
+ * 12582912.0f plus v. The addition distorts a large v, but it stays out of range. */
 #define WHET_NARROW(N)                                                                      \
     typedef float whet_reals_##N __attribute__((vector_size(N)));                           \
     typedef float whet_reals_u_##N __attribute__((vector_size(N), aligned(4), may_alias));  \
@@ -355,8 +356,8 @@ WHET_NARROW(32)
 WHET_NARROW(64)
 #endif
 
-/* ---- Of the widest vectors: bytes as lanes and back, and bit i = lane i is 0. Compilers
- * take __builtin_convertvector apart here, lane by lane. */
+/* ---- For the widest vectors: bytes as lanes and back, and bit i = lane i is 0. Compilers split
+ * __builtin_convertvector lane by lane here. */
 
 static inline whet_dots_t whet_load_lanes(const int8_t *x) {
 #if WHET_WIDE == 64

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients of int8 weights: a tile of some outputs and some channels of a tap at a time, summed
- * over all pixels. Channels of x become floats in a panel, which all outputs share unless there
- * are more pixels than fit into one. */
+ * over all pixels. Channels of x are converted to floats in a panel, which all outputs share unless
+ * there are more pixels than fit into one. */
 #ifndef WHET_DW_I8_H
 #define WHET_DW_I8_H
 
@@ -18,15 +18,14 @@ typedef struct whet_dw {
     int32_t zero;
     int32_t first, outputs, blocks; /* outputs of a group from `first` on, blocks of up to ROWS */
     const whet_conv2d_t *d;
-    /* does with tile[rows, WIDTH] what it is for: n numbers of outputs [o, o + rows) each, which
-     * are numbers [at, at + n) of an output's weights */
+    /* consumes tile[rows, WIDTH]: n numbers for each of outputs [o, o + rows), which are numbers
+     * [at, at + n) of an output's weights */
     void (*spend)(const struct whet_dw *l, float *tile, int32_t o, int32_t rows, int32_t at,
                   int32_t n);
-    const void *more; /* that `spend` needs */
+    const void *more; /* context of `spend` */
 } whet_dw_t;
 
-/* Some channels of the pixels that a tap reads, and where the outputs are that it reads them
- * for. */
+/* Some channels of the pixels that a tap reads, and the positions of the outputs that read them. */
 typedef struct {
     float x[PIXELS * WIDTH];
     const float *dy[PIXELS];
@@ -38,7 +37,8 @@ static inline int32_t pixels_of(const whet_dw_t *l, const whet_tap_t *tap) {
     return high > 0 && tap->width > 0 ? l->d->n * high * tap->width : 0;
 }
 
-/* Pixels of a tap from `from` on, and n channels of them from c on; zeros fill up a vector. */
+/* Pixels of a tap from `from` on, and n channels of them from c on; vectors are padded with
+ * zeros. */
 static void fill_panel(panel_t *to, const whet_dw_t *l, const whet_tap_t *tap, int32_t from,
                        int32_t c, int32_t n) {
     const whet_conv2d_t *d = l->d;
@@ -64,8 +64,8 @@ static void fill_panel(panel_t *to, const whet_dw_t *l, const whet_tap_t *tap, i
     }
 }
 
-/* Sums of `together` outputs from o on, in vectors (v) or one half of a vector (h); on top of the
- * tile if `onto`. The last two are constants after inlining. */
+/* Sums of `together` outputs from o on, in vectors (v) or half a vector (h); added to the tile if
+ * `onto`. The last two arguments are constants after inlining. */
 #define TILE(t, vec, unaligned, lanes)                                                          \
     static inline __attribute__((always_inline)) void sum_##t(                                  \
         float *tile, const panel_t *from, int32_t o, int32_t onto, const int32_t together,      \
@@ -92,7 +92,7 @@ static void fill_panel(panel_t *to, const whet_dw_t *l, const whet_tap_t *tap, i
 TILE(v, whet_vec_t, whet_vec_u, WHET_LANES)
 TILE(h, whet_half_t, whet_half_u, WHET_LANES / 2)
 
-/* A whole tile, or one of fewer rows in pieces. */
+/* A whole tile, or one with fewer rows in pieces. */
 #define ROWS_OF(name, t, vectors)                                                               \
     static void name(float *tile, const panel_t *from, int32_t o, int32_t onto, int32_t rows) { \
         int32_t i = 0;                                                                          \
@@ -141,7 +141,7 @@ static void run_dw(const void *args, int32_t first, int32_t end) {
     }
 }
 
-/* All of it, for `outputs` of every group. */
+/* The whole gradient, for `outputs` of every group. */
 static void whet_share_dw(whet_dw_t *l) {
     const whet_conv2d_t *d = l->d;
     const int64_t products = (int64_t)d->n * d->p * d->q * l->outputs;

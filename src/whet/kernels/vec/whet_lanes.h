@@ -2,7 +2,7 @@
 #ifndef WHET_LANES_H
 #define WHET_LANES_H
 
-/* Floats in a vector register. GNU vectors stand for AVX-512, AVX, NEON, simd128 and the like. */
+/* Floats per vector register. GNU vectors cover AVX-512, AVX, NEON, simd128 and others. */
 #if defined(__AVX512F__)
 #define WHET_LANES 16
 #elif defined(__AVX__)
@@ -11,8 +11,7 @@
 #define WHET_LANES 4
 #endif
 
-/* Rows of a block of a matrix product where they were measured: 6, 8, 10 or 12, for vectors of so
- * many lanes. */
+/* Measured rows per block of a matrix product: 6, 8, 10 or 12, for vectors of so many lanes. */
 #ifndef WHET_TUNED_ROWS
 #define WHET_TUNED_ROWS 0
 #endif
@@ -20,8 +19,8 @@
 #define WHET_TUNED_LANES WHET_LANES
 #endif
 
-/* Elsewhere as many as leave registers, in a block two vectors wide, for a row of b and an element
- * of a, and for pointers to the rows: x86 has only 16 of those. */
+/* The default leaves registers, in a block two vectors wide, for a row of b, an element of a, and
+ * pointers to the rows: x86 has only 16 of those. */
 #if WHET_TUNED_ROWS > 0 && WHET_TUNED_LANES == WHET_LANES
 #define WHET_ROWS WHET_TUNED_ROWS
 #elif defined(__AVX512F__)

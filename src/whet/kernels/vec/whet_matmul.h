@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #endif
 
-/* ---- Vectors of WHET_LANES floats, half as many, or 4; those ending in _u lie anywhere. */
+/* ---- Vectors of WHET_LANES floats, half as many, or 4; those ending in _u are unaligned. */
 
 typedef float whet_vec_t __attribute__((vector_size(4 * WHET_LANES)));
 typedef float whet_vec_u __attribute__((vector_size(4 * WHET_LANES), aligned(4), may_alias));
@@ -24,9 +24,8 @@ static inline void whet_store_half(float *y, whet_half_t v) { *(whet_half_u *)y 
 typedef int32_t whet_bits_t __attribute__((vector_size(4 * WHET_LANES)));
 typedef int32_t whet_half_bits_t __attribute__((vector_size(2 * WHET_LANES)));
 
-/* min(max(x, low), high), and NaN where x is NaN. Compilers do not see that this is two
- * instructions, so that they are named where that matters most: of two operands the second one is
- * the result if any is NaN. */
+/* min(max(x, low), high), and NaN where x is NaN. Compilers do not reduce this to two instructions,
+ * so intrinsics are used where it matters most: they return the second operand if any is NaN. */
 #if defined(__AVX512F__)
 static inline whet_vec_t whet_clip_vec(whet_vec_t x, float low, float high) {
     const __m512 raised = _mm512_max_ps(_mm512_set1_ps(low), (__m512)x);
@@ -73,13 +72,13 @@ static inline float whet_sum_lanes(whet_vec_t v) {
 #endif
 }
 
-/* ---- Matrix products, in matmul.c and outer.c. Each element is summed in an order that depends on
- * nothing but the sizes, so that any number of threads gives the same bits. */
+/* ---- Matrix products, in matmul.c and outer.c. The summation order of each element depends only
+ * on the sizes, so that any number of threads gives the same bits. */
 
 /* y[i,j] = sum over taps t and l < depth of a(i,t)[l] * b(t)[l,j], plus bias and add, clipped.
- * The rows of y and a are found by `find`, which fills in y[count] and a[taps][count] for rows
- * first, first + 1, ...; a NULL in a stands for zeros. b(t)[l,j] is at b[at[t] + l*bl + j*bj],
- * where bl or bj is 1; `at` may be NULL if there is one tap. */
+ * `find` locates the rows of y and a: it fills in y[count] and a[taps][count] for rows first, first
+ * + 1, ...; a NULL in a represents zeros. b(t)[l,j] is at b[at[t] + l*bl + j*bj], where bl or bj is
+ * 1; `at` may be NULL if there is one tap. */
 typedef struct {
     int32_t rows, columns, taps, depth;
     void (*find)(const void *who, const float **a, float **y, int32_t first, int32_t count);
@@ -87,7 +86,7 @@ typedef struct {
     const float *b;
     const int32_t *at;
     int32_t bl, bj;
-    int32_t ldy;                   /* from a row of y to the next, if that is known, else 0 */
+    int32_t ldy;                   /* distance between rows of y if it is known, else 0 */
     const float *bias;             /* [columns], or NULL */
     const float *add, *add_origin; /* add, or NULL, is laid out like y is from add_origin on */
     float low, high;
@@ -95,13 +94,13 @@ typedef struct {
 } whet_product_t;
 void whet_product(const whet_product_t *p);
 
-/* The same for rows that lie a fixed step apart: a[i*lda + l], y[i*ldy + j]. */
+/* The same for rows at a fixed distance: a[i*lda + l], y[i*ldy + j]. */
 void whet_dense_product(float *y, int32_t ldy, const float *a, int32_t lda, whet_product_t *p);
 
-/* y[i, t, j] = sum over l < depth of a[l*lda + i] * b(l,t)[j]: gradients of weights. The rows of b
- * are found by `find`, which fills in b[taps][count] for l = first, first + 1, ...; NULL stands for
- * zeros. With one tap they may be at b[l*ldb] instead, all ldb of them numbers. y[i,t,j] is at
- * y[i*ldy + t*columns + j]. */
+/* y[i, t, j] = sum over l < depth of a[l*lda + i] * b(l,t)[j]: weight gradients. `find` locates the
+ * rows of b: it fills in b[taps][count] for l = first, first + 1, ...; NULL represents zeros. With
+ * one tap they may be at b[l*ldb] instead, with ldb numbers each. y[i,t,j] is at y[i*ldy +
+ * t*columns + j]. */
 typedef struct {
     int32_t rows, columns, taps, depth;
     const float *a;

@@ -4,7 +4,7 @@
 #include "whet_columns.h"
 #include "whet_threads.h"
 
-/* Convolutions with 3x3 windows that move by one pixel, by the method of Winograd [1]: 2x2 outputs
+/* Convolutions with 3x3 windows of stride 1, with Winograd's method [1]: 2x2 outputs
  * at a time from 4x4 inputs, with 16 products for each pair of channels where 36 would be needed.
  *     y = A' [(G w G') * (B' x B)] A      dw = G' [(A dy A') * (B' x B)] G
  *         | 1  1  1  0 |       | 1  0 -1  0 |      | 1   0   0  |
@@ -17,17 +17,17 @@ enum { TILES = 192 };
 
 typedef struct {
     const whet_conv2d_t *d;
-    int32_t down, right, first, count; /* tiles of an image; those at hand */
+    int32_t down, right, first, count; /* tiles of an image; those being processed */
     const float *x, *w, *bias, *add;
     float *y;
     float low, high;
-    int32_t flip;     /* windows are turned by 180 degrees */
+    int32_t flip;     /* windows are rotated by 180 degrees */
     float *u, *v, *m; /* [16,o,c] of w, [16,tiles,c] of x, [16,tiles,o] of y */
 } tiles_t;
 
-/* What is done to one column of channels: 4x4 inputs, 2x2 outputs or 3x3 weights at a time. */
+/* Transforms of one column of channels: 4x4 inputs, 2x2 outputs or 3x3 weights at a time. */
 #define COLUMN(t, vec, unaligned)                                                                 \
-    /* to[16] = B' from[16] B; NULL stands for zeros */                                           \
+    /* to[16] = B' from[16] B; NULL represents zeros */                                           \
     static inline void input_##t(float *to, int32_t step, const float *const *from, int32_t j) {  \
         vec a[4][4], b[4][4];                                                                     \
         for (int32_t i = 0; i < 16; i++)                                                          \
@@ -125,7 +125,7 @@ COLUMN(v, whet_vec_t, whet_vec_u)
 COLUMN(h, whet_half_t, whet_half_u)
 COLUMN(s, whet_one_t, whet_one_t)
 
-/* ---- The five changes of form, for some of the tiles or weights at hand. */
+/* ---- The five transforms, for some of the current tiles or weights. */
 
 /* Pointers to size x size pixels from (row, col) on, NULL outside. */
 static void pixels(const float **at, const float *image, int32_t row, int32_t col, int32_t size,
@@ -147,7 +147,7 @@ static void inputs(const void *args, int32_t first, int32_t end) {
     }
 }
 
-/* The gradient of y, for that of w: `add` of the arguments stands for it. */
+/* The gradient of y, for that of w: passed in `add` of the arguments. */
 static void spreads(const void *args, int32_t first, int32_t end) {
     const tiles_t *a = args;
     const whet_conv2d_t *d = a->d;
@@ -197,7 +197,7 @@ static void outputs(const void *args, int32_t first, int32_t end) {
         }
 }
 
-/* u[16,o,c] of w[o,3,3,c], where o are the rows of w whatever it is used for. */
+/* u[16,o,c] of w[o,3,3,c], where o are the rows of w, whatever it is used for. */
 static void weights(const void *args, int32_t first, int32_t end) {
     const tiles_t *a = args;
     const int32_t c = a->flip ? a->d->o : a->d->c, all = a->d->c * a->d->o;
@@ -245,7 +245,7 @@ static tiles_t tiles_of(const whet_conv2d_t *d, float *workspace) {
     return a;
 }
 
-/* y = conv(x, u), which is w in its other form. */
+/* y = conv(x, u), where u is the transformed w. */
 static void convolve(tiles_t *a) {
     const whet_conv2d_t *d = a->d;
     const int32_t all = d->n * a->down * a->right;
@@ -257,7 +257,7 @@ static void convolve(tiles_t *a) {
     }
 }
 
-/* formula    as conv2d_fused, for 3x3 windows that move by one pixel, without groups or dilation
+/* formula    as conv2d_fused, for 3x3 windows of stride 1, without groups or dilation
  * shapes     as conv2d_fused
  * aliasing   y may be add
  * rounding   that of Winograd's method, about twice that of the plain sums
@@ -277,7 +277,7 @@ void whet_conv2d_winograd_f32(float *y, const float *x, const float *w, const fl
     convolve(&a);
 }
 
-/* formula    as conv2d_dx, for 3x3 windows that move by one pixel, without groups or dilation
+/* formula    as conv2d_dx, for 3x3 windows of stride 1, without groups or dilation
  * shapes     as conv2d_dx; padding of 2 at most
  * aliasing   none
  * rounding   as conv2d_winograd
@@ -302,7 +302,7 @@ void whet_conv2d_winograd_dx_f32(float *dx, const float *dy, const float *w, con
     convolve(&a);
 }
 
-/* formula    as conv2d_dw, for 3x3 windows that move by one pixel, without groups or dilation
+/* formula    as conv2d_dw, for 3x3 windows of stride 1, without groups or dilation
  * shapes     as conv2d_dw
  * aliasing   none
  * rounding   as conv2d_winograd

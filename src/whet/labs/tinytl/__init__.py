@@ -2,10 +2,10 @@
 
 prepare   a CNN with a lite residual branch beside every block
 blocks    how those are found
-norm      group norm in the place of batch norm
+norm      group norm instead of batch norm
 elastic   many backbones in one network
 adapt     the best of them for a task
-pruning   dynamic activation pruning, to compare with
+pruning   dynamic activation pruning, as a baseline
 """
 
 from .adapt import Adapted, adapt, pretrain

@@ -1,4 +1,4 @@
-"""Which part of a super-network is the best frozen backbone for a task, within a memory budget."""
+"""Find the best frozen backbone in a super-network for a task, within a memory budget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Adapted:
-    """A network of the super-network, the accuracy of a probe on it, and its RAM."""
+    """A sub-network, the accuracy of a linear probe on it, and its RAM."""
 
     choice: Choice
     accuracy: float
@@ -41,9 +41,10 @@ def pretrain(
     others: int = 2,
     seed: int = 0,
 ) -> list[float]:
-    """A step on each batch: the largest network learns the labels, others learn from it.
+    """One step per batch: the largest network learns the labels, others learn from it.
 
-    Those are the smallest and some drawn at random (arXiv:1903.05134). Gives the largest's losses.
+    Those are the smallest and some random ones (arXiv:1903.05134). Returns the losses of the
+    largest.
     """
     random = np.random.default_rng(seed)
     elastic.train()
@@ -77,16 +78,18 @@ def adapt(
     seed: int = 0,
     tell: Progress = lambda words: None,
 ) -> list[Adapted]:
-    """Networks that train within `ram`, the best first, by evolution.
+    """Networks that train within `ram`, the best first, found by evolution.
 
-    The RAM is the planner's, of a step of `update` on `batch` samples with plain SGD. A network is
-    judged by a linear probe: ridge regression on its features of three quarters of the data, and
-    how much of the fourth that gets right.
+    The RAM is the planner's, for a step of `update` on `batch` samples with plain SGD. A network is
+    evaluated by a linear probe: ridge regression on its features for three quarters of the data,
+    tested on the fourth.
     """
     if not isinstance(elastic, Elastic):
-        raise FrontendError(f"{type(elastic).__name__} is no super-network", try_="Elastic(model)")
+        raise FrontendError(
+            f"{type(elastic).__name__} is not a super-network", try_="Elastic(model)"
+        )
     if not isinstance(data, tuple) or len(data) != 2 or len(data[0]) != len(data[1]):
-        raise FrontendError("data= is a pair of inputs and as many labels")
+        raise FrontendError("data= must be a pair of inputs and as many labels")
     if len(data[0]) < 4 or population < 1 or generations < 0:
         raise FrontendError(
             f"{len(data[0])} samples, population={population} and generations={generations} are "
@@ -109,7 +112,7 @@ def adapt(
 
 
 class Fitting:
-    """Networks that were looked at: what they need, and how good those are that fit."""
+    """Evaluated networks: their RAM, and the accuracy of those that fit."""
 
     def __init__(
         self,
@@ -134,7 +137,7 @@ class Fitting:
         return compile(net, (self.example,), optimizer=sgd, update=self.update).memory["ram"]
 
     def tried(self, choice: Choice) -> bool:
-        """Whether it fits; it is judged then."""
+        """Whether it fits; if so, it is evaluated."""
         if choice in self.known:
             return True
         if (need := self.needed(choice)) > self.budget:
@@ -148,13 +151,13 @@ class Fitting:
         if not self.tried(self.elastic.smallest):
             least = self.needed(self.elastic.smallest)
             raise BudgetError(
-                f"{self.budget:,} bytes of RAM are too few for any part of the super-network",
+                f"{self.budget:,} bytes of RAM are too few for any sub-network",
                 why=f"the smallest takes {least:,}",
                 try_=f"a budget of {least} or more, a smaller picture, or another update",
             )
 
     def best(self) -> list[Adapted]:
-        """The most accurate first, and of equals the smallest."""
+        """The most accurate first; ties by size."""
         return sorted(self.known.values(), key=lambda a: (-a.accuracy, a.ram))
 
 
@@ -176,12 +179,12 @@ def probe(x: Tensor, y: Tensor) -> Judge:
 
 
 def in_parts(x: Tensor) -> Sequence[Tensor]:
-    """Of about the same size, some 64 samples."""
+    """Batches of about the same size, some 64 samples."""
     return x.tensor_split(max(1, len(x) // 64))
 
 
 def features_of(net: nn.Module, batches: Sequence[Tensor]) -> Tensor:
-    """What the head would see, in double precision."""
+    """The input of the head, in double precision."""
     found: list[Tensor] = []
     handle = net.get_submodule("classifier").register_forward_pre_hook(
         lambda module, args: found.append(args[0].detach().double())

@@ -1,8 +1,8 @@
-"""Find the blocks of a CNN by what they do, not by what they are called.
+"""Find the blocks of a CNN by their structure, not by their names.
 
-A block takes one feature map and gives one, has two convolutions or more that look at it, and
-either adds something to its result (a residual block) or filters each channel by itself and mixes
-them afterwards (an inverted bottleneck).
+A block takes one feature map and returns one, has two or more convolutions over it, and either adds
+something to its result (a residual block) or filters each channel separately and mixes them
+afterwards (an inverted bottleneck).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ADDITIONS |= {torch.Tensor.__add__, torch.Tensor.__iadd__, torch.Tensor.__radd__
 
 @dataclass(frozen=True)
 class Block:
-    """Where it is, the maps it takes and gives, and the most channels it has in between."""
+    """Its name, the shapes of its input and output, and the most channels it has in between."""
 
     name: str
     taken: torch.Size
@@ -34,7 +34,7 @@ class Block:
 
     @property
     def stride(self) -> int:
-        """How many times smaller its result is."""
+        """The factor by which its result is smaller."""
         return max(1, round(self.taken[-1] / self.given[-1]))
 
     def __str__(self) -> str:
@@ -46,15 +46,15 @@ class Block:
 class Seen:
     """What a module did in one forward pass."""
 
-    taken: torch.Size | None = None  # of the one map that it takes
+    taken: torch.Size | None = None  # shape of its only input map
     given: torch.Size | None = None
-    called: dict[nn.Conv2d, bool] = field(default_factory=dict)  # in order; saw several pixels?
+    called: dict[nn.Conv2d, bool] = field(default_factory=dict)  # in order; over several pixels?
     adds: bool = False
-    plain: bool = False  # one module after the other
+    plain: bool = False  # runs its modules in sequence
 
     @property
     def convolutions(self) -> list[nn.Conv2d]:
-        """Those that look at the map, and not at one number for each channel as a gate does."""
+        """Convolutions over the map, not over one number per channel as in a gate."""
         one_pixel = self.given is not None and max(self.given[-2:]) == 1
         return [conv for conv, several in self.called.items() if several or one_pixel]
 
@@ -69,29 +69,31 @@ class Seen:
 
 
 def find_blocks(model: nn.Module, x: torch.Tensor, names: Sequence[str] = ()) -> list[Block]:
-    """The blocks of `model` in order, or those that are named; `x` is what it is given."""
+    """The blocks of `model` in order, or the named ones; `x` is an example input."""
     if isinstance(names, str):
-        raise FrontendError(f"blocks={names!r} are no names", try_=f"blocks=[{names!r}]")
+        raise FrontendError(f"blocks={names!r} are not names", try_=f"blocks=[{names!r}]")
     seen = watch(model, x)
     if names:
         for name in names:
             outer = next((n for n in names if is_inside(name, n)), None)
             if outer is not None:
-                raise FrontendError(f"{name} lies in {outer or 'the model'}, a block as well")
+                raise FrontendError(
+                    f"{name} is inside {outer or 'the model'}, which is also a block"
+                )
         return [named(name, seen) for name in dict.fromkeys(names)]
     found = [name for name, what in seen.items() if what.is_block]
     blocks = [block_of(name, seen[name]) for name in found if not has_inner(name, found, seen)]
     if not blocks:
         raise FrontendError(
             f"{type(model).__name__} has no residual block and no inverted bottleneck",
-            why="no module takes and gives one map, with two convolutions or more and a join",
+            why="no module maps a feature map to another with two or more convolutions and a join",
             try_='blocks=["features.3", ...], names of modules that do',
         )
     return blocks
 
 
 def has_inner(name: str, found: Sequence[str], seen: dict[str, Seen]) -> bool:
-    """Whether a block lies inside; of several around the same layers the outermost counts."""
+    """Whether it contains a block; of several around the same layers, the outermost counts."""
     own = seen[name]
     for other in found:
         theirs = seen[other]
@@ -110,7 +112,7 @@ def is_inside(name: str, outer: str) -> bool:
 
 
 def is_inverted(convolutions: Sequence[nn.Conv2d]) -> bool:
-    """One filter for each channel, and a mix of them after it."""
+    """A depthwise filter, followed by a convolution that mixes channels."""
     kinds = [(c.groups == c.in_channels > 1, c.kernel_size == (1, 1)) for c in convolutions]
     depthwise = [i for i, (by_channel, _) in enumerate(kinds) if by_channel]
     return len(depthwise) == 1 and any(mixes for _, mixes in kinds[depthwise[0] + 1 :])
@@ -119,11 +121,11 @@ def is_inverted(convolutions: Sequence[nn.Conv2d]) -> bool:
 def named(name: str, seen: dict[str, Seen]) -> Block:
     if name not in seen:
         close = difflib.get_close_matches(name, seen, n=3, cutoff=0.5) or list(seen)[1:6]
-        raise FrontendError(f"there is no module {name!r} that is used", try_=tuple(close))
+        raise FrontendError(f"the forward pass uses no module {name!r}", try_=tuple(close))
     if not seen[name].maps or not seen[name].convolutions:
         raise FrontendError(
-            f"{name or 'the model'} is no block",
-            why="it does not take one map, by position and alone, and give one, by convolutions",
+            f"{name or 'the model'} is not a block",
+            why="it does not map one feature map, as its only positional argument, to another",
         )
     return block_of(name, seen[name])
 
@@ -134,7 +136,7 @@ def block_of(name: str, what: Seen) -> Block:
 
 
 def watch(model: nn.Module, x: torch.Tensor) -> dict[str, Seen]:
-    """Run the model once, as it is in eval mode, and note what every module does."""
+    """Run the model once in eval mode and record what every module does."""
     names = {module: name for name, module in model.named_modules()}
     seen: dict[str, Seen] = {}
     within: list[str] = []
@@ -169,9 +171,9 @@ def watch(model: nn.Module, x: torch.Tensor) -> dict[str, Seen]:
 
 
 def run(model: nn.Module, x: torch.Tensor) -> None:
-    """Or say that `x` is nothing that it takes."""
+    """Run the model, or raise an error if it does not accept `x`."""
     if not isinstance(x, torch.Tensor):
-        raise FrontendError(f"{type(x).__name__} is no example of the input", try_="a tensor")
+        raise FrontendError(f"{type(x).__name__} is not a valid example input", try_="a tensor")
     try:
         model(x)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
@@ -182,7 +184,7 @@ def run(model: nn.Module, x: torch.Tensor) -> None:
 
 
 def one_map(values: tuple[Any, ...]) -> torch.Size | None:
-    """The shape of the only value, if it is a batch of maps."""
+    """The shape of the only value, if it is a batch of feature maps."""
     if len(values) == 1 and isinstance(values[0], torch.Tensor) and values[0].ndim == 4:
         return values[0].shape
     return None
@@ -202,7 +204,7 @@ def hooked(model: nn.Module, enter: Any, leave: Any) -> Iterator[None]:
 
 @contextmanager
 def as_in_use(model: nn.Module) -> Iterator[None]:
-    """In eval mode for as long as it takes."""
+    """Temporarily in eval mode."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

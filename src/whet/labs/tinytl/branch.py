@@ -13,15 +13,15 @@ from torch.nn import functional
 from ...errors import FrontendError
 from .blocks import Block
 
-NAME = "lite_residual"  # of the branch inside its block: what the scheme "lite" trains
-PER_GROUP = 8  # channels that are normalised together
+NAME = "lite_residual"  # name of the branch inside its block: what the scheme "lite" trains
+PER_GROUP = 8  # channels normalised together
 
 
 class LiteResidual(nn.Module):
-    """Pool, filter in groups, normalise, ReLU, mix, normalise, and stretch to the block's size.
+    """Pool, filter in groups, normalise, ReLU, mix, normalise, and resize to the block's output.
 
-    The scale of the last normalisation is 0 at first, so that the branch adds nothing until it has
-    learned something.
+    The scale of the last normalisation starts at 0, so that the branch contributes nothing until it
+    has been trained.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class LiteResidual(nn.Module):
         nn.init.zeros_(self.scale.weight)
 
     def forward(self, x: Tensor, size: Sequence[int]) -> Tensor:
-        """For a block that takes `x` and gives a map of that size."""
+        """The branch's output for a block with input `x` and an output of that size."""
         y = functional.relu(self.norm(self.filter(self.pool(x))))
         y = self.scale(self.mix(y))
         return functional.interpolate(y, tuple(size), mode="bilinear", align_corners=False)
@@ -56,13 +56,13 @@ def odd(number: int) -> int:
 
 
 def group_norm(channels: int, pixels: int = 2) -> nn.GroupNorm:
-    """As many channels in a group as divide them, up to eight; all, if a group had one number."""
+    """Up to eight channels per group, dividing the total; all of them if a group had one number."""
     together = max(n for n in range(1, PER_GROUP + 1) if channels % n == 0)
     return nn.GroupNorm(channels // together if together * pixels > 1 else 1, channels)
 
 
 class Chain(nn.Sequential):
-    """A Sequential that has a branch: its modules one after the other, without that one."""
+    """A Sequential with a branch: runs its modules in sequence, except the branch."""
 
     def __iter__(self) -> Iterator[nn.Module]:
         own = ((name, module) for name, module in self._modules.items() if module is not None)
@@ -70,12 +70,12 @@ class Chain(nn.Sequential):
 
 
 def chain_of(kind: type[nn.Sequential]) -> type[nn.Sequential]:
-    """The same for a class of its own."""
+    """The same for a subclass of Sequential."""
     return Chain if kind is nn.Sequential else type(f"{kind.__name__}WithBranch", (Chain, kind), {})
 
 
 def attach(model: nn.Module, block: Block, branch: LiteResidual) -> None:
-    """Put a branch into a block; the names of all other parameters stay as they are."""
+    """Add a branch to a block; the names of all other parameters are unchanged."""
     module = model.get_submodule(block.name)
     if hasattr(module, NAME):
         raise FrontendError(f"{block.name or 'the model'} already has a {NAME}", why="of its own")
@@ -86,13 +86,13 @@ def attach(model: nn.Module, block: Block, branch: LiteResidual) -> None:
 
 
 def joined(block: nn.Module, args: tuple[Any, ...], result: Tensor) -> Tensor:
-    """What a block with a branch gives."""
+    """The output of a block with a branch."""
     added: Tensor = block.get_submodule(NAME)(args[0], result.shape[-2:])
     return result + added
 
 
 def branches(model: nn.Module) -> dict[str, LiteResidual]:
-    """By the name of their block."""
+    """Branches by the name of their block."""
     return {
         name.removesuffix(NAME).removesuffix("."): module
         for name, module in model.named_modules()
@@ -101,14 +101,14 @@ def branches(model: nn.Module) -> dict[str, LiteResidual]:
 
 
 def load_branches(model: nn.Module, state: Mapping[str, torch.Tensor]) -> None:
-    """What branches learned elsewhere, by the names of parameters."""
+    """Load trained branches, by parameter name."""
     for name, parameter in model.named_parameters():
         if NAME not in name.split("."):
             continue
         if name not in state or state[name].shape != parameter.shape:
             has = f"{name} of {tuple(state[name].shape)}" if name in state else f"no {name}"
             raise FrontendError(
-                "the given state is not of these branches",
+                "the given state does not belong to these branches",
                 why=f"it has {has}, and the branch one of {tuple(parameter.shape)}",
                 try_="branches that were prepared for the same network, at the same resolution",
             )

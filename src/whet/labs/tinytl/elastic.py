@@ -1,9 +1,9 @@
-"""Many networks in one: blocks that may be left out, narrower, or see less (arXiv:1908.09791).
+"""Many networks in one: blocks may be skipped, narrower, or have smaller kernels
+(arXiv:1908.09791).
 
-The largest network holds the weights of all. A narrower block takes the first of its inner
-channels, which are sorted so that those that matter most come first; a smaller kernel is the middle
-of the larger one; a block that keeps its size may be left out. `extract` makes a plain network of
-any of them.
+The largest network holds the weights of all. A narrower block uses the first of its inner channels,
+which are sorted by importance; a smaller kernel is the centre of the larger one; a block that keeps
+its size may be skipped. `extract` turns any of them into a plain network.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ...errors import FrontendError
 from ...models import BlockSpec, InvertedResidual, InvertedResidualNet, make_divisible
 from .branch import branches
 
-WIDTHS = (0.5, 0.75, 1.0)  # of a block's inner channels
+WIDTHS = (0.5, 0.75, 1.0)  # fractions of a block's inner channels
 
 
 @dataclass(frozen=True, order=True)
 class Size:
-    """Of one block: whether it is there, how wide it is inside, and how far it sees."""
+    """The size of one block: whether it is present, its inner width, and its kernel."""
 
     kept: bool
     hidden: int
@@ -36,28 +36,30 @@ class Size:
         return f"{self.hidden}k{self.kernel}" if self.kept else "-"
 
 
-Choice = tuple[Size, ...]  # a network: the size of every block
+Choice = tuple[Size, ...]  # a sub-network: the size of every block
 
 
 class Elastic(nn.Module):
     """A super-network over one of whet's chains of inverted residuals.
 
-    `choice` says which network it is at the moment; the largest at first.
+    `choice` is the active sub-network, initially the largest.
     """
 
     def __init__(self, net: nn.Module, widths: Sequence[float] = WIDTHS) -> None:
         super().__init__()
         if not isinstance(net, InvertedResidualNet) or not has_norms(net):
             raise FrontendError(
-                f"{type(net).__name__} is no chain of inverted residuals with batch norm",
+                f"{type(net).__name__} is not a chain of inverted residuals with batch norm",
                 try_="whet.models.mobilenet_v2, proxyless_nas_mobile or mcunet_5fps",
             )
         if branches(net):
             raise FrontendError(
-                "a super-network has no branches", try_="prepare what is extracted from it"
+                "a super-network cannot have branches", try_="prepare the network extracted from it"
             )
         if not all(0 < width <= 1 for width in widths):
-            raise FrontendError(f"widths={tuple(widths)} are no shares", try_="widths=(0.5, 1.0)")
+            raise FrontendError(
+                f"widths={tuple(widths)} are not fractions", try_="widths=(0.5, 1.0)"
+            )
         self.net = copy.deepcopy(net)
         self.blocks = [m for m in self.net.features if isinstance(m, InvertedResidual)]
         for block in self.blocks:
@@ -77,7 +79,7 @@ class Elastic(nn.Module):
         return tuple(sizes[int(random.integers(len(sizes)))] for sizes in self.sizes)
 
     def mutated(self, choice: Choice, random: np.random.Generator, rate: float = 0.1) -> Choice:
-        """With some of its blocks of another size."""
+        """A choice with some of its blocks changed."""
         drawn = self.sample(random)
         return tuple(
             new if random.random() < rate else old for old, new in zip(choice, drawn, strict=True)
@@ -94,11 +96,11 @@ class Elastic(nn.Module):
     def extract(self, choice: Choice, calibrate: Iterable[Tensor] = ()) -> InvertedResidualNet:
         """A plain network of that choice, with a copy of the weights.
 
-        Batch norm has seen other widths too: its statistics are taken anew from `calibrate`.
+        The statistics of batch norm include other widths, so they are recomputed from `calibrate`.
         """
         if not isinstance(choice, tuple) or len(choice) != len(self.blocks):
             raise FrontendError(
-                f"that is no choice of {len(self.blocks)} sizes", try_="best.choice"
+                f"that is not a choice of {len(self.blocks)} sizes", try_="best.choice"
             )
         for block, size, sizes in zip(self.blocks, choice, self.sizes, strict=True):
             if size not in sizes:
@@ -126,13 +128,13 @@ def has_norms(net: InvertedResidualNet) -> bool:
 
 
 def sizes_of(block: InvertedResidual, widths: Sequence[float]) -> list[Size]:
-    """All that a block can be, the same in and out."""
+    """All possible sizes of a block with the same input and output."""
     expand, (depthwise, _), _ = layers_of(block)
     hidden, kernel = depthwise.out_channels, depthwise.kernel_size[0]
     inner = {hidden}
     if expand is not None:
         inner |= {min(hidden, make_divisible(hidden * w)) for w in widths}
-        inner.discard(expand[0].in_channels)  # a block as wide inside as outside expands nothing
+        inner.discard(expand[0].in_channels)  # a block as wide inside as outside has no expansion
     kernels = [k for k in (3, 5, 7) if k <= kernel] or [kernel]
     found = [Size(True, h, k) for h in sorted(inner) for k in kernels]
     return [Size(False, 0, 0), *found] if block.residual else found
@@ -142,7 +144,7 @@ Layer = tuple[nn.Conv2d, nn.BatchNorm2d]
 
 
 def layers_of(block: InvertedResidual) -> tuple[Layer | None, Layer, Layer]:
-    """Its convolutions, each with its norm: expand (if there is one), filter, project."""
+    """Its convolutions, each with its norm: expand (if present), filter, project."""
     convs = [m for m in block.conv.modules() if isinstance(m, nn.Conv2d)]
     norms = [m for m in block.conv.modules() if isinstance(m, nn.BatchNorm2d)]
     pairs = list(zip(convs, norms, strict=True))
@@ -151,7 +153,7 @@ def layers_of(block: InvertedResidual) -> tuple[Layer | None, Layer, Layer]:
 
 
 def sort_channels(block: InvertedResidual) -> None:
-    """What the projection weighs most comes first; the block computes what it did."""
+    """Sort inner channels by their weight in the projection; the function is unchanged."""
     expand, (filter_, norm), (project, _) = layers_of(block)
     if expand is None:
         return
@@ -168,7 +170,7 @@ def sort_channels(block: InvertedResidual) -> None:
 
 
 def run(block: InvertedResidual, x: Tensor, size: Size) -> Tensor:
-    """The block as if it had that size."""
+    """Run the block with that size."""
     if not size.kept:
         return x
     expand, (conv, norm), (project, last) = layers_of(block)
@@ -184,7 +186,7 @@ def run(block: InvertedResidual, x: Tensor, size: Size) -> Tensor:
 
 
 def normalised(x: Tensor, norm: nn.BatchNorm2d) -> Tensor:
-    """By the first channels of a norm; in train mode those of its statistics are updated."""
+    """Normalise with the first channels of a norm; in train mode, update their statistics."""
     n = x.shape[1]
     mean, variance = norm.running_mean, norm.running_var
     assert mean is not None and variance is not None
@@ -227,7 +229,7 @@ def tensors(mine: nn.BatchNorm2d, theirs: nn.BatchNorm2d, n: int) -> list[tuple[
 
 
 def renew_statistics(net: nn.Module, batches: Sequence[Tensor]) -> None:
-    """Means over the batches, each with the same weight."""
+    """Recompute statistics as means over the batches, with equal weights."""
     norms = [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
     momenta = [m.momentum for m in norms]
     for norm in norms:

@@ -1,8 +1,8 @@
-"""Group norm in the place of batch norm: every sample by itself, whatever the batch.
+"""Replace batch norm by group norm, which normalises every sample separately.
 
-The weights of the convolution before it are standardised, as the two go together
-(arXiv:1903.10520). What batch norm had learned is kept as far as it can be: its scale and bias, or,
-given samples, those that leave every channel the mean and the variance it had before.
+The weights of the preceding convolution are standardised, as the two go together
+(arXiv:1903.10520). What batch norm has learned is kept as far as possible: its scale and bias or,
+given samples, those that preserve every channel's mean and variance.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EPSILON = 1e-5
 
 
 def to_group_norm(model: nn.Module, calibrate: Iterable[Tensor], x: Tensor) -> None:
-    """Change every batch norm of the model, in place."""
+    """Replace every batch norm of the model, in place."""
     batches = list(calibrate)
     if not all(isinstance(b, Tensor) for b in batches):
         raise FrontendError("calibrate= takes batches of inputs", try_="calibrate=[x, ...]")
@@ -38,7 +38,7 @@ def to_group_norm(model: nn.Module, calibrate: Iterable[Tensor], x: Tensor) -> N
 
 
 def like(old: nn.BatchNorm2d) -> nn.GroupNorm:
-    """With the scale and the bias of a batch norm."""
+    """A group norm with the scale and bias of a batch norm."""
     new = group_norm(old.num_features)
     if old.affine:
         new.weight.data.copy_(old.weight.data)
@@ -47,9 +47,9 @@ def like(old: nn.BatchNorm2d) -> nn.GroupNorm:
 
 
 def standardise(model: nn.Module, x: Tensor) -> None:
-    """The weights whose results a batch norm reads: mean 0, variance 1 for each channel."""
+    """Standardise the weights before each batch norm: mean 0, variance 1 per channel."""
     made: dict[int, nn.Conv2d] = {}
-    kept: list[Any] = []  # so that no address is used twice
+    kept: list[Any] = []  # keeps ids unique
 
     def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
         conv = made.get(id(args[0])) if isinstance(module, nn.BatchNorm2d) else None
@@ -69,7 +69,7 @@ def standardise(model: nn.Module, x: Tensor) -> None:
 
 
 def statistics(model: nn.Module, samples: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-    """Mean and deviation of what each batch norm gives, for each channel."""
+    """Mean and standard deviation of each batch norm's output, per channel."""
     names = {module: name for name, module in model.named_modules()}
     found: dict[str, tuple[Tensor, Tensor]] = {}
 
@@ -83,7 +83,7 @@ def statistics(model: nn.Module, samples: Tensor) -> dict[str, tuple[Tensor, Ten
 
 
 def match(model: nn.Module, samples: Tensor, wanted: dict[str, tuple[Tensor, Tensor]]) -> None:
-    """In one pass: each norm is set when the samples come by, by what those before it give."""
+    """In one pass: each norm is set when the samples reach it, given those before it."""
     names = {module: name for name, module in model.named_modules()}
 
     def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -91,7 +91,7 @@ def match(model: nn.Module, samples: Tensor, wanted: dict[str, tuple[Tensor, Ten
             return
         plain = nn.functional.group_norm(args[0], module.num_groups, eps=module.eps)
         if plain[:, 0].numel() == 1:
-            return  # one number has no variance
+            return  # a single number has no variance
         (mean, deviation), (own, spread) = wanted[names[module]], moments(plain)
         scale = torch.where(spread > EPSILON, deviation / spread, module.weight.data)
         module.weight.data.copy_(scale)

@@ -1,4 +1,4 @@
-"""Make a pretrained CNN ready for memory-efficient transfer (arXiv:2007.11622)."""
+"""Prepare a pretrained CNN for memory-efficient transfer learning (arXiv:2007.11622)."""
 
 from __future__ import annotations
 
@@ -32,21 +32,20 @@ def prepare(
 ) -> nn.Module:
     """A copy of `model`, in eval mode, with a lite residual branch beside every block.
 
-    `x` is an example of its input. Blocks are found by what they do; `blocks` names others. A
-    branch has `width` of its block's inner channels. With `norm="frozen"` batch norm keeps its
-    statistics, so that the copy computes what the model does until something is trained;
-    `norm="group"` puts group norm with standardised weights in its place, set so that over the
-    batches of `calibrate` every channel keeps its mean and variance. `bits=8` rounds the weights
-    of the model, one scale for each output channel, so that `compile(..., frozen="int8")` can store
-    them in bytes. `branches` is a state that
-    branches start from, such as the `state_dict()` of a copy that was trained on other data;
-    without it they are random, and silent.
+    `x` is an example input. Blocks are found by their structure; `blocks` names them explicitly. A
+    branch has `width` of its block's inner channels. With `norm="frozen"`, batch norm keeps its
+    statistics, so that the copy computes the same function until something is trained.
+    `norm="group"` replaces it by group norm with standardised weights, set so that every channel
+    keeps its mean and variance over the batches of `calibrate`. `bits=8` rounds the weights of the
+    model, with one scale per output channel, so that `compile(..., frozen="int8")` can store them
+    in bytes. `branches` is an initial state for the branches, such as the `state_dict()` of a copy
+    trained on other data; without it they are random and contribute nothing.
     """
     check_words(norm, bits, width, kernel, groups)
     if lite_residual and (old := has_branches(model)):
         raise FrontendError(
             f"{next(iter(old)) or 'the model'} already has a lite_residual",
-            try_="prepare the model as it was before",
+            try_="prepare the original model",
         )
     if isinstance(calibrate, torch.Tensor):
         raise FrontendError("calibrate= takes batches", try_="calibrate=[x]")
@@ -54,7 +53,7 @@ def prepare(
     if (batches and norm != "group") or (branches is not None and not lite_residual):
         raise FrontendError(
             'calibrate= is for norm="group", and branches= for lite_residual=True',
-            why="what is given would not be used",
+            why="the argument would have no effect",
         )
     found = copy.deepcopy(model).eval()
     if norm == "group":
@@ -73,18 +72,18 @@ def prepare(
 
 def check_words(norm: str, bits: int | None, width: float, kernel: int, groups: int) -> None:
     if norm not in ("frozen", "group"):
-        raise FrontendError(f"there is no norm={norm!r}", try_=("frozen", "group"))
+        raise FrontendError(f"norm={norm!r} is not valid", try_=("frozen", "group"))
     if bits is not None and bits not in range(2, 9):
         raise FrontendError(f"weights cannot be rounded to {bits} bits", try_="bits=8")
     if not (0 < width <= 1) or kernel < 1 or kernel % 2 == 0 or groups < 1:
         raise FrontendError(
-            f"width={width}, kernel={kernel}, groups={groups} make no branch",
-            try_="width above 0, up to 1; an odd kernel; one group or more",
+            f"width={width}, kernel={kernel}, groups={groups} do not make a valid branch",
+            try_="a width above 0 and up to 1, an odd kernel, one group or more",
         )
 
 
 def round_weights(model: nn.Module, bits: int) -> None:
-    """To the nearest of evenly spaced numbers around 0, for each output channel, in place."""
+    """Round weights to evenly spaced values around 0, per output channel, in place."""
     most = 2 ** (bits - 1) - 1
     for module in model.modules():
         if isinstance(module, (nn.Conv2d, nn.Linear)):

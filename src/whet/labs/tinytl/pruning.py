@@ -1,7 +1,7 @@
-"""Dynamic activation pruning: layers see, and keep, only the largest of their inputs.
+"""Dynamic activation pruning: layers read, and keep, only the largest of their inputs.
 
-The comparison of arXiv:2007.11622. Compile with `rematerialize=True`: what is kept for the
-backward pass is then a row of numbers and a bit for each place.
+This is the baseline of arXiv:2007.11622. Compile with `rematerialize=True`: what is kept for the
+backward pass is then a list of values and one bit per element.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .blocks import as_in_use, hooked, run
 
 
 def prune_activations(model: nn.Module, x: torch.Tensor, share: float) -> nn.Module:
-    """A copy of `model` whose convolutions, but for the first, see that share of each sample."""
+    """A copy of `model` whose convolutions, except the first, read that share of each sample."""
     if not 0 < share <= 1:
-        raise FrontendError(f"share={share} is no share of activations", try_="share=0.25")
+        raise FrontendError(f"share={share} is not a fraction of activations", try_="share=0.25")
     found = copy.deepcopy(model)
     order: list[nn.Module] = []
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
-import zlib
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 
@@ -15,14 +12,12 @@ from ...emit.memory import network_bytes
 from ...emit.program import Program
 from ...errors import DataError, RunError
 from ...ir import Array
-from ...runtime.trainer import STATUS, Trainer, changing, check_one_input
+from ...runtime.trainer import Trainer, changing, check_one_input
 from .chip import chip_of
 from .emulator import Emulator, Watched
 from .firmware import firmware
 from .profile import PHASES, Profile, profile
 
-MAGIC, VERSION = 0x54454857, 1  # of checkpoints, as in kernels/ref/checkpoint.c
-HEADER = "<IIIIQ"
 LETTERS = {"train_step": b"T", "predict": b"P", "predict_one": b"O"}
 
 
@@ -139,35 +134,6 @@ class Board(Trainer):
     def _written(self) -> None:
         self._ask(b"S", self._memory.tobytes(), 0)
 
-    def _payload(self) -> list[Any]:
-        """The parts of the copy that a checkpoint holds."""
-        return [getattr(self._net, name) for name, _ in self._net._fields_]
-
-    def _snapshot(self) -> bytes:
+    def _read(self) -> dict[str, Array]:
         self._fresh = False
-        self._view(next(iter(self.program.storage.params)))
-        payload = b"".join(bytes(part) for part in self._payload())
-        words = (MAGIC, VERSION, self.program.fingerprint, zlib.crc32(payload), len(payload))
-        return struct.pack(HEADER, *words) + payload
-
-    def _restore(self, blob: bytes) -> int:
-        """As whet_checkpoint_load does."""
-        size, parts = struct.calcsize(HEADER), self._payload()
-        bytes_ = sum(ctypes.sizeof(part) for part in parts)
-        if len(blob) < size:
-            return STATUS.index("TRUNCATED")
-        magic, version, model, crc, payload = struct.unpack(HEADER, blob[:size])
-        if magic != MAGIC:
-            return STATUS.index("CORRUPT")
-        if (version, model, payload) != (VERSION, self.program.fingerprint, bytes_):
-            return STATUS.index("FOREIGN")
-        if len(blob) < size + bytes_:
-            return STATUS.index("TRUNCATED")
-        if len(blob) > size + bytes_ or zlib.crc32(blob[size:]) != crc:
-            return STATUS.index("CORRUPT")
-        self._view(next(iter(self.program.storage.params)))
-        for part in parts:
-            ctypes.memmove(ctypes.byref(part), blob[size:], ctypes.sizeof(part))
-            size += ctypes.sizeof(part)
-        self._written()
-        return STATUS.index("OK")
+        return super()._read()

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from ...emit.program import Program
 from ...ir import Graph, Node
 from ...ops import settle, update
+from ...ops.settle import StepOp
+from ...ops.update import UpdateOp
 from .emulator import Watched
 from .firmware import Firmware
 
@@ -73,7 +75,8 @@ def phases_of(graph: Graph) -> dict[Node, str]:
     (loss,) = graph.outputs
     phase, found = "forward", {}
     for node in graph.nodes:
-        found[node] = "update" if node.op.__module__ in UPDATES else phase
+        updates = node.op.__module__ in UPDATES or issubclass(node.op, (UpdateOp, StepOp))
+        found[node] = "update" if updates else phase
         if loss in node.outs:
             phase = "backward"
     return found

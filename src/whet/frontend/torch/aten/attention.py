@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, made of matrix products and a softmax."""
+"""Scaled dot-product attention, composed of matrix products and a softmax."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from .integers import any_
 from .moving import expand, transpose, unsqueeze
 from .reducing import dropout, softmax
 
-LOWEST = torch.finfo(torch.float32).min  # a score whose weight is exactly 0 beside any other
+LOWEST = torch.finfo(
+    torch.float32
+).min  # the softmax weight of this score is exactly 0 beside any other
 
 
 @aten("scaled_dot_product_attention.default")
@@ -37,7 +39,7 @@ def attention(
 
 
 def masked_softmax(m: Importer, scores: Tensor, mask: Operand) -> Tensor:
-    """A query that may attend to nothing gets weights of 0, as PyTorch has it."""
+    """A query that may attend to nothing gets weights of 0, as in PyTorch."""
     if isinstance(mask, torch.Tensor):
         nothing = mask.all() if mask.dtype == torch.bool else not mask.any()
         if nothing:
@@ -51,7 +53,7 @@ def masked_softmax(m: Importer, scores: Tensor, mask: Operand) -> Tensor:
 
 
 def additive_softmax(m: Importer, scores: Tensor, mask: Operand) -> Tensor:
-    """A mask of numbers to add; a row of -inf allows nothing, as a row of False would."""
+    """An additive mask; a row of -inf allows nothing, like a row of False."""
     if isinstance(mask, torch.Tensor):
         allowed = mask > -math.inf
         if allowed.any(-1).all():

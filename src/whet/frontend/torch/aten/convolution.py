@@ -22,7 +22,7 @@ Ints = tuple[int, ...]
 
 
 def both(values: Any, rank: int, one: int = 1) -> tuple[int, int]:
-    """A convolution's per-axis numbers as (rows, columns); sequences have one row."""
+    """Per-axis attributes of a convolution as (rows, columns); sequences have one row."""
     numbers = [values] if isinstance(values, int) else list(values)
     numbers = numbers * rank if len(numbers) == 1 else numbers
     return (one, numbers[0]) if rank == 1 else (numbers[0], numbers[1])
@@ -98,7 +98,7 @@ def transposed(
 ) -> Tensor:  # fmt: skip
     """A transposed convolution is the input gradient of a convolution.
 
-    Output padding takes from the padding at the far end; beyond it no input reaches.
+    Output padding reduces the padding at the far end; beyond it, no input contributes.
     """
     value, unbatched = images(m, x, space)
     weight = weights(m, w, space)
@@ -202,7 +202,7 @@ def matmul(m: Importer, a: Operand, b: Operand) -> Tensor:
 
 
 def times_matrix(m: Importer, left: Tensor, right: Tensor) -> Tensor:
-    """Anything times one matrix is a linear layer, whose weights are stored transposed."""
+    """A tensor times one matrix is a linear layer, whose weights are stored transposed."""
     if right.order == (1, 0):
         return m.emit(Linear, m.arranger.plain(left), right.value, order=plain_order(left.rank))
     rows = m.arranger.view(left, (1, math.prod(left.shape[:-1]), left.shape[-1]))
@@ -212,7 +212,7 @@ def times_matrix(m: Importer, left: Tensor, right: Tensor) -> Tensor:
 
 
 def vector_product(m: Importer, left: Tensor, right: Tensor) -> Tensor:
-    """A vector counts as one row on the left and one column on the right."""
+    """A vector is one row on the left and one column on the right."""
     shape: Ints = (*left.shape[:-1],) if right.rank == 1 else (*right.shape[:-2], right.shape[-1])
     if left.rank == 1 and right.rank == 1:
         shape = ()

@@ -1,4 +1,4 @@
-"""Element-wise operators, broadcasting as PyTorch does in whatever order axes are stored."""
+"""Element-wise operators, with PyTorch's broadcasting for any stored axis order."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def aligned(m: Importer, *operands: Operand) -> tuple[list[Value], Order]:
 
 
 def real(m: Importer, x: Operand) -> Operand:
-    """What PyTorch's type promotion makes of an operand that meets floating-point numbers."""
+    """The operand as PyTorch's type promotion converts it to floating point."""
     if isinstance(x, torch.Tensor) and not x.is_floating_point():
         return x.to(torch.float64)
     if isinstance(x, Tensor) and x.dtype is DType.I32:
@@ -192,7 +192,7 @@ def cast(m: Importer, x: Tensor, to: str) -> Tensor:
 
 
 def kind(x: Operand) -> DType:
-    """The IR's type for an operand of any sort."""
+    """The IR's element type for any operand."""
     if isinstance(x, Tensor):
         return x.dtype
     if isinstance(x, torch.Tensor):
@@ -203,14 +203,14 @@ def kind(x: Operand) -> DType:
 
 
 def whole(m: Importer, x: Operand) -> Operand:
-    """An operand without fractions, as i32."""
+    """An integer operand, as i32."""
     if isinstance(x, Tensor):
         return cast(m, x, "i32") if x.dtype is DType.U8 else x
     return torch.as_tensor(x).to(torch.int64)
 
 
 def truth(m: Importer, x: Operand) -> Operand:
-    """An operand as true or false: whether it is not 0."""
+    """An operand as a boolean: whether it is not 0."""
     if isinstance(x, bool):
         return torch.tensor(x)
     return x if kind(x) is DType.U8 else binary(m, Ne, x, 0)
@@ -220,7 +220,8 @@ INTEGER = (Add, Sub, Mul, Gt, Ge, Eq, Ne)
 
 
 def binary(m: Importer, op: type[Op], a: Operand, b: Operand) -> Tensor:
-    """Of integers where both are and there is such an operator, else of floating-point numbers."""
+    """An integer operator if both operands are integers and there is one, else a floating-point
+    one."""
     kinds = {kind(a), kind(b)}
     if kinds == {DType.U8} and op in (Add, Mul):
         op, operands = (Or if op is Add else And), (a, b)
@@ -346,7 +347,7 @@ def type_as(m: Importer, x: Operand, other: Tensor | torch.Tensor) -> Tensor:
     return to_copy(m, m.tensor(x), dtype)
 
 
-# Constants that have only their shape and type from an operand --------------------------------
+# Constants with the shape and type of an operand ----------------------------------------------
 
 
 @aten("new_full.default")

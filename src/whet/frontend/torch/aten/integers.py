@@ -1,4 +1,4 @@
-"""Truth values, places of maxima, running sums: what masks and position ids are made of."""
+"""Booleans, argmax, cumulative sums: what masks and position ids are computed with."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def bitwise_xor(m: Importer, a: Operand, b: Operand) -> Tensor:
 
 def bits(a: Operand, b: Operand) -> tuple[Operand, Operand]:
     if kind(a) is not DType.U8 or kind(b) is not DType.U8:
-        raise Unsupported("operations on the bits of integers")
+        raise Unsupported("bitwise operations on integers")
     return a, b
 
 
@@ -89,7 +89,7 @@ def one_hot(m: Importer, x: Tensor, classes: int = -1) -> Tensor:
 
 @aten("argmax.default")
 def argmax(m: Importer, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The first place of the largest; without an axis, in the order PyTorch has its elements."""
+    """The first index of the maximum; without an axis, in PyTorch's element order."""
     if dim is None or x.rank == 0:
         y = argmax(m, m.arranger.view(x, (math.prod(x.shape),)), 0)
         return m.arranger.view(y, (1,) * x.rank) if keepdim else y
@@ -111,7 +111,7 @@ def without(m: Importer, x: Tensor, dim: int) -> Tensor:
 
 @aten("max.dim")
 def max_dim(m: Importer, x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The gradient goes to one place, the first of the largest, unlike that of amax."""
+    """The gradient goes to one element, the first maximum, unlike that of amax."""
     if x.rank == 0:
         return x, argmax(m, x)
     place = argmax(m, x, dim, keepdim=True)
@@ -138,7 +138,7 @@ def min_all(m: Importer, x: Tensor) -> Tensor:
 
 @aten("cumsum.default")
 def cumsum(m: Importer, x: Tensor, dim: int, **_: Any) -> Tensor:
-    """Integers are added up as floats, which is exact below 2^24."""
+    """Integers are summed as floats, which is exact below 2^24."""
     if x.rank == 0:
         return x
     numbers = m.tensor(real(m, x))

@@ -13,8 +13,8 @@ from ..importer import Importer, aten
 
 @torch.library.custom_op("whet::keep_largest", mutates_args=())
 def keep_largest(x: torch.Tensor, keep: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `keep` elements of each sample that are furthest from 0, others 0; and where they are."""
-    last = x.movedim(1, -1) if x.ndim > 2 else x  # of equals the first, as they are stored
+    """The `keep` elements of largest magnitude in each sample, others 0, and their positions."""
+    last = x.movedim(1, -1) if x.ndim > 2 else x  # ties: the first, in stored order
     flat = last.flatten(1).abs().nan_to_num(nan=torch.inf, posinf=torch.inf)
     index = flat.argsort(stable=True, dim=1, descending=True)[:, :keep]
     kept = torch.zeros_like(flat, dtype=torch.bool).scatter(1, index, True).view(last.shape)
@@ -41,7 +41,7 @@ keep_largest.register_autograd(backward, setup_context=setup)
 
 @aten("whet.keep_largest.default")
 def handler(m: Importer, x: Tensor, keep: int) -> tuple[Tensor, None]:
-    """What is kept is short: the whole is made of it where it is read."""
+    """Only the kept values are stored; the full tensor is rebuilt where it is read."""
     order = (0, *range(2, x.rank), 1) if x.rank > 2 else plain_order(x.rank)
     value = m.stored(x, order)
     values, bits = m.b.emit_all(PickLargest, value, keep=int(keep), name=f"{m.name}.kept")

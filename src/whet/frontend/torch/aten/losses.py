@@ -1,4 +1,4 @@
-"""Losses, as PyTorch's exported graphs spell them."""
+"""Losses, in the forms that PyTorch exports."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def class_axis(scores: Tensor) -> int:
 def losses_of_rows(
     m: Importer, log: Tensor, ids: Tensor, weight: Operand | None, ignore_index: int, s: float
 ) -> Tensor:
-    """What would be added up: the loss of every label, 0 where it is ignored."""
+    """The loss of every label before summation, 0 where it is ignored."""
     axis = class_axis(log)
     counts = binary(m, Ne, ids, ignore_index)
     safe = where(m, counts, ids, 0)

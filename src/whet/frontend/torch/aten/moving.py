@@ -79,7 +79,7 @@ def expand(m: Importer, x: Tensor, sizes: Ints, **_: Any) -> Tensor:
 
 @aten("broadcast_tensors.default")
 def broadcast_tensors(m: Importer, operands: tuple[Operand, ...]) -> tuple[Tensor, ...]:
-    """`F.mse_loss` and its relatives call it whatever the shapes."""
+    """`F.mse_loss` and similar losses call it for any shapes."""
     tensors = [m.tensor(x) for x in operands]
     shape = tuple(torch.broadcast_shapes(*(t.shape for t in tensors)))
     return tuple(expand(m, t, shape) for t in tensors)
@@ -156,7 +156,7 @@ def slice_scatter(
     dim %= base.rank
     first, last, step = slice(start, end, step).indices(base.shape[dim])
     if step != 1:
-        raise Unsupported("writing to every n-th element of a tensor")
+        raise Unsupported("writing to a strided slice of a tensor")
     inner = expand(m, m.tensor(source), (*base.shape[:dim], last - first, *base.shape[dim + 1 :]))
     parts = [piece(m, base, dim, 0, first)] if first else []
     parts.append(inner)
@@ -202,7 +202,7 @@ def pad(m: Importer, x: Tensor, pads: Ints, mode: str = "constant", value: Any =
         low, high = pads[2 * i], pads[2 * i + 1]
         if low or high:
             places = np.arange(x.shape[axis])
-            if mode == "circular":  # wraps what is left; other modes see what was cut off
+            if mode == "circular":  # wraps after cropping; other modes still see what is cropped
                 places = cropped(places, low, high)
             widths = (max(low, 0), max(high, 0))
             index = np.pad(places, widths, mode=NUMPY_MODES[mode])
@@ -213,7 +213,7 @@ def pad(m: Importer, x: Tensor, pads: Ints, mode: str = "constant", value: Any =
 
 
 def cropped(places: Array, low: int, high: int) -> Array:
-    """Negative padding takes away."""
+    """Negative padding crops."""
     return places[max(-low, 0) : len(places) - max(-high, 0)]
 
 
@@ -236,7 +236,7 @@ def constant_pad(m: Importer, x: Tensor, pads: Ints, value: float = 0.0) -> Tens
 
 
 def take(m: Importer, x: Tensor, axis: int, index: Operand, skip: int = -1) -> Tensor:
-    """x indexed along one axis by an array of any rank, whose axes take that axis's place."""
+    """x indexed along one axis by an array of any rank, whose axes replace that axis."""
     ids = m.plain(index)
     if ids.type.dtype is not DType.I32:
         raise Unsupported(f"indexing with {ids.type}")
@@ -254,7 +254,7 @@ def take(m: Importer, x: Tensor, axis: int, index: Operand, skip: int = -1) -> T
 
 
 def like(m: Importer, y: Tensor, x: Tensor) -> Tensor:
-    """A result that was computed with floats, as the type its operand has."""
+    """A result computed in floats, converted back to the operand's type."""
     if x.dtype is DType.U8:
         return m.tensor(truth(m, y))
     return y if x.dtype is DType.F32 else cast(m, y, "i32")
@@ -309,14 +309,14 @@ def index(m: Importer, x: Operand, indices: Any) -> Tensor:
 
 
 def integer(m: Importer, op: type[Op], a: Operand, b: Operand) -> Operand:
-    """Add or Mul, at once if both are known."""
+    """Add or Mul, evaluated immediately if both operands are known."""
     if isinstance(a, Tensor) or isinstance(b, Tensor):
         return binary(m, op, a, b)
     return a + b if op is Add else a * b
 
 
 def from_end(m: Importer, index: Operand, n: int) -> Operand:
-    """Negative indices count from the end, also those that are computed."""
+    """Negative indices count from the end, including computed ones."""
     if isinstance(index, torch.Tensor):
         return wrapped(index, n)
     return where(m, binary(m, Gt, 0, index), binary(m, Add, index, n), index)
@@ -412,7 +412,7 @@ def unfold(m: Importer, x: Tensor, dim: int, size: int, step: int) -> Tensor:
 def windows(
     size: Ints, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints
 ) -> list[torch.Tensor]:
-    """For rows and for columns: which place in a padded image each tap of each window reads."""
+    """For rows and columns: the position in a padded image that each tap of each window reads."""
     found = []
     for n, k, d, p, s in zip(size, kernel, dilation, padding, stride, strict=True):
         count = (n + 2 * p - d * (k - 1) - 1) // s + 1
@@ -437,7 +437,7 @@ def im2col(
 def col2im(
     m: Importer, x: Tensor, size: Ints, kernel: Ints, dilation: Ints, padding: Ints, stride: Ints
 ) -> Tensor:
-    """The transpose of im2col: what windows say about the same place adds up."""
+    """The transpose of im2col: overlapping elements add up."""
     n, channels, _ = x.shape
     rows, columns = windows(size, kernel, dilation, padding, stride)
     c = channels // math.prod(kernel)

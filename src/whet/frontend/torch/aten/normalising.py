@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from ....ir import Value
-from ....ops.binary import Add, Div, Mul
-from ....ops.norm import BatchNorm, BatchNormTrain, GroupNorm
-from ....ops.reduce import Mean, Norm
-from ....ops.unary import Rsqrt
+from ....ops.binary import Div, Mul
+from ....ops.norm import BatchNorm, BatchNormTrain, GroupNorm, RmsNorm
+from ....ops.reduce import Norm
 from ....ops.update import Ema
 from ...model import Tensor, plain_order
 from ..importer import Importer, Operand, Unsupported, aten
@@ -47,14 +46,14 @@ def batch_norm_functional(
     m: Importer, x: Operand, w: Optional, b: Optional, mean: Operand, var: Operand,
     training: bool, momentum: float, eps: float,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """In training mode the results 3 and 4 are the next running mean and variance."""
+    """In training mode, results 3 and 4 are the next running mean and variance."""
     if not training:
         y = batch_norm_frozen(m, x, w, b, mean, var, momentum, eps)[0]
         return y, None, None, mean, var
     y, batch_mean, batch_var = batch_statistics(m, x, w, b, eps)
     n = math.prod(y.shape) // y.shape[1]
     if n == 1:
-        raise Unsupported("batch statistics of a single value per channel have no variance")
+        raise Unsupported("a single value per channel has no variance")
     name, moment = m.name, float(momentum)
     next_mean = m.b.emit(Ema, m.plain(mean), batch_mean, name=f"{name}.mean", momentum=moment)
     correction = n / (n - 1)
@@ -101,7 +100,7 @@ def instance_norm(
         assert mean is not None and var is not None
         return batch_norm_frozen(m, x, w, b, mean, var, momentum, eps)[0]
     if mean is not None:
-        raise Unsupported("an instance norm that tracks running statistics while training")
+        raise Unsupported("an instance norm that updates running statistics")
     return group_norm(m, x, m.tensor(x).shape[1], w, b, eps)
 
 
@@ -110,13 +109,23 @@ def layer_norm(
     m: Importer, x: Operand, shape: tuple[int, ...], w: Optional = None, b: Optional = None,
     eps: float = 1e-5, cudnn: bool = True,
 ) -> Tensor:  # fmt: skip
-    """A group norm of one group in which every row is an image of its own."""
-    t = m.tensor(x)
-    width = math.prod(shape)
-    flat = m.arranger.reshape(m.plain(x), (math.prod(t.shape) // width, width))
-    scale, shift = (None if v is None else m.arranger.view(m.tensor(v), (width,)) for v in (w, b))
-    operands = (flat, *affine(m, scale, shift, width))
+    """A group norm with one group, in which every row is an image."""
+    flat, gain, shift = by_rows(m, x, shape, w, b)
+    operands = (flat, *affine(m, gain, shift, flat.shape[1]))
     y = m.emit(GroupNorm, *operands, order=(0, 1), eps=float(eps))
+    return as_before(m, x, y)
+
+
+def by_rows(m: Importer, x: Operand, shape: tuple[int, ...], *affine: Optional) -> tuple[Any, ...]:
+    """x as rows of what is normalised together, its last axes, and gain and offset to match."""
+    width = math.prod(shape)
+    flat = m.arranger.reshape(m.plain(x), (math.prod(m.tensor(x).shape) // width, width))
+    return flat, *(None if v is None else m.arranger.view(m.tensor(v), (width,)) for v in affine)
+
+
+def as_before(m: Importer, x: Operand, y: Tensor) -> Tensor:
+    """Rows with the shape that x had."""
+    t = m.tensor(x)
     return Tensor(m.arranger.reshape(y.value, t.shape), plain_order(t.rank))
 
 
@@ -124,14 +133,10 @@ def layer_norm(
 def rms_norm(
     m: Importer, x: Operand, shape: tuple[int, ...], w: Optional = None, eps: float | None = None
 ) -> Tensor:
-    t = m.tensor(x)
+    flat, gain = by_rows(m, x, shape, w)
     eps = float(torch.finfo(torch.float32).eps if eps is None else eps)
-    axes = tuple(t.stored(t.rank - 1 - i) for i in range(len(shape)))
-    squares = binary(m, Mul, t, t)
-    mean = m.emit(Mean, squares.value, order=t.order, axes=tuple(sorted(axes)))
-    shifted = binary(m, Add, mean, eps)
-    y = binary(m, Mul, t, m.emit(Rsqrt, shifted.value, order=shifted.order))
-    return y if w is None else binary(m, Mul, y, w)
+    gain = per_channel(m, gain, flat.shape[1], 1.0)
+    return as_before(m, x, m.emit(RmsNorm, flat, gain, order=(0, 1), eps=eps))
 
 
 @aten("_weight_norm.default")

@@ -21,7 +21,7 @@ def windows(
     size: tuple[int, ...], kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool,
     space: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Attributes of a pool; with ceil_mode a last window may hang over, but not start, outside."""
+    """Attributes of a pool. With ceil_mode, the last window may end, but not start, outside."""
     k = both(kernel, space)
     s = k if stride in (None, (), []) else both(stride, space)
     p, d = both(padding, space, 0), both(dilation, space)
@@ -86,7 +86,7 @@ aten("_adaptive_avg_pool2d.default")(HANDLERS["adaptive_avg_pool2d.default"])
 
 
 def adaptive(m: Importer, op: type[Op], x: Operand, out: Any, space: int) -> Tensor:
-    """An even division is an ordinary pool, a single window a mean."""
+    """An even division becomes an ordinary pool, a single window a mean."""
     value, unbatched = images(m, x, space)
     h, w = value.shape[1:3]
     sizes = [out] if isinstance(out, int) else list(out)
@@ -109,9 +109,9 @@ def adaptive(m: Importer, op: type[Op], x: Operand, out: Any, space: int) -> Ten
 def step(op: type[Op], space: int, n: int, target: int, factor: float | None) -> float:
     """Source pixels per target pixel.
 
-    A factor like 1.7 need not be the ratio of the sizes, and PyTorch goes by the factor. But some
-    of its loops have a shorter way for sizes that stay, or double, and that goes by the sizes. For
-    nearest1d only its gradient does, which then is not that of its value: ours is.
+    A factor like 1.7 need not be the ratio of the sizes, and PyTorch uses the factor. Some of its
+    loops, however, have a fast path for equal or doubled sizes, which uses the sizes. For nearest1d
+    only its gradient does so, which then is not the gradient of its value; ours is.
     """
     if op is UpsampleBilinear:
         by_size = target == n
@@ -171,7 +171,8 @@ def upsample_linear1d(m: Importer, x: Operand, out: Any, align: bool, scales: An
 
 
 def by_matrices(name: str) -> None:
-    """Resampling that is rows, then columns, times a constant matrix; PyTorch says which."""
+    """Resampling as products with constant matrices, rows then columns; PyTorch provides the
+    matrices."""
     resample = getattr(torch.ops.aten, name).vec
 
     @aten(f"{name}.vec")

@@ -51,7 +51,8 @@ def simple_cell(op: Any) -> Cell:
 def direction(
     m: Importer, cell: Cell, x: Tensor, state: State, weights: tuple[Operand, ...], backward: bool
 ) -> tuple[Tensor, State]:
-    """One layer in one direction over x [time, batch, features], which meets w_ih at once."""
+    """One layer in one direction over x [time, batch, features]; the product with w_ih is computed
+    once."""
     w_ih, w_hh, *biases = weights
     b_ih, b_hh = biases or (None, None)
     inputs = linear(m, x, w_ih, b_ih)

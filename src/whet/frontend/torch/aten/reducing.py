@@ -41,7 +41,7 @@ def mean(m: Importer, x: Tensor, dims: Dims = None, keepdim: bool = False, **_: 
 
 @aten("sum.dim_IntList", "sum.default")
 def total(m: Importer, x: Tensor, dims: Dims = None, keepdim: bool = False, **_: Any) -> Tensor:
-    """Integers are added up as floats, which is exact below 2^24."""
+    """Integers are summed as floats, which is exact below 2^24."""
     y = reduced(m, Sum, m.tensor(real(m, x)), dims, keepdim)
     return y if x.dtype is DType.F32 else cast(m, y, "i32")
 
@@ -75,7 +75,7 @@ def vector_norm(
 def deviation(
     m: Importer, x: Tensor, op: type[Op], dims: Dims, correction: float | None, keepdim: bool
 ) -> tuple[Tensor, float]:
-    """x - mean, reduced, and what to divide its sum of squares by."""
+    """x - mean, reduced, and the divisor of its sum of squares."""
     centred = binary(m, Sub, x, reduced(m, Mean, x, dims, True))
     squares = centred if op is Norm else binary(m, Mul, centred, centred)
     y = reduced(m, op, squares, dims, keepdim)
@@ -100,7 +100,7 @@ def std(
     m: Importer, x: Tensor, dims: Dims = None, *, correction: float | None = None,
     keepdim: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A norm, because its gradient where all values are equal is 0, as PyTorch's is."""
+    """Computed as a norm, whose gradient is 0 where all values are equal, as in PyTorch."""
     y, divisor = deviation(m, x, Norm, dims, correction, keepdim)
     return binary(m, Mul, y, 1.0 / math.sqrt(divisor))
 
@@ -120,7 +120,7 @@ def with_mean(name: str, handler: Handler) -> Handler:
 
 
 def unbiased(name: str, handler: Handler) -> None:
-    """The overloads that say `unbiased` where the newer ones say `correction`."""
+    """The overloads with `unbiased`, where newer ones have `correction`."""
 
     @aten(f"{name}.dim")
     def over_dims(
@@ -141,9 +141,9 @@ unbiased("std_mean", with_mean("std_mean.correction", std))
 
 @aten("logsumexp.default")
 def logsumexp(m: Importer, x: Tensor, dims: Dims, keepdim: bool = False) -> Tensor:
-    """max + log of the sum of exp(x - max); the maximum carries no gradient of its own.
+    """max + log of the sum of exp(x - max); no gradient flows through the maximum.
 
-    An infinite maximum is replaced by a finite one, for inf - inf is no number.
+    An infinite maximum is replaced by a finite one, since inf - inf is NaN.
     """
     if x.rank == 0:
         return x
@@ -199,7 +199,7 @@ def dropout(m: Importer, x: Tensor, p: float) -> Tensor:
 
 @aten("bernoulli.p")
 def bernoulli(m: Importer, x: Operand, p: float = 0.5) -> Tensor:
-    """1 with probability p, else 0: what dropout makes of the constant p."""
+    """1 with probability p, else 0: dropout of the constant p."""
     assert isinstance(x, (Tensor, torch.Tensor))
     return dropout(m, m.tensor(torch.full(tuple(x.shape), p, dtype=torch.float64)), 1 - p)
 

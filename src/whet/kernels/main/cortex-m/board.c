@@ -1,4 +1,5 @@
-/* The board's functions over semihosting: a break that the debugger or the emulator answers. */
+/* The board's functions over semihosting: a breakpoint that the debugger or the emulator
+ * handles. */
 #include "board.h"
 
 enum {
@@ -32,7 +33,7 @@ int board_connect(void) {
     return answers >= 0;
 }
 
-/* The answer is how many bytes are left; a channel may take several turns. */
+/* The result is the number of bytes left; a transfer may take several calls. */
 static void transfer(int32_t operation, int32_t file, uintptr_t at, size_t size) {
     while (size > 0) {
         const uintptr_t block[3] = {(uintptr_t)file, at, size};

@@ -1,19 +1,20 @@
-/* What the program wants of the board it runs on: a channel to somebody who has data. Here it is
- * the debugger's (semihosting), which an emulator has too; a serial line needs these functions. */
+/* What the program needs from its board: a channel to a host that has data. This implementation
+ * uses the debugger's (semihosting), which emulators also support; for a serial line, reimplement
+ * these functions. */
 #ifndef BOARD_H
 #define BOARD_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Whether somebody is at the other end. */
+/* Whether a host is connected. */
 int board_connect(void);
-/* All of these bytes; does not return if the other end is gone. */
+/* Transfer all bytes; does not return if the host is gone. */
 void board_read(void *to, size_t size);
 void board_write(const void *from, size_t size);
-/* A line for a person to read. */
+/* Print a line of text. */
 void board_say(const char *text);
-/* Bytes of stack that were in use at some time. */
+/* The most bytes of stack used so far. */
 uint32_t board_stack_used(void);
 _Noreturn void board_stop(int code);
 

@@ -1,8 +1,8 @@
-# make         build @name@.elf for @target@: start-up code, linker script and all
+# make         build @name@.elf for @target@, with start-up code and linker script
 # make run     train in the emulator (qemu-system-arm), on the samples in samples.c if there are any
-# make lib     build lib@name@.a: the functions of model.h alone, for a project that has its own
-#              start-up code; the sources it lists are all that is needed
-# make size    show the sections: data + bss + stack is the RAM that report.txt promises
+# make lib     build lib@name@.a: only the functions of model.h, for a project with its own
+#              start-up code; it needs no other sources than those of MODEL
+# make size    show the sections: data + bss + stack is the RAM in report.txt
 CROSS ?= arm-none-eabi-
 CHIP = @chip@
 FLAGS = @flags@ -std=c11 -Wall -Wextra -Werror -pedantic -ffunction-sections -fdata-sections \
@@ -13,7 +13,7 @@ AR = $(CROSS)ar
 ALL = $(CHIP) $(FLAGS)
 LINK = $(CHIP) -nostartfiles --specs=nano.specs -Wl,--gc-sections -Wl,--no-warn-rwx-segments
 LIBS = -lm
-else # no Arm toolchain: the compiler in the Python package ziglang; its first run takes a minute
+else # no Arm toolchain: use the Python package ziglang; its first run takes a minute
 ZIG ?= python3 -m ziglang
 CC = $(ZIG) cc
 AR = $(ZIG) ar

@@ -1,5 +1,5 @@
-/* Train: with somebody at the other end of the board's channel, on what arrives there; alone, on
- * the samples in flash (samples.c), over and over, or on made-up ones if there are none.
+/* Train on data from the host, if one is connected to the board's channel. Otherwise train
+ * repeatedly on the samples in flash (samples.c), or on a synthetic batch if there are none.
  *
  * Arrays are little-endian. The order of their axes:
 @arrays@
@@ -8,7 +8,7 @@
 #include "model.h"
 #include "samples.h"
 
-/* All the memory that the program works in, the stack aside. The input has its place in net. */
+/* All of the program's memory except the stack. The input buffer is inside net. */
 static struct {
     net_t net;
     net_label_t label[NET_LABEL_ELEMENTS];
@@ -17,12 +17,13 @@ static struct {
 
 enum { STEPS = 40 };
 
-/* What the other end may ask for, each answered with an int32 of status and what it says. */
+/* Commands from the host (arguments: results). Each is answered with an int32 status, then its
+ * results. */
 typedef enum {
     TRAIN = 'T',   /* float rate, input, label: float loss */
     PREDICT = 'P', /* input: output */
     ONE = 'O',     /* one sample of an input: its output */
-    FETCH = 'F',   /* nothing: trained parameters and state, as they lie in net */
+    FETCH = 'F',   /* nothing: trained parameters and state, in the layout of net */
     STORE = 'S',   /* those: nothing */
     STACK = 'K',   /* nothing: uint32 bytes of stack used */
     QUIT = 'Q'     /* nothing: nothing, and the program ends */
@@ -97,7 +98,7 @@ static void serve(void) {
     }
 }
 
-/* A loss as text, in thousandths: there is no printf here. */
+/* Prints a loss with three decimals, without printf. */
 static void say_loss(int step, float loss) {
     char text[] = "step ....  loss ....000\n";
     int thousandths = loss < 9999.0f ? (int)(loss * 1000.0f + 0.5f) : 9999999;
@@ -123,14 +124,14 @@ static net_status_t step_on_sample(int step, float *loss) {
 
 #else
 
-/* A made-up batch, made anew every time: a step uses the memory of its input for other things. */
+/* A synthetic batch, filled in before every step because a step overwrites its input buffer. */
 static net_status_t step_on_sample(int step, float *loss) {
     net_input_t *const input = net_input(&ram.net);
     uint32_t word = 1;
     (void)step;
     for (size_t i = 0; i < NET_INPUT_ELEMENTS; i++) {
         word = word * 1664525u + 1013904223u;
-#ifdef NET_INPUT_SCALE /* an int8 that stands for a real number: any of them */
+#ifdef NET_INPUT_SCALE /* int8 inputs: any value is valid */
         input[i] = (net_input_t)((int32_t)(word >> 24) - 128);
 #else
         input[i] = (net_input_t)((float)(word >> 8) / 8388608.0f - 1.0f);
@@ -147,7 +148,7 @@ static int learn(void) {
         float loss = 0.0f;
         const net_status_t status = step_on_sample(step, &loss);
         if (status != NET_OK) {
-            board_say("a step was refused; the exit code is its status\n");
+            board_say("a step failed; the exit code is its status\n");
             return (int)status;
         }
         if (step % 10 == 0 || step == STEPS - 1) say_loss(step + 1, loss);

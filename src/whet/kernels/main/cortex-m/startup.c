@@ -1,28 +1,27 @@
-/* From power-up to main: vectors, memory, floating point. */
+/* From reset to main: vector table, memory, floating point. */
 #include <stdint.h>
 
 #include "board.h"
 
-/* Edges of the sections, from link.ld. */
+/* Section boundaries, from link.ld. */
 extern uint32_t data_image[], data_begin[], data_end[], bss_begin[], bss_end[];
 extern uint32_t stack_begin[], stack_end[];
 
-enum { PAINT = 0x5EA5C0DE, MARGIN = 16 }; /* words below the stack pointer that stay as they are */
+enum { PAINT = 0x5EA5C0DE, MARGIN = 16 }; /* words below the stack pointer that are not painted */
 
 int main(void);
 void reset(void);
 int *__errno(void);
 extern const int __fdlib_version;
 
-/* Where functions of the C library leave the number of an error. Their own place for it is part of
- * a larger struct, which nothing here needs. */
+/* errno for the C library. newlib's own is part of a larger struct, which nothing here needs. */
 static volatile int library_error;
 
 static void fault(void) { board_stop(99); }
 
 void reset(void) {
     volatile uint32_t *const coprocessors = (volatile uint32_t *)0xE000ED88u;
-    *coprocessors |= 0xFu << 20; /* full access to the floating-point unit */
+    *coprocessors |= 0xFu << 20; /* enable the floating-point unit */
     __asm__ volatile("dsb\n isb" ::: "memory");
     for (uint32_t *to = data_begin, *from = data_image; to < data_end;) *to++ = *from++;
     for (uint32_t *to = bss_begin; to < bss_end;) *to++ = 0;
@@ -40,10 +39,10 @@ uint32_t board_stack_used(void) {
 
 int *__errno(void) { return (int *)&library_error; }
 
-/* How newlib's functions report errors: as IEEE 754 has it, and not by a variable in RAM. */
+/* newlib's math functions report errors as in IEEE 754, not through a variable in RAM. */
 const int __fdlib_version = -1;
 
-/* What the processor reads first: the end of the stack, then where to go when. */
+/* The vector table: the initial stack pointer, then the handlers. */
 static const struct {
     uint32_t *stack;
     void (*handlers[15])(void);

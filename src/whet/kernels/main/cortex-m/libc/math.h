@@ -1,5 +1,5 @@
-/* For compilers without a C library: what programs use of it. The compiler in ziglang has the first
- * of these itself; a program that needs one of the others is refused by its linker. */
+/* The parts of the C library that programs use, for compilers without one. The compiler in ziglang
+ * provides the first group itself; a program that needs one of the others fails to link. */
 #ifndef WHET_MATH_H
 #define WHET_MATH_H
 
@@ -23,7 +23,7 @@ float log1pf(float x);
 float tanhf(float x);
 float powf(float x, float y);
 
-/* To the nearest, halves to even: from 2^23 on there are no fractions. */
+/* Round to nearest, ties to even: floats from 2^23 on have no fraction. */
 static inline float rintf(float x) {
     const float size = x < 0.0f ? -x : x, big = 8388608.0f;
     if (!(size < big)) return x;

@@ -1,4 +1,5 @@
-/* For compilers without a C library: what the program uses of it, which they bring themselves. */
+/* The parts of the C library that programs use, for compilers without one; they provide these
+ * functions themselves. */
 #ifndef WHET_STRING_H
 #define WHET_STRING_H
 

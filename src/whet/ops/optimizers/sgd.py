@@ -1,21 +1,63 @@
-"""Gradients of int8 weights that are spent as they are made, as those of floats are."""
+"""Stochastic gradient descent without momentum: it has no state."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from ..ir import Arg, Array, Attributes, Call, DType, Node, Op, Type, Workspace
-from ._common import require
-from .conv import conv_struct
-from .conv_i8 import Conv2dI8Dw
-from .fused_update import Block, FusedUpdate, block_rows
-from .gradient_i8 import source_for
-from .settle import Settle, Settling, SgdStep, Step
+from ...ir import Arg, Array, Attributes, Call, DType, Node, Op, Type, Workspace
+from .._common import require
+from ..conv import Conv2dDw, conv_struct
+from ..conv_i8 import Conv2dI8Dw
+from ..fused_update import Block, FusedUpdate, block_rows
+from ..gradient_i8 import source_for
+from ..settle import Settle, Settling, Step, StepOp, real
+from ..update import UpdateOp
+from .record import Named, Optimizer, Options
 
 A = TypeVar("A", bound=Attributes)
 T = TypeVar("T")
+
+
+class Sgd(UpdateOp):
+    """w' = w - lr * scale * (g + decay * w)"""
+
+    name = "sgd"
+
+    class Attrs(Attributes):
+        lr_scale: float = 1.0
+        weight_decay: float = 0.0
+
+    @staticmethod
+    def ref(a: Attrs, w: Array, g: Array, lr: Array) -> Array:
+        return w - lr * a.lr_scale * (g + a.weight_decay * w)
+
+
+class SgdStep(StepOp):
+    """move = lr * lr_scale * (g / s + decay * q * s) / s"""
+
+    name = "sgd_step"
+    update = Sgd
+
+    class Attrs(Sgd.Attrs, Step):
+        pass
+
+    @staticmethod
+    def ref(a: Attrs, q: Array, g: Array, scale: Array, lr: Array) -> Array:
+        s, r = a.sizes(q, scale)
+        h = g * r + real(q, g) * s * g.dtype.type(a.weight_decay)
+        return h * r * (lr * g.dtype.type(a.lr_scale))
+
+
+class DwSgd(FusedUpdate):
+    """w' = sgd(w, dw(dy, x), lr)"""
+
+    name = "dw_sgd"
+    update = Sgd
+
+    class Attrs(Sgd.Attrs, Block, Conv2dDw.Attrs):
+        pass
 
 
 def own(kind: type[A], a: Attributes) -> A:
@@ -36,9 +78,10 @@ class DwSgdSettle(Op):
     """
 
     name = "dw_sgd_settle"
+    same_bits = True
     differentiable = False
 
-    class Attrs(Settling, Step, Block, Conv2dI8Dw.Attrs):
+    class Attrs(Settling, SgdStep.Attrs, Block, Conv2dI8Dw.Attrs):
         pass
 
     @staticmethod
@@ -48,7 +91,7 @@ class DwSgdSettle(Op):
         require(a.rounding == "nearest" and a.axis == 0, "rounds to the nearest, by outputs")
         require(all(t.dtype is DType.I8 for t in (q, *carry)), "needs i8")
         g = Conv2dI8Dw.infer(own(Conv2dI8Dw.Attrs, a), dy, x, *by)
-        move = SgdStep.infer(own(Step, a), q, g, scale, lr)
+        move = SgdStep.infer(own(SgdStep.Attrs, a), q, g, scale, lr)
         assert isinstance(move, Type)
         return Settle.infer(own(Settling, a), q, move, *carry)
 
@@ -56,7 +99,7 @@ class DwSgdSettle(Op):
     def ref(a: Attrs, q: Array, dy: Array, x: Array, *rest: Array) -> Array | tuple[Array, ...]:
         by, (scale, lr, *carry) = split(dy.dtype.kind == "f", rest)
         g = Conv2dI8Dw.ref(own(Conv2dI8Dw.Attrs, a), dy, x, *by)
-        move = SgdStep.ref(own(Step, a), q, g, scale, lr)
+        move = SgdStep.ref(own(SgdStep.Attrs, a), q, g, scale, lr)
         return Settle.ref(own(Settling, a), q, move, *carry)
 
     @staticmethod
@@ -79,3 +122,14 @@ class DwSgdSettle(Op):
     @staticmethod
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
         return ((0, 0), *((1, len(node.ins) - 1) for _ in node.outs[1:]))
+
+
+DAMPENING = {"dampening": "momentum with dampening"}
+NAMES = (Named("sgd", "SGD", momentum=True),)
+
+
+def read(group: Options) -> dict[str, Any] | None:
+    return None if group["momentum"] else {}
+
+
+SGD = Optimizer(Sgd, SgdStep, DwSgd, NAMES, read, DAMPENING, DwSgdSettle)

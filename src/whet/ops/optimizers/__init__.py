@@ -1,0 +1,24 @@
+"""Every optimizer whet has: one file each, with its operators and its record."""
+
+from __future__ import annotations
+
+from ...ir import Op
+from ..fused_update import FusedUpdate
+from .adam import ADAM
+from .record import Named, Optimizer
+from .rmsprop import RMSPROP
+from .sgd import SGD
+from .sgd_momentum import SGD_MOMENTUM
+
+OPTIMIZERS: tuple[Optimizer, ...] = (SGD, SGD_MOMENTUM, ADAM, RMSPROP)
+
+NAMES: dict[str, Named] = {named.name: named for o in OPTIMIZERS for named in o.names}
+FUSED: dict[type[Op], type[FusedUpdate]] = {o.update: o.fused for o in OPTIMIZERS}
+FUSED_STEPS: dict[type[Op], type[Op]] = {
+    o.step: o.fused_step for o in OPTIMIZERS if o.fused_step is not None
+}
+
+__all__ = [
+    "ADAM", "FUSED", "FUSED_STEPS", "NAMES", "OPTIMIZERS", "RMSPROP", "SGD", "SGD_MOMENTUM",
+    "Named", "Optimizer",
+]  # fmt: skip
