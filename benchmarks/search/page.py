@@ -178,8 +178,9 @@ These searches were made before one correction of the solver: where none of its 
 planned, it gave the head alone. Solved again, without training, 5 of 71 solutions differ: three for
 mcunet-5fps on flowers102, one of them the best sum of pooled gains at 50 KB, and one each for
 mcunet-5fps on pets37 and mbv2-w0.35 on flowers102. mbv2-w0.35 on pets37 was not solved again. These
-five were not trained, so the search that is released has a few more finalists than the tables show. The exact solver was not
-compared with evolution again on these networks; a test holds that evolution never beats it.
+five were not trained, so the search that is released has a few more finalists than the tables show.
+The exact solver was not compared with evolution again on these networks; a test holds that
+evolution never beats it.
 """
 
 
