@@ -88,7 +88,7 @@ def collect(
     program = assemble(bench.model, everything.scheme(parameters), options)
     trainer: Trainer = program.load(threads=1)
     trainer.load_state_dict(bench.head)
-    units = program.whole.units
+    units = program.integer_rules.units
     scales = {n: trainer._step_sizes(n) for n in units if n in program.storage.params}
     order = np.random.default_rng(bench.lesson.seed).permutation(len(bench.train))
     mean: dict[str, Array] = {}
@@ -115,7 +115,8 @@ def channel_axes(model: Model, parameters: Sequence[Parameter]) -> dict[str, int
     scheme = Candidate(depth(parameters), parts).scheme(parameters)
     program = assemble(model, scheme, Options(grow=False))
     return {
-        part.whole: program.tensors[part.whole].order[part.axis] for part in program.parts.values()
+        part.parameter: program.tensors[part.parameter].order[part.axis]
+        for part in program.parts.values()
     }
 
 

@@ -24,7 +24,15 @@ def fingerprint(bench: Bench) -> str:
     graph, prediction = bench.model.training.graph, bench.model.prediction.graph
     rules = bench.model.rules
     found = hashlib.sha256()
-    words = (VERSION, graph, prediction, rules.clip_norm, rules.whole, bench.rate, bench.lesson)
+    words = (
+        VERSION,
+        graph,
+        prediction,
+        rules.clip_norm,
+        rules.integer_rules,
+        bench.rate,
+        bench.lesson,
+    )
     found.update("\n".join(map(str, words)).encode())
     for name, rule in rules.rules.items():
         found.update(f"{name} {rule.op.name} {sorted(rule.attrs.items())} {rule.step}".encode())
