@@ -16,13 +16,13 @@ from .frontend.model import Model
 from .ir import Graph, Role
 from .ir.quant import Recipe
 from .memory.plan import Plan, plan
-from .passes import Context, Part, Recompute, Stage, find_parts, run_stage
+from .passes import Context, Recompute, Stage, WeightSlice, find_slices, run_stage
 from .passes.machine import UNTUNED, Machine
 from .quantize import Int8
 from .quantize.model import integer_model
 from .scheme import Chosen, Scheme, parameters_of
 from .targets import HOST
-from .training import Training, Whole
+from .training import IntegerRules, Training
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Trained:
     """What a scheme trains of a model."""
 
     chosen: Chosen  # parameters, and the channels of those that train in part
-    parts: Mapping[str, Part]  # those channels as leaves of their own
+    parts: Mapping[str, WeightSlice]  # those channels as leaves of their own
     rules: Training  # how each of them is updated
 
 
@@ -103,7 +103,7 @@ def apply_scheme(model: Model, scheme: Scheme) -> Trained:
     graph = model.training.graph
     chosen = scheme.resolve(parameters_of(graph))
     sliced = {name: channels for name, channels in chosen.items() if channels is not None}
-    parts = find_parts(graph, sliced)
+    parts = find_slices(graph, sliced)
     return Trained(chosen, parts, rules_for(model.rules, chosen, parts))
 
 
@@ -138,7 +138,7 @@ def optimise(
     """The entry points, smaller and faster. If samples are `alike`, there is one for a single."""
     context = Context(
         without=options.without,
-        gradients=trained.rules.whole.gradients,
+        gradients=trained.rules.integer_rules.gradients,
         recompute=options.recompute,
         inside=options.target.inside_inputs,
         single=options.single and alike,
@@ -182,11 +182,11 @@ def emit(
         parameters=sum(v.type.elements for v in graph.leaves_of(Role.PARAM)),
         identity=identity(model, trained.chosen, parts),
         parts=parts,
-        wholes={p.whole: graph.data[p.whole] for p in parts.values()},
+        sliced_parameters={p.parameter: graph.data[p.parameter] for p in parts.values()},
         source=source,
         quants=model.quants,
         folds=model.folds,
-        whole=trained.rules.whole,
+        integer_rules=trained.rules.integer_rules,
         independent=samples_alike(model),
     )
 
@@ -208,23 +208,23 @@ def samples_alike(model: Model) -> bool:
 
 
 def rules_for(
-    all_rules: Training, chosen: Mapping[str, Any], parts: Mapping[str, Part]
+    all_rules: Training, chosen: Mapping[str, Any], parts: Mapping[str, WeightSlice]
 ) -> Training:
     """Update rules of what trains; a part has its share of the whole's optimizer state."""
-    split = {part.whole for part in parts.values()}
+    split = {part.parameter for part in parts.values()}
     rules = {n: all_rules.rules[n] for n in chosen if n not in split}
     for name, part in parts.items():
-        rule = all_rules.rules[part.whole]
-        rules[name] = replace(rule, state={k: a[part.place] for k, a in rule.state.items()})
-    return replace(all_rules, rules=rules, whole=units_for(all_rules.whole, parts))
+        rule = all_rules.rules[part.parameter]
+        rules[name] = replace(rule, state={k: a[part.index] for k, a in rule.state.items()})
+    return replace(all_rules, rules=rules, integer_rules=units_for(all_rules.integer_rules, parts))
 
 
-def units_for(whole: Whole, parts: Mapping[str, Part]) -> Whole:
+def units_for(whole: IntegerRules, parts: Mapping[str, WeightSlice]) -> IntegerRules:
     """A part of an integer parameter has its units; if it is some output channels, some of them."""
     units = dict(whole.units)
     for name, part in parts.items():
-        if part.whole in units:
-            unit = units[part.whole]
+        if part.parameter in units:
+            unit = units[part.parameter]
             channels = part.indices if part.axis == unit.axis else None
             units[name] = replace(unit, channels=channels)
     return replace(whole, units=units)

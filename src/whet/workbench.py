@@ -207,7 +207,7 @@ class Workbench:
         model, rules = self.model, self.model.rules
         graphs = (model.training.graph, model.prediction.graph)
         found = hashlib.sha256()
-        found.update("\n".join(map(str, (*graphs, rules.clip_norm, rules.whole))).encode())
+        found.update("\n".join(map(str, (*graphs, rules.clip_norm, rules.integer_rules))).encode())
         for name, rule in rules.rules.items():
             found.update(f"{name} {rule.op.name} {sorted(rule.attrs.items())} {rule.step}".encode())
             for state in rule.state.values():

@@ -23,7 +23,7 @@ from whet.ir.interp import interpret
 from whet.memory.plan import lifetimes
 from whet.models import mcunet_5fps
 from whet.ops import by_name
-from whet.passes import PASSES, SWITCHES, Context, Recompute, Stage, find_parts, run_stage
+from whet.passes import PASSES, SWITCHES, Context, Recompute, Stage, find_slices, run_stage
 from whet.passes.add_parts import add_parts
 from whet.passes.fold_batch_norm import fold_batch_norm
 from whet.passes.fold_constants import fold_constants
@@ -212,7 +212,7 @@ def test_some_input_channels_train() -> None:
           return %y
         }"""
     )
-    parts = find_parts(before, {"w": (1, 2)})
+    parts = find_slices(before, {"w": (1, 2)})
     after = split_channels(before, parts)
     assert (
         str(after)
@@ -232,7 +232,7 @@ def test_some_input_channels_train() -> None:
         ).strip()
     )
     assert not after.data["w"][:, 1:3].any() and before.data["w"].all()
-    np.testing.assert_array_equal(after.data["w.part"], before.data["w"][parts["w.part"].place])
+    np.testing.assert_array_equal(after.data["w.part"], before.data["w"][parts["w.part"].index])
     assert_same_meaning(before, after, rtol=1e-9)
 
 
@@ -247,7 +247,7 @@ def test_channels_apart_are_taken_one_by_one() -> None:
           return %y
         }"""
     )
-    after = split_channels(before, find_parts(before, {"w": (0, 3)}))
+    after = split_channels(before, find_slices(before, {"w": (0, 3)}))
     apart = ["reshape", "depthwise", "take", "reshape", "depthwise", "take_dx", "add"]
     assert names(after) == apart
     assert_same_meaning(before, after, rtol=1e-9)
@@ -258,7 +258,7 @@ def test_only_layers_train_by_channels() -> None:
         "graph g {\n%x : f32[2] input\n%w : f32[2] param\n%y = mul %x, %w : f32[2]\nreturn %y\n}"
     )
     with pytest.raises(SchemeError, match="w cannot train by channels"):
-        find_parts(graph, {"w": (0,)})
+        find_slices(graph, {"w": (0,)})
 
 
 # --- add_parts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,10 @@ from whet.ir import DType, Role
 from whet.ir.interp import interpret, run_exact
 from whet.ir.quant import Quant
 from whet.ops.settle import MOST
+from whet.passes.machine import Machine
 from whet.quantize.weights import weight_scales
-from whet.verify.integer import equal_steps, gradient_errors
+from whet.targets import target_named
+from whet.verify.integer import equal_steps, gradient_errors, rebuilt, runs_here, with_gradients
 
 # Every two of these meet in one of the quick ones.
 QUICK = {
@@ -261,7 +264,7 @@ def test_sums_that_fit_are_integers() -> None:
         model = nn.Sequential(nn.Linear(products, 2, bias=bias), nn.ReLU(), nn.Linear(2, 2)).eval()
         x = torch.randn(1, products)
         program = whet.compile(model, (x,), dtype="int8", calibrate=[x], update="last")
-        assert "0.weight" in program.whole.units
+        assert "0.weight" in program.integer_rules.units
 
 
 class Floats(nn.Module):
@@ -388,6 +391,19 @@ def test_gradient_and_step_checks_notice_mistakes() -> None:
     assert max(errors.values()) > 1e-3
     with pytest.raises(whet.errors.CheckError, match="differs from its reference after 1 steps"):
         equal_steps(trainer, [batch])
+
+
+def test_a_check_is_of_the_program_that_was_compiled() -> None:
+    """For its machine and with its choices; for a chip, the same program built for this machine."""
+    shape = (1, 3, 16, 16)
+    model = trained(Residual(), shape)
+    plain = compiled(model, shape)
+    own = rebuilt(plain, replace(plain.options, machine=Machine(wake=5000.0), grow=False))
+    assert runs_here(own) is own and own.files != plain.files
+    assert with_gradients(own).options == replace(own.options, accumulate=True)
+    chip = compiled(model, shape, target="cortex-m7")
+    assert runs_here(chip).options == replace(chip.options, target=target_named("portable"))
+    assert str(runs_here(chip).entries["train_step"]) == str(chip.entries["train_step"])
 
 
 def test_every_gradient_is_measured_by_its_own_size(monkeypatch: pytest.MonkeyPatch) -> None:

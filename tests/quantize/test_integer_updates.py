@@ -67,9 +67,9 @@ def test_qas_moves_integers_as_the_floats_they_stand_for() -> None:
         x, y = torch.randn(shape), torch.tensor([0, 1, 2, 3])
         trainer.gradients(x, y)
         gradient = trainer.collected()
-        before = {n: trainer.stored(f"{n}.master") for n in program.whole.units}
+        before = {n: trainer.stored(f"{n}.master") for n in program.integer_rules.units}
         trainer.step(x, y)
-        for name in program.whole.units:
+        for name in program.integer_rules.units:
             info, size = program.tensors[name], sizes_of(program, name)
             order = info.order
             raw = np.transpose(gradient[name], order).ravel() if order else gradient[name].ravel()
@@ -117,14 +117,14 @@ def masters(trainer: whet.Trainer) -> dict[str, Any]:
     """All parameters as real numbers, as the optimizer has them."""
     program = trainer.program
     found = dict(trainer.arrays())
-    for name in program.whole.units:
+    for name in program.integer_rules.units:
         found[name] = trainer.stored(f"{name}.master").ravel() * sizes_of(program, name)
     return {name: found[name] for name in program.chosen}
 
 
 def sizes_of(program: whet.Program, name: str) -> Any:
     """What 1 stands for in each number of an integer parameter, as it is stored."""
-    unit, info = program.whole.units[name], program.tensors[name]
+    unit, info = program.integer_rules.units[name], program.tensors[name]
     along = [1] * info.type.rank
     along[unit.axis] = -1
     size = program.entries["train_step"].data[unit.scale] * unit.unit

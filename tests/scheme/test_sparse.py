@@ -206,7 +206,7 @@ def test_only_the_slices_are_in_ram(net: str) -> None:
         numbers = sum(t.numel() for t in oracle.slices.values())
         assert program.memory["trained"] == 4 * numbers
         taken = {n: place for n, place in oracle.places.items() if place}
-        assert set(program.wholes) == set(taken)
+        assert set(program.sliced_parameters) == set(taken)
         for name in taken:
             assert name in program.storage.frozen and f"{name}.part" in program.storage.params
 

@@ -17,7 +17,7 @@ from whet.errors import FrontendError
 from whet.ir import Array, Builder, DType, Graph, Op, Role, Type, Value, f32, i32
 from whet.ops import by_name
 from whet.ops.optimizers import OPTIMIZERS
-from whet.training import Rule, Training, train_step
+from whet.training import Training, UpdateRule, train_step
 
 SMOOTH = ("sigmoid", "tanh", "silu", "gelu", "gelu_tanh", "sin", "cos", "neg")
 KINKED = ("relu", "hardswish", "hardsigmoid", "abs")
@@ -235,7 +235,7 @@ def trainings(draw: Draw, graph: Graph) -> Training:
     trained = [n for n in names if draw(st.booleans())] or names[:1]
     optimizer = draw(st.sampled_from(OPTIMIZERS))
     clip = draw(st.sampled_from([None, 0.5]))
-    return Training({n: Rule(optimizer, {"weight_decay": 0.01}) for n in trained}, clip)
+    return Training({n: UpdateRule(optimizer, {"weight_decay": 0.01}) for n in trained}, clip)
 
 
 @st.composite

@@ -21,7 +21,7 @@ from ..pipeline import Options
 from ..quantize import Int8
 from ..report import kib
 from ..scheme import Chosen, Parameter, Rule, Scheme, blocks, parameters_of, preset
-from ..training import Rule as UpdateRule
+from ..training import UpdateRule
 from .smallest import smallest
 
 SHOWN = 5
@@ -85,8 +85,8 @@ class Advisor:
     def cheaper(self) -> Iterator[list[Change]]:
         """The same parameters train."""
         rules = self.model.rules
-        if rules.whole.units:
-            yield [{"gradients": form} for form in NARROWER[rules.whole.gradients]]
+        if rules.integer_rules.units:
+            yield [{"gradients": form} for form in NARROWER[rules.integer_rules.gradients]]
         if any(rule.moments for rule in rules.rules.values()):
             yield [{"optimizer": "sgd"}]
         size = self.source.batch if self.model.independent else 1
@@ -166,8 +166,8 @@ class Advisor:
                 return None
             model = smaller
         if "gradients" in change:
-            whole = replace(model.rules.whole, gradients=change["gradients"])
-            model = replace(model, rules=replace(model.rules, whole=whole))
+            whole = replace(model.rules.integer_rules, gradients=change["gradients"])
+            model = replace(model, rules=replace(model.rules, integer_rules=whole))
         if "optimizer" in change:
             model = stateless(model)
         try:

@@ -19,7 +19,7 @@ from ..settings import to_compare
 from . import demo
 from .files import check_file, check_folder
 from .ir import ir_command
-from .models import Recipe, memory, numbers
+from .models import Invocation, memory, numbers
 from .options import (
     CalibrateOpt,
     ClipOpt,
@@ -123,7 +123,7 @@ def compile_command(
 ) -> None:
     """Write a folder of C that trains MODEL and builds with `make`."""
     start = time.perf_counter()
-    recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
+    recipe = Invocation(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
     check_folder(output, "the program")
     program = recipe.compile(
         **numbers(dtype, calibrate, int8, input),
@@ -171,7 +171,7 @@ def check_command(
     steps: StepsOpt = 10,
 ) -> None:
     """Build the program and compare every gradient and some steps with PyTorch."""
-    recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
+    recipe = Invocation(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
     kind = numbers(dtype, calibrate, int8, input)
     program = recipe.compile(
         update=update, ram=ram, without=without or (), **memory(rematerialize, frozen), **kind
@@ -205,7 +205,7 @@ def plan_command(
     """Say where every byte of a training step goes, layer by layer, without writing a program."""
     from ..report import arena_svg, layer_table, layers_svg, to_json
 
-    recipe = Recipe(model, input, loss, optimizer, momentum=momentum, train=train)
+    recipe = Invocation(model, input, loss, optimizer, momentum=momentum, train=train)
     for path in (picture, layers):
         if path is not None:
             check_file(path, ".svg")
@@ -270,7 +270,7 @@ def compare_command(
 
     from ..report.compare import comparison_table
 
-    recipe = Recipe(model, input, loss, optimizer, momentum=momentum, train=train)
+    recipe = Invocation(model, input, loss, optimizer, momentum=momentum, train=train)
     names = [name.strip() for name in schemes.split(",") if name.strip()]
     updates = to_compare(names)
     check_switches(without or ())

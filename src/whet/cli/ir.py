@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ..debug import Recorder, check_step, observing
 from ..errors import WhetError
-from .models import Recipe, numbers
+from .models import Invocation, numbers
 from .options import (
     CalibrateOpt,
     DTypeName,
@@ -51,7 +51,7 @@ def ir_command(
     if after is not None:
         check_step(after)
     kind = numbers(dtype, calibrate, int8, input)
-    recipe = Recipe(model, input, train=train)
+    recipe = Invocation(model, input, train=train)
     recorder = Recorder(entry)
     with observing(recorder) if after is not None else nullcontext():
         program = recipe.compile(update=update, without=without or (), **kind)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Invocation:
     """A model and how it is trained, as said on the command line."""
 
     model: str

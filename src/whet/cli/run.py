@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import CheckpointError, DataError, option
 from .files import SAVE, check_file, opening, read_archive
-from .models import Recipe, memory, numbers, sizes
+from .models import Invocation, memory, numbers, sizes
 from .options import (
     CalibrateOpt,
     ClipOpt,
@@ -82,7 +82,7 @@ def run_command(
     int8: Int8Opt = None,
 ) -> None:
     """Train MODEL on an emulated microcontroller, or on this machine."""
-    recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
+    recipe = Invocation(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
     if save is not None:
         check_file(save)
     if load is not None:

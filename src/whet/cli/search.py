@@ -14,7 +14,7 @@ from ..errors import BuildError, DataError
 from ..report import kib
 from ..settings import parse_bytes
 from .files import check_file, check_folder
-from .models import Recipe, import_file, import_name, numbers, reason
+from .models import Invocation, import_file, import_name, numbers, reason
 from .options import (
     CalibrateOpt,
     ClipOpt,
@@ -120,7 +120,7 @@ def search_command(
 
     budgets = [parse_bytes(word.strip()) for word in ram.split(",") if word.strip()]
     check_output(output, len(set(budgets)))
-    recipe = Recipe(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
+    recipe = Invocation(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
     samples, validation = read_data(data)
     words = whet.Search(
         by=by.value,

@@ -106,7 +106,7 @@ class Signature:
 
 
 @dataclass(frozen=True)
-class Place:
+class InputBuffer:
     """An optional buffer inside the arena for an input, named as in the prototypes."""
 
     name: str
@@ -128,11 +128,11 @@ class Place:
         return [f"{self.head(prefix)} {{ return AT({self.type.dtype.c}, {self.offset}); }}"]
 
 
-def places_of(plan: Plan) -> list[Place]:
+def input_buffers_of(plan: Plan) -> list[InputBuffer]:
     """The inputs for which the plan has a buffer."""
     found = {b.values[0]: b.offset for b in plan.buffers if b.values[0].role is Role.INPUT}
     leaves = Signature.of(plan.graph).leaves
-    return [Place(name, leaf.type, found[leaf]) for name, leaf in leaves if leaf in found]
+    return [InputBuffer(name, leaf.type, found[leaf]) for name, leaf in leaves if leaf in found]
 
 
 class EntryWriter:
@@ -294,7 +294,7 @@ def model_c(
     fingerprint: int,
     threads: bool,
     int8: bool,
-    places: Sequence[Place],
+    places: Sequence[InputBuffer],
 ) -> str:
     structs: dict[Struct, str] = {}
     writers = [EntryWriter(prefix, p, tensors, structs) for p in plans.values()]
@@ -397,7 +397,7 @@ def model_h(
     threads: bool,
     quants: Mapping[str, Quant],
     axes: Mapping[str, str],
-    places: Sequence[Place],
+    places: Sequence[InputBuffer],
 ) -> str:
     upper = prefix.upper()
     lines = [

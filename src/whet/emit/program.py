@@ -16,11 +16,11 @@ from ..ir.quant import Fold, Quant
 from ..memory.plan import Plan, alignment
 from ..ops.random import RngNext
 from ..ops.widen import Widen
-from ..passes import Part
+from ..passes import WeightSlice
 from ..report import program_report
 from ..report.html import program_html
 from ..scheme import Scheme
-from ..training import Whole
+from ..training import IntegerRules
 from . import c, c_weights
 from .memory import STATIC, memory_of
 from .tensor_info import TensorInfo
@@ -73,12 +73,14 @@ class Program:
     chosen: tuple[str, ...] = ()  # parameters that the scheme trains
     parameters: int = 0  # numbers in the model, trained or not
     identity: int = 0  # a checksum of the model, see `fingerprint`
-    parts: Mapping[str, Part] = field(default_factory=dict)  # trained slices of parameters
-    wholes: Mapping[str, Array] = field(default_factory=dict)  # those parameters, as stored
+    parts: Mapping[str, WeightSlice] = field(default_factory=dict)  # trained slices of parameters
+    sliced_parameters: Mapping[str, Array] = field(
+        default_factory=dict
+    )  # those parameters, as stored
     source: Any = None
     quants: Mapping[str, Quant] = field(default_factory=dict)  # what int8 inputs stand for
     folds: Mapping[str, Fold] = field(default_factory=dict)  # norms in integer parameters
-    whole: Whole = field(default_factory=Whole)  # how integer parameters train
+    integer_rules: IntegerRules = field(default_factory=IntegerRules)  # of int8 parameters
     independent: bool = False  # whether samples may be predicted one by one
     measured: dict[str, int] = field(default_factory=dict, repr=False)  # of it built, and run
 
@@ -111,7 +113,7 @@ class Program:
         parts = self.parts
         whole = {n: None for n in self.storage.params if n not in parts}
         sliced = {
-            part.whole: (self.tensors[part.whole].order[part.axis], part.indices)
+            part.parameter: (self.tensors[part.parameter].order[part.axis], part.indices)
             for name, part in parts.items()
             if name in self.storage.params
         }
@@ -180,7 +182,7 @@ class Program:
         """The whole output folder by relative path. The same program gives the same bytes."""
         weights, blob = c_weights.weights_c(self.name, self.storage, self.far)
         threads = self.target.threads
-        sources, places = self.kernel_files, c.places_of(self.plans["train_step"])
+        sources, places = self.kernel_files, c.input_buffers_of(self.plans["train_step"])
         files = {
             "model.h": c.model_h(
                 self.name,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..frontend.model import Model
 from ..ir import Role, Type
 from ..ir.axes import in_words, names_by_order, plain_names
-from ..passes import Part
+from ..passes import WeightSlice
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class TensorInfo:
         return tuple(sizes)
 
 
-def infos_of(model: Model, parts: Mapping[str, Part]) -> dict[str, TensorInfo]:
+def infos_of(model: Model, parts: Mapping[str, WeightSlice]) -> dict[str, TensorInfo]:
     """How PyTorch sees every tensor that it shares with the program, by name."""
     found: dict[str, TensorInfo] = {}
     (output, *_) = model.prediction.outputs
@@ -63,10 +63,12 @@ def axes_of(model: Model, order: tuple[int, ...]) -> tuple[str, ...]:
     return names_by_order(order) or plain_names(len(order), model.independent)
 
 
-def parts_of(parts: Mapping[str, Part], tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+def parts_of(
+    parts: Mapping[str, WeightSlice], tensors: Mapping[str, TensorInfo]
+) -> dict[str, TensorInfo]:
     found = {}
     for name, part in parts.items():
-        whole = tensors[part.whole]
+        whole = tensors[part.parameter]
         shape = list(whole.type.shape)
         shape[part.axis] = len(part.indices)
         found[name] = TensorInfo(replace(whole.type, shape=tuple(shape)), whole.order)

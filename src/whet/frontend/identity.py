@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from ..ir import Array, Attributes, Graph, Op, Role, Value
 from ..ops.reduce import Expand
 from ..ops.shape import Reshape, Transpose
-from ..passes import Part
+from ..passes import WeightSlice
 from .model import Model
 
 # Data movement depends on the batch size: an axis of size 1 may be anywhere, and is not expanded.
@@ -21,15 +21,15 @@ MOVES: tuple[type[Op], ...] = (Reshape, Transpose, Expand)
 BATCH_ATTRIBUTES = frozenset({"shape", "axis", "axes"})  # attributes that depend on it, too
 
 
-def identity(model: Model, chosen: Collection[str], parts: Mapping[str, Part]) -> int:
+def identity(model: Model, chosen: Collection[str], parts: Mapping[str, WeightSlice]) -> int:
     """A checksum of the model. `chosen` are the trained parameters; of some, only `parts` train."""
     graph = model.training.graph
-    params, units = graph.leaves_of(Role.PARAM), model.rules.whole.units
+    params, units = graph.leaves_of(Role.PARAM), model.rules.integer_rules.units
     words = [f"{leaf} : {leaf.type}" for leaf in params]
     words += operations(model.prediction.graph)
     words += [f"{name} in {unit.unit!r} of {unit.scale}" for name, unit in units.items()]
     crc = zlib.crc32("\n".join(words).encode())
-    places = {part.whole: part.place for part in parts.values()}
+    places = {part.parameter: part.index for part in parts.values()}
     for leaf in params:
         if leaf.name in chosen and leaf.name not in places:
             continue

@@ -87,7 +87,7 @@ def computed_offsets(lives: Lives, pinned: int, effort: int) -> Array:
     effort = min(effort, EFFORT_PER_BUFFER * len(best))
     if effort < WORTHWHILE * lives.pairs:
         return best
-    search = Search(lives, pinned)
+    search = OffsetSearch(lives, pinned)
     for _ in range(ROUNDS):
         for _, _, order in tried:
             better = search.repair(order.tolist(), arena, bound, effort // len(tried))
@@ -134,7 +134,7 @@ def first_fit(order: Array, lives: Lives) -> Array:
     return offsets
 
 
-class Search:
+class OffsetSearch:
     """Searches for an order in which first fit needs a smaller arena.
 
     It places the same few hundred buffers thousands of times, with few neighbours each, where lists

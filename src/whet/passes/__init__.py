@@ -25,7 +25,7 @@ from .renew_norms import renew_norms
 from .reorder import reorder
 from .schedule import schedule
 from .share_common import share_common
-from .split_channels import Part, find_parts, split_channels
+from .split_channels import WeightSlice, find_slices, split_channels
 from .stream_rows import stream_rows
 
 MODEL, STEP = Stage.MODEL, Stage.STEP
@@ -88,6 +88,17 @@ def run_stage(stage: Stage, entries: Entries, context: Context) -> dict[str, Gra
 
 
 __all__ = [
-    "PASSES", "SWITCHES", "Context", "Entries", "Observer", "Part", "Pass", "Recompute", "Stage",
-    "check_switches", "find_parts", "run_passes", "run_stage",
+    "PASSES",
+    "SWITCHES",
+    "Context",
+    "Entries",
+    "Observer",
+    "Pass",
+    "Recompute",
+    "Stage",
+    "WeightSlice",
+    "check_switches",
+    "find_slices",
+    "run_passes",
+    "run_stage",
 ]  # fmt: skip

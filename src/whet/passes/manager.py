@@ -11,7 +11,7 @@ from typing import Any
 from ..ir import Graph, verify
 from ..memory.plan import lifetimes
 from .machine import UNTUNED, Machine
-from .split_channels import Part
+from .split_channels import WeightSlice
 
 Entries = Mapping[str, Graph]
 Observer = Callable[[str, str, Graph | None, Graph], None]  # pass, entry point, before, after
@@ -36,7 +36,9 @@ class Context:
 
     without: Collection[str] = ()  # names of passes to skip
     changing: Collection[str] = ()  # leaves that training changes
-    slices: Mapping[str, Part] = field(default_factory=dict)  # of parameters that train in part
+    slices: Mapping[str, WeightSlice] = field(
+        default_factory=dict
+    )  # of parameters that train in part
     gradients: str = "float32"  # of integer layers
     recompute: Recompute | None = None
     inside: bool = False  # inputs may be inside the arena

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from ..ir import Builder, Graph, Node, Value
 
-Rule = Callable[[Builder, Node], tuple[Value, ...] | None]
+Rewrite = Callable[[Builder, Node], tuple[Value, ...] | None]
 
 
-def rewrite(graph: Graph, rule: Rule) -> Graph:
+def rewrite(graph: Graph, rule: Rewrite) -> Graph:
     """`rule(b, node)` returns values to replace the node's results, or None to keep it.
 
     The node already reads replaced values. Names and order of unchanged nodes are kept, and the

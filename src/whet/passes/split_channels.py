@@ -15,27 +15,27 @@ from .rewriting import Uses, rewrite
 
 
 @dataclass(frozen=True)
-class Part:
-    """A trained leaf holds these indices along an axis of the stored parameter `whole`."""
+class WeightSlice:
+    """A trained leaf holds these indices along an axis of the stored `parameter`."""
 
-    whole: str
+    parameter: str
     axis: int
     indices: tuple[int, ...]
     channels: tuple[int, ...]  # of the layer's input, within each of its groups
 
     @property
-    def place(self) -> tuple[slice | list[int], ...]:
+    def index(self) -> tuple[slice | list[int], ...]:
         """What to index the stored parameter with to find the part."""
         return (slice(None),) * self.axis + (list(self.indices),)
 
 
-def find_parts(graph: Graph, chosen: Mapping[str, tuple[int, ...]]) -> dict[str, Part]:
+def find_slices(graph: Graph, chosen: Mapping[str, tuple[int, ...]]) -> dict[str, WeightSlice]:
     """Where the chosen input channels of each weight lie in it, by the name of the trained part.
 
     Refused are weights that anything but one kind of layer reads.
     """
     uses = Uses(graph)
-    parts: dict[str, Part] = {}
+    parts: dict[str, WeightSlice] = {}
     for node in graph.nodes:
         leaf = _weight_of(uses, node, chosen)
         if leaf is None:
@@ -46,14 +46,14 @@ def find_parts(graph: Graph, chosen: Mapping[str, tuple[int, ...]]) -> dict[str,
     return parts
 
 
-def split_channels(graph: Graph, parts: Mapping[str, Part]) -> Graph:
+def split_channels(graph: Graph, parts: Mapping[str, WeightSlice]) -> Graph:
     """layer(x, w) becomes layer(x, w') + layer(x[chosen], w.part), w' being w without those.
 
     Only x[chosen] is needed for the gradient of w.part, so only that is kept, and only w.part
     lives in RAM. In w' its place is taken by zeros, so that w' keeps its shape.
     """
     uses = Uses(graph)
-    by_leaf = {part.whole: (name, part) for name, part in parts.items()}
+    by_leaf = {part.parameter: (name, part) for name, part in parts.items()}
     trained: dict[str, Value] = {}
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
@@ -95,7 +95,7 @@ def _not_by_channels(leaf: str, node: Node) -> SchemeError:
     )
 
 
-def _part_of(leaf: Value, node: Node, indices: tuple[int, ...]) -> Part | None:
+def _part_of(leaf: Value, node: Node, indices: tuple[int, ...]) -> WeightSlice | None:
     """Where the channels lie in the leaf; None if it is reshaped so that they lie scattered."""
     layer = _facts(node)
     size = node.ins[layer.weight].shape[layer.inputs]
@@ -105,7 +105,7 @@ def _part_of(leaf: Value, node: Node, indices: tuple[int, ...]) -> Part | None:
     within = indices
     if layer.inputs_of_all_groups:
         within = _in_groups(indices, node.attrs.groups, size // node.attrs.groups)
-    return Part(leaf.name, axis, within, indices)
+    return WeightSlice(leaf.name, axis, within, indices)
 
 
 def _facts(node: Node) -> Layer:
@@ -117,13 +117,13 @@ def _in_groups(indices: tuple[int, ...], groups: int, per_group: int) -> tuple[i
     return tuple(g * per_group + i for g in range(groups) for i in indices)
 
 
-def _split(b: Builder, graph: Graph, leaf: Value, name: str, part: Part) -> Value:
+def _split(b: Builder, graph: Graph, leaf: Value, name: str, part: WeightSlice) -> Value:
     """Make the trained leaf, and take its numbers out of the frozen one."""
     data = graph.data[leaf.name]
     frozen = data.copy()
-    frozen[part.place] = 0
+    frozen[part.index] = 0
     b.data[leaf.name] = frozen
-    chosen = data[part.place]
+    chosen = data[part.index]
     kind, link = Type(leaf.type.dtype, chosen.shape), Link(Relation.PART, leaf.name)
     return b.leaf(name, kind, Role.PARAM, chosen, link)
 

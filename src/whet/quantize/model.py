@@ -12,7 +12,7 @@ from ..ir import Graph, Role
 from ..ir.quant import Fold, Recipe
 from ..passes.fold_batch_norm import fold_for_good
 from ..passes.fold_constants import fold_constants
-from ..training import Training, Whole
+from ..training import IntegerRules, Training
 from .calibrate import calibrate
 from .integer import to_integer_graph
 from .options import Int8
@@ -35,12 +35,12 @@ def integer_model(
     made = to_integer_graph(imported.graph, recipe, options)
     check_moments(model.rules, folds, () if options.qas else made.units)
     training = with_graph(imported, made.graph)
-    whole = Whole(made.units, options.rounding, options.qas, options.seed, options.gradients)
+    whole = IntegerRules(made.units, options.rounding, options.qas, options.seed, options.gradients)
     return replace(
         model,
         training=training,
         prediction=without_loss(training),
-        rules=replace(model.rules, whole=whole),
+        rules=replace(model.rules, integer_rules=whole),
         quants=made.inputs,
         folds=folds,
         recipe=recipe,

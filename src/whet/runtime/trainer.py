@@ -127,7 +127,7 @@ class Trainer:
         import torch
 
         found = self.arrays()
-        for name in found.keys() & self.program.whole.units.keys():
+        for name in found.keys() & self.program.integer_rules.units.keys():
             found[name] = self._real(name, found[name])
         return {n: torch.from_numpy(a.copy()) for n, a in found.items()}
 
@@ -140,11 +140,11 @@ class Trainer:
         for name, array in given.items():
             if tuple(array.shape) != (shape := self.program.tensors[name].shape):
                 raise DataError(f"{name} has shape {tuple(array.shape)}, not {shape}")
-        parts = {part.whole: (name, part) for name, part in self.program.parts.items()}
+        parts = {part.parameter: (name, part) for name, part in self.program.parts.items()}
         masters, carries = self._beside(Relation.MASTER), self._beside(Relation.CARRY)
         for name, array in given.items():
             real = array
-            if name in self.program.whole.units and array.dtype.kind == "f":
+            if name in self.program.integer_rules.units and array.dtype.kind == "f":
                 real = self._steps_of(name, array).astype(np.float32)
                 dtype = self.program.tensors[name].type.dtype.numpy
                 array = np.rint(real).astype(dtype)
@@ -152,7 +152,7 @@ class Trainer:
             info = self.program.tensors[name]
             if name in parts:
                 name, part = parts[name]
-                place = part.place
+                place = part.index
             self._set(name, array, info, place)
             if name in masters:
                 self._set(masters[name], real, info, place)
@@ -176,9 +176,9 @@ class Trainer:
             info = self.program.tensors[name]
             info = replace(info, type=f32(*info.type.shape))
             gradient = self._get(total, info)
-            if real and name in self.program.whole.units:
+            if real and name in self.program.integer_rules.units:
                 gradient = gradient / self._step_sizes(name)
-            found[part.whole if part else name] = gradient
+            found[part.parameter if part else name] = gradient
         return found
 
     def _beside(self, relation: Relation) -> dict[str, str]:
@@ -276,10 +276,10 @@ class Trainer:
         part = self.program.parts.get(name)
         if part is None:
             return name, self._get(name)
-        whole = self.program.tensors[part.whole]
-        stored = self.program.wholes[part.whole].astype(whole.type.dtype.numpy)
-        stored[part.place] = self._view(name).reshape(self.program.tensors[name].type.shape)
-        return part.whole, from_stored(stored, whole)
+        whole = self.program.tensors[part.parameter]
+        stored = self.program.sliced_parameters[part.parameter].astype(whole.type.dtype.numpy)
+        stored[part.index] = self._view(name).reshape(self.program.tensors[name].type.shape)
+        return part.parameter, from_stored(stored, whole)
 
     def _set(
         self, name: str, array: Array, info: TensorInfo, place: tuple[Any, ...] | None
@@ -292,14 +292,14 @@ class Trainer:
 
     def _along(self, name: str, numbers: Array) -> Array:
         """One number per channel of an integer parameter, shaped to multiply it in PyTorch."""
-        unit, info = self.program.whole.units[name], self.program.tensors[name]
+        unit, info = self.program.integer_rules.units[name], self.program.tensors[name]
         along = [1] * info.type.rank
         along[info.order[unit.axis]] = -1
         return np.asarray(numbers, np.float64).reshape(along)
 
     def _step_sizes(self, name: str) -> Array:
         """What a step of 1 of an integer parameter stands for."""
-        unit = self.program.whole.units[name]
+        unit = self.program.integer_rules.units[name]
         sizes = self.program.entries["train_step"].data[unit.scale] * unit.unit
         if unit.channels is not None:
             sizes = sizes[list(unit.channels)]

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
-from ..emit.c import WIDTH, Signature, places_of
+from ..emit.c import WIDTH, Signature, input_buffers_of
 from ..emit.c_main import example_c, with_allocated_memory
 from ..emit.program import Program
 from ..ir import Role
@@ -43,7 +43,7 @@ def arrays_lines(program: Program) -> list[str]:
 def main_for_many(program: Program) -> str:
     """An example for a model with several inputs: one step on zeros."""
     plan = program.plans["train_step"]
-    inside = {place.name for place in places_of(plan)}
+    inside = {place.name for place in input_buffers_of(plan)}
     step, predict = (Signature.of(program.entries[name]) for name in ("train_step", "predict"))
     leaves = [(name, v.type) for name, v in step.leaves if v.role is not Role.SCALAR]
     arrays = [(name, t) for name, t in leaves if name not in inside]

@@ -1,5 +1,14 @@
 """From a forward graph with a loss to entry points that train: gradients, then updates."""
 
-from .steps import Rule, Training, Unit, Whole, apply, gradients, predict, train_step
+from .steps import IntegerRules, Training, Unit, UpdateRule, apply, gradients, predict, train_step
 
-__all__ = ["Rule", "Training", "Unit", "Whole", "apply", "gradients", "predict", "train_step"]
+__all__ = [
+    "IntegerRules",
+    "Training",
+    "Unit",
+    "UpdateRule",
+    "apply",
+    "gradients",
+    "predict",
+    "train_step",
+]

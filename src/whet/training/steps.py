@@ -35,7 +35,7 @@ CARRIES = {"carry8": DType.I8, "carry16": DType.I16}
 
 
 @dataclass(frozen=True)
-class Rule:
+class UpdateRule:
     """How one parameter is updated: an optimizer, its attributes and its initial state.
 
     `step` is the number of steps taken before, for an optimizer that counts them.
@@ -66,7 +66,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Whole:
+class IntegerRules:
     """How integer parameters train: in which units, how a fraction becomes whole, and what the
     gradients of their layers are made of."""
 
@@ -81,9 +81,9 @@ class Whole:
 class Training:
     """Everything that decides a training step besides the model itself."""
 
-    rules: Mapping[str, Rule]
+    rules: Mapping[str, UpdateRule]
     clip_norm: float | None = None
-    whole: Whole = Whole()
+    integer_rules: IntegerRules = IntegerRules()
 
 
 SUFFIX = {  # of the names of a parameter's companions
@@ -144,7 +144,7 @@ class _Updater:
 
     def squares(self, param: Value, grad: Value) -> Value:
         """The squared norm of a gradient: of the real parameter, where an integer stands for it."""
-        b, whole = self.b, self.training.whole
+        b, whole = self.b, self.training.integer_rules
         if param.name not in whole.units or not whole.qas:
             return b.emit(SumSquares, grad, name=f"{grad.name}.squares")
         unit = whole.units[param.name]
@@ -153,7 +153,7 @@ class _Updater:
 
     def update(self, param: Value, grad: Value) -> None:
         b, rule = self.b, self.training.rules[param.name]
-        if param.name in self.training.whole.units:
+        if param.name in self.training.integer_rules.units:
             self.move(param, grad, rule)
             return
         moments = self.moments(param, rule)
@@ -163,7 +163,7 @@ class _Updater:
         for leaf, nxt in zip((param, *moments), results, strict=True):
             b.update(leaf, nxt)
 
-    def moments(self, param: Value, rule: Rule) -> list[Value]:
+    def moments(self, param: Value, rule: UpdateRule) -> list[Value]:
         return [
             self.b.leaf(
                 f"{param.name}.{moment.name}",
@@ -175,9 +175,9 @@ class _Updater:
             for moment in rule.moments
         ]
 
-    def move(self, param: Value, grad: Value, rule: Rule) -> None:
+    def move(self, param: Value, grad: Value, rule: UpdateRule) -> None:
         """Update an integer parameter: how far, then by how many whole numbers."""
-        b, whole = self.b, self.training.whole
+        b, whole = self.b, self.training.integer_rules
         unit = whole.units[param.name]
         scale, size = b.const([1.0]), 1.0
         if whole.qas:
@@ -199,7 +199,7 @@ class _Updater:
         return self.b.const(self.b.data[unit.scale][list(unit.channels)], name=f"{unit.scale}.part")
 
     def settle(self, param: Value, move: Value) -> None:
-        b, rounding = self.b, self.training.whole.rounding
+        b, rounding = self.b, self.training.integer_rules.rounding
         name, leaves = f"{param.name}.next", [param]
         if rounding == "master":
             data = b.data[param.name].astype(np.float32)
@@ -221,7 +221,7 @@ class _Updater:
     def generator(self) -> Value:
         """The state of the random numbers, one for all parameters."""
         if self.rng is None:
-            data = np.array([self.training.whole.seed, 0])
+            data = np.array([self.training.integer_rules.seed, 0])
             self.rng = self.b.leaf("optimizer.rng", Type(DType.I32, (2,)), Role.STATE, data)
             nxt = self.b.emit(RngNext, self.rng, name="optimizer.rng.next")
             self.b.update(self.rng, nxt)
@@ -307,7 +307,7 @@ def apply(forward: Graph, training: Training, collected: Graph) -> Graph:
         if leaf.role is Role.PARAM and leaf.name in sums:
             param = b.leaf(leaf.name, leaf.type, Role.PARAM, forward.data[leaf.name], leaf.link)
             pairs.append((param, gradient_sum(b, param)))
-    _copy_scales(b, forward, [p.name for p, _ in pairs], training.whole)
+    _copy_scales(b, forward, [p.name for p, _ in pairs], training.integer_rules)
     updater = _Updater(b, training)
     scale = b.leaf("scale", f32(), Role.SCALAR)
     for param, total in pairs:
@@ -318,7 +318,7 @@ def apply(forward: Graph, training: Training, collected: Graph) -> Graph:
     return b.finish(())
 
 
-def _copy_scales(b: Builder, forward: Graph, params: list[str], whole: Whole) -> None:
+def _copy_scales(b: Builder, forward: Graph, params: list[str], whole: IntegerRules) -> None:
     """The constants that integer parameters are measured by."""
     units = (whole.units[name] for name in params if name in whole.units)
     for name in dict.fromkeys(unit.scale for unit in units):

@@ -18,7 +18,7 @@ from ..emit.program import Program
 from ..errors import CheckError
 from ..frontend.torch.export import canonical_names, import_model, main_output
 from ..ir import Array
-from ..pipeline import assemble
+from ..pipeline import Options, assemble
 from ..report import CheckReport
 from ..runtime import Trainer
 
@@ -74,10 +74,13 @@ def with_gradients(program: Program) -> Program:
     source: Source = program.source
     model, loss, optimizer = copies(source)
     imported = import_model(model, source.inputs, loss, optimizer, source.labels, source.clip_norm)
-    target = program.target.on_this_machine
-    options = replace(program.options, accumulate=True, target=target, single=True)
     assert program.scheme is not None
-    return assemble(imported, program.scheme, options)
+    return assemble(imported, program.scheme, replace(options_here(program), accumulate=True))
+
+
+def options_here(program: Program) -> Options:
+    """The program's own options, for a target whose programs run in this process."""
+    return replace(program.options, target=program.target.on_this_machine)
 
 
 def _attempt(

@@ -11,11 +11,10 @@ from ..errors import CheckError
 from ..ir import Array, Role
 from ..ir.interp import interpret, is_open, run_exact
 from ..ops.gradient_i8 import NarrowGradient
-from ..passes.machine import UNTUNED
-from ..pipeline import assemble
+from ..pipeline import Options, assemble
 from ..report.html import table
 from ..runtime.trainer import Trainer, accept, from_stored
-from .check import Batches, compare
+from .check import Batches, compare, options_here
 from .straight_through import gradients
 
 if TYPE_CHECKING:
@@ -81,8 +80,9 @@ def check_integers(program: Program, steps: int = 10) -> IntegerReport:
     if bad:
         worst = [f"{name}: {e:.1e}" for name, e in sorted(bad.items(), key=lambda i: -i[1])]
         raise CheckError(f"{len(bad)} gradients differ from autograd's", why=worst[:10])
-    losses, tensors = equal_steps(trainer, [batches.draw() for _ in range(steps)])
-    return IntegerReport(errors, losses, tensors, tuple(sorted(without_order(trainer.program))))
+    own = runs_here(program).load()
+    losses, tensors = equal_steps(own, [batches.draw() for _ in range(steps)])
+    return IntegerReport(errors, losses, tensors, tuple(sorted(without_order(own.program))))
 
 
 def tolerance(program: Program) -> float:
@@ -102,10 +102,16 @@ def with_gradients(program: Program) -> Program:
     """The same program with an entry point for its gradients."""
     if "gradients" in program.entries:
         return program
-    target = program.target.on_this_machine
-    options = replace(
-        program.options, accumulate=True, target=target, machine=UNTUNED, grow=True, single=True
-    )
+    return rebuilt(program, replace(options_here(program), accumulate=True))
+
+
+def runs_here(program: Program) -> Program:
+    """The program itself, or, if its target is another machine, the same program for this one."""
+    options = options_here(program)
+    return program if options == program.options else rebuilt(program, options)
+
+
+def rebuilt(program: Program, options: Options) -> Program:
     assert program.scheme is not None
     return assemble(program.source.imported(), program.scheme, options, program.source)
 

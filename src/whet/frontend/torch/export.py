@@ -21,8 +21,8 @@ from ...errors import FrontendError, either
 from ..model import Model, without_loss
 from . import aten as _register_handlers  # noqa: F401
 from .importer import HANDLERS, Importer
+from .locations import location_of
 from .optim import trainable, training_of
-from .places import place_of
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -132,7 +132,7 @@ def export_error(error: Exception) -> FrontendError:
     text = str(error).strip()
     first = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
     words = ("data-dependent", "GuardOnDataDependent", "Could not guard", "unbacked")
-    kind, place = type(error).__name__, place_of(error)
+    kind, place = type(error).__name__, location_of(error)
     if kind.startswith("GuardOnDataDependent") or any(w in text for w in words):
         return FrontendError(
             "the model's control flow or shapes depend on the values of its input",
@@ -165,7 +165,7 @@ def example_output(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.
         shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
         raise FrontendError(
             f"the model itself fails on the example input of shape {shapes}",
-            at=place_of(error),
+            at=location_of(error),
             why=str(error).splitlines()[:3],
         ) from error
     return main_output(output)

@@ -21,7 +21,7 @@ from ...ir import Builder, DType, Loc, Op, Role, Type, Value
 from ...ir.axes import names_of_space
 from ...ops.random import RngNext
 from ..model import Imported, Order, Tensor, plain_order
-from .places import source_of
+from .locations import source_of
 from .tensor import Arranger, channels_last, ir_dtype, parameter
 
 Operand = Tensor | torch.Tensor | float | int | bool

@@ -8,7 +8,7 @@ import torch
 
 from ...errors import FrontendError
 from ...ops.optimizers import NAMES, OPTIMIZERS, Optimizer
-from ...training import Rule, Training
+from ...training import Training, UpdateRule
 from ..model import Order
 from .tensor import numpy_of
 
@@ -44,7 +44,7 @@ def training_of(
     rates = [float(group["lr"]) for group in optimizer.param_groups]
     base = next((rate for rate in rates if rate), 0.0)
     first, attrs = _rule(optimizer, optimizer.param_groups[0])
-    usual = Rule(first, {**attrs, "lr_scale": rates[0] / base if base else 1.0})
+    usual = UpdateRule(first, {**attrs, "lr_scale": rates[0] / base if base else 1.0})
     rules = {name: usual for name in names.values() if name in orders}
     for group in optimizer.param_groups:
         record, attrs = _rule(optimizer, group)
@@ -61,7 +61,7 @@ def training_of(
                 continue
             state = optimizer.state.get(param, {})
             moments, step = _moments(record, state, orders[name]), float(state.get("step", 0.0))
-            rules[name] = Rule(record, {**attrs, "lr_scale": scale}, moments, step)
+            rules[name] = UpdateRule(record, {**attrs, "lr_scale": scale}, moments, step)
     return Training(rules, clip_norm), base
 
 

@@ -27,7 +27,7 @@ def source_of(stack_trace: str | None) -> str:
     return f"{os.path.basename(own[-1][0])}:{own[-1][1]}" if own else ""
 
 
-def place_of(error: BaseException) -> str:
+def location_of(error: BaseException) -> str:
     """The innermost user frame of an error's traceback, with its line of source."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if is_own(f.filename)]
     if not frames:
