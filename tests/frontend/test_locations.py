@@ -62,7 +62,7 @@ def test_the_place_of_a_layer_is_not_in_pytorch() -> None:
     graph = whet.compile(model, (X,)).entries["predict"]
     found = {node.loc.module: node.loc.source for node in graph.nodes}
     line = Curve.forward.__code__.co_firstlineno + 1
-    assert found["0"] == "" and found["1.0"] == "" and found["1.1"] == f"test_places.py:{line}"
+    assert found["0"] == "" and found["1.0"] == "" and found["1.1"] == f"test_locations.py:{line}"
 
 
 class Curve(nn.Module):
@@ -82,7 +82,7 @@ def test_control_flow_that_depends_on_data_is_shown(monkeypatch: Any) -> None:
     text = compiling(nn.Sequential(nn.Linear(5, 3), nn.Sequential(Decides())))
     assert "control flow or shapes depend on the values of its input" in text
     line = Decides.forward.__code__.co_firstlineno + 1
-    assert f"at    test_places.py:{line}  if x.sum() > 0:" in text
+    assert f"at    test_locations.py:{line}  if x.sum() > 0:" in text
     assert "torch.where" in text
 
 

@@ -21,8 +21,8 @@ from whet.emit.program import Program
 from whet.errors import CheckpointError
 from whet.ir import i8, i32
 from whet.ir.graph import f32
-from whet.runtime import Board
 from whet.runtime.checkpoint import HEADER, Checkpoint, Layout
+from whet.targets.cortex_m import Board
 
 STATUS = [name for name, _ in STATUSES]
 X, Y = torch.linspace(-1, 1, 72).reshape(1, 3, 6, 4), torch.tensor([2])

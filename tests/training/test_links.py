@@ -69,7 +69,7 @@ def test_what_rounding_keeps_is_linked_and_follows_the_parameter(
 
 
 def test_a_part_is_linked_to_its_parameter_in_every_entry_point() -> None:
-    scheme = whet.Scheme([whet.UpdateRule("fc1.weight", 0.5)])
+    scheme = whet.Scheme([whet.Rule("fc1.weight", 0.5)])
     program = whet.compile(mlp(), (torch.randn(4, 5),), update=scheme, accumulate=True)
     (name,) = program.parts
     for entry in ("train_step", "gradients", "apply"):

@@ -99,7 +99,13 @@ def test_a_network_without_biases(tmp_path: Path) -> None:
         assert row.ram <= row.budget
 
 
-@pytest.mark.parametrize("words", [{"by": "fisher"}, {"by": "gradient", "method": "evolution"}])
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"by": "fisher"},
+        pytest.param({"by": "gradient", "method": "evolution"}, marks=pytest.mark.slow),
+    ],
+)
 def test_proxies_and_evolution(tmp_path: Path, words: dict[str, str], monkeypatch: Any) -> None:
     monkeypatch.setattr("whet.labs.search.solve.GENERATIONS", 5)
     found = searched(tmp_path, finalists=0, **words)
