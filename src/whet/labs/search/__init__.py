@@ -1,13 +1,12 @@
 """Search for the best scheme within a memory budget; see `run` for the procedure.
 
-candidate   candidates, their outcomes, and contributions
-data        samples to train on and to validate by
+candidate   candidates, and the contributions of their parts
 trial       one trial: compile, train, validate
-trials      many of them, kept in a store and run by `workers`
+trials      many of them, stored and run by workers
 proxies     contributions from gradients alone
 pooling     gains of like layers, pooled
 costs       bytes of candidates, by the planner
-solve       the best sum of gains within a budget; `evolve` does it as published
+solve       the largest sum of gains within a budget, exactly or by evolution
 run         the procedure, and its options
 report      its results
 """
