@@ -142,6 +142,28 @@ def winograd_floats(result: Type, c: int, o: int) -> int:
     return 16 * (c * o + min(tiles_of(result), TILES) * (c + o))
 
 
+def layer_vjp(
+    b: Builder,
+    node: Node,
+    douts: Grads,
+    wants: tuple[bool, ...],
+    dx_op: type[Op],
+    dw_op: type[Op],
+    kernel: tuple[int, ...],
+) -> Grads:
+    """The gradients of x, w and the bias, if any; only that of w needs the zero point of x."""
+    (dy,), (x, w, *bias) = douts, node.ins
+    assert dy is not None
+    attrs = asdict(node.attrs)
+    offset = {"zero": attrs.pop("zero")} if "zero" in attrs else {}
+    dx = dw = None
+    if wants[0]:
+        dx = b.emit(dx_op, dy, w, name=d(x), size=x.shape[1:3], **attrs)
+    if wants[1]:
+        dw = b.emit(dw_op, dy, x, name=d(w), kernel=kernel, **offset, **attrs)
+    return dx, dw, *(sum_rows(b, dy, v) if wants[2] else None for v in bias)
+
+
 class Conv2d(Op):
     """y[n,p,q,o] = b[o] + sum_{r,s,i} x[n, p*stride+r*dilation-pad, ..., i] * w[o,r,s,i]
 
@@ -191,15 +213,7 @@ class Conv2d(Op):
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
-        (dy,), (x, w, *bias) = douts, node.ins
-        assert dy is not None
-        attrs = asdict(node.attrs)
-        dx = dw = None
-        if wants[0]:
-            dx = b.emit(Conv2dDx, dy, w, name=d(x), size=x.shape[1:3], **attrs)
-        if wants[1]:
-            dw = b.emit(Conv2dDw, dy, x, name=d(w), kernel=w.shape[1:3], **attrs)
-        return dx, dw, *(sum_rows(b, dy, v) if wants[2] else None for v in bias)
+        return layer_vjp(b, node, douts, wants, Conv2dDx, Conv2dDw, node.ins[1].shape[1:3])
 
     @staticmethod
     def call(node: Node) -> Call:
@@ -389,17 +403,7 @@ class Depthwise(Op):
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
-        (dy,), (x, w, *bias) = douts, node.ins
-        assert dy is not None
-        attrs = asdict(node.attrs)
-        dx = dw = None
-        if wants[0]:
-            dx = b.emit(DepthwiseDx, dy, w, name=d(x), size=x.shape[1:3], **attrs)
-        if wants[1]:
-            dw = b.emit(DepthwiseDw, dy, x, name=d(w), kernel=w.shape[:2], **attrs)
-        if not bias:
-            return dx, dw
-        return dx, dw, sum_rows(b, dy, bias[0]) if wants[2] else None
+        return layer_vjp(b, node, douts, wants, DepthwiseDx, DepthwiseDw, node.ins[1].shape[:2])
 
     @staticmethod
     def call(node: Node) -> Call:
