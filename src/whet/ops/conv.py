@@ -299,15 +299,19 @@ class Conv2dDx(Op):
             return winograd(node, "whet_conv2d_winograd_dx_f32", node.out, dy, w, struct)
         return Call("whet_conv2d_dx_f32", (node.out, dy, w, struct), "conv2d")
 
-    @staticmethod
-    def workspace(node: Node) -> int:
-        o, _, _, c = node.ins[1].shape
-        return winograd_floats(node.out.type, c, o) if node.attrs.winograd else 0
+    workspace = staticmethod(Conv2d.workspace)
 
     @staticmethod
     def macs(node: Node) -> int:
         _, kh, kw, i = node.ins[1].shape
         return node.ins[0].type.elements * kh * kw * i
+
+
+def check_dw(a: Window, kernel: tuple[int, int], dy: Type, x: Type) -> None:
+    """dy must be as large as the result for x."""
+    require_f32(dy, x)
+    expected = a.output(x.shape[1:3], kernel)
+    require(dy.shape[1:3] == expected, f"{x} gives {expected}, not {dy}")
 
 
 class Conv2dDw(Op):
@@ -320,9 +324,7 @@ class Conv2dDw(Op):
 
     @staticmethod
     def infer(a: Attrs, dy: Type, x: Type) -> Type:
-        require_f32(dy, x)
-        expected = a.output(x.shape[1:3], a.kernel)
-        require(dy.shape[1:3] == expected, f"{x} gives {expected}, not {dy}")
+        check_dw(a, a.kernel, dy, x)
         return Type(dy.dtype, (dy.shape[3], *a.kernel, x.shape[3] // a.groups))
 
     @staticmethod
@@ -470,9 +472,7 @@ class DepthwiseDw(Op):
 
     @staticmethod
     def infer(a: Attrs, dy: Type, x: Type) -> Type:
-        require_f32(dy, x)
-        expected = a.output(x.shape[1:3], a.kernel)
-        require(dy.shape[1:3] == expected, f"{x} gives {expected}, not {dy}")
+        check_dw(a, a.kernel, dy, x)
         return Type(dy.dtype, (*a.kernel, x.shape[3]))
 
     @staticmethod
