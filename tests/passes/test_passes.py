@@ -53,13 +53,10 @@ def test_equal_nodes_are_computed_once() -> None:
           return %e, %b
         }""",
         """
-        graph g {
-          %x : f32[2,3] input
-          %a = relu %x : f32[2,3]
-          %c = sum %a {axes=(1,)} : f32[2,1]
-          %e = add %c, %c : f32[2,1]
-          return %e, %a
-        }""",
+        %a = relu %x : f32[2,3]
+        %c = sum %a {axes=(1,)} : f32[2,1]
+        %e = add %c, %c : f32[2,1]
+        return %e, %a""",
     )
 
 
@@ -279,14 +276,9 @@ def test_a_part_is_added_without_zeros_around_it() -> None:
           return %d
         }""",
         """
-        graph g {
-          %x : f32[5,2] input
-          %u : f32[3,2] input
-          %i : i32[3] input
-          %b = slice_add %x, %u {start=1} : f32[5,2]
-          %d = put_add %b, %u, %i : f32[5,2]
-          return %d
-        }""",
+        %b = slice_add %x, %u {start=1} : f32[5,2]
+        %d = put_add %b, %u, %i : f32[5,2]
+        return %d""",
     )
 
 
@@ -353,21 +345,15 @@ def test_a_bit_is_kept_for_the_backward_pass() -> None:
         keep_bits,
         ACTIVATED,
         """
-        graph g {
-          %x : f32[13] input
-          %dy : f32[13] input
-          %w : f32[13] param
-          %lr : f32[] scalar
-          %a = mul %x, %w : f32[13]
-          %y = relu %a : f32[13]
-          %y.bits = within_bits %y : u8[2]
-          %loss = sum %y {axes=(0,)} : f32[1]
-          %da = bits_dx %dy, %y.bits : f32[13]
-          %g = mul %da, %x : f32[13]
-          %next = sgd %w, %g, %lr : f32[13]
-          state %w <- %next
-          return %loss
-        }""",
+        %a = mul %x, %w : f32[13]
+        %y = relu %a : f32[13]
+        %y.bits = within_bits %y : u8[2]
+        %loss = sum %y {axes=(0,)} : f32[1]
+        %da = bits_dx %dy, %y.bits : f32[13]
+        %g = mul %da, %x : f32[13]
+        %next = sgd %w, %g, %lr : f32[13]
+        state %w <- %next
+        return %loss""",
     )
     loss = names(after).index("sum")
     assert buffer_of(parse(ACTIVATED), "y").last > loss and buffer_of(after, "y").last == loss

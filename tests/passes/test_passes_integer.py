@@ -32,15 +32,10 @@ def test_masks_that_nobody_reads_are_not_made() -> None:
           return %y, %z, %dx
         }""",
         """
-        graph g {
-          %x : i32[2,8] input
-          %d : f32[2,8] input
-          %s : f32[8] param
-          %y = requantize %x, %s : i8[2,8]
-          %z, %z.1 = requantize %x, %s {zero=3, mask=True} : i8[2,8], u8[2]
-          %dx = requantize_dx %d, %z.1, %s : f32[2,8]
-          return %y, %z, %dx
-        }""",
+        %y = requantize %x, %s : i8[2,8]
+        %z, %z.1 = requantize %x, %s {zero=3, mask=True} : i8[2,8], u8[2]
+        %dx = requantize_dx %d, %z.1, %s : f32[2,8]
+        return %y, %z, %dx""",
     )
 
 
@@ -67,19 +62,12 @@ def test_sums_are_narrowed_where_they_are_made() -> None:
           return %z, %z.1, %e, %t
         }""",
         """
-        graph g {
-          %x : i8[1,4,4,3] input
-          %w : i8[8,1,1,3] param
-          %p : i8[8,1,1,2] param
-          %v : i8[3,3,8] param
-          %s : f32[8] param
-          %q = slice %x {axis=3, stop=2} : i8[1,4,4,2]
-          %y = conv2d_i8_fused %x, %w, %s, %q, %p {zero=-5, x_zero=2, part=True} : i8[1,4,4,8]
-          %z, %z.1 = depthwise_i8_fused %y, %v, %s {pad=(1, 1, 1, 1), low=0, mask=True, x_zero=-5} : i8[1,4,4,8], u8[16]
-          %e = conv2d_i8 %x, %w {zero=2} : i32[1,4,4,8]
-          %t = requantize %e, %s : i8[1,4,4,8]
-          return %z, %z.1, %e, %t
-        }""",  # noqa: E501
+        %q = slice %x {axis=3, stop=2} : i8[1,4,4,2]
+        %y = conv2d_i8_fused %x, %w, %s, %q, %p {zero=-5, x_zero=2, part=True} : i8[1,4,4,8]
+        %z, %z.1 = depthwise_i8_fused %y, %v, %s {pad=(1, 1, 1, 1), low=0, mask=True, x_zero=-5} : i8[1,4,4,8], u8[16]
+        %e = conv2d_i8 %x, %w {zero=2} : i32[1,4,4,8]
+        %t = requantize %e, %s : i8[1,4,4,8]
+        return %z, %z.1, %e, %t""",  # noqa: E501
     )
 
 

@@ -44,23 +44,17 @@ def test_updates_follow_their_gradients() -> None:
         reorder,
         UPDATED,
         """
-        graph g {
-          %x : f32[2,3] input
-          %w : f32[3,3] param
-          %v : f32[3,3] param
-          %lr : f32[] scalar
-          %a = linear %x, %w : f32[2,3]
-          %b = linear %a, %v : f32[2,3]
-          %loss = sum %b {axes=(0, 1)} : f32[1,1]
-          %d.v = linear_dw %b, %a : f32[3,3]
-          %d.a = linear_dx %b, %v : f32[2,3]
-          %v.next = sgd %v, %d.v, %lr : f32[3,3]
-          %d.w = linear_dw %d.a, %x : f32[3,3]
-          %w.next = sgd %w, %d.w, %lr : f32[3,3]
-          state %v <- %v.next
-          state %w <- %w.next
-          return %loss
-        }""",
+        %a = linear %x, %w : f32[2,3]
+        %b = linear %a, %v : f32[2,3]
+        %loss = sum %b {axes=(0, 1)} : f32[1,1]
+        %d.v = linear_dw %b, %a : f32[3,3]
+        %d.a = linear_dx %b, %v : f32[2,3]
+        %v.next = sgd %v, %d.v, %lr : f32[3,3]
+        %d.w = linear_dw %d.a, %x : f32[3,3]
+        %w.next = sgd %w, %d.w, %lr : f32[3,3]
+        state %v <- %v.next
+        state %w <- %w.next
+        return %loss""",
     )
     assert not lifetimes(after).copies
 
@@ -124,18 +118,11 @@ def test_an_addition_and_a_clamp_become_part_of_the_layer() -> None:
           return %y
         }""",
         """
-        graph g {
-          %x : f32[1,4,4,2] input
-          %w : f32[2,1,1,2] param
-          %b : f32[2] param
-          %d : f32[3,3,2] param
-          %l : f32[5,32] param
-          %six = conv2d_fused %x, %w, %b, %x {bias=True, add=True, low=0.0, high=6.0} : f32[1,4,4,2]
-          %more = depthwise_fused %six, %d, %six {pad=(1, 1, 1, 1), add=True} : f32[1,4,4,2]
-          %flat = reshape %more {shape=(1, 32)} : f32[1,32]
-          %y = linear_fused %flat, %l {low=0.0} : f32[1,5]
-          return %y
-        }""",
+        %six = conv2d_fused %x, %w, %b, %x {bias=True, add=True, low=0.0, high=6.0} : f32[1,4,4,2]
+        %more = depthwise_fused %six, %d, %six {pad=(1, 1, 1, 1), add=True} : f32[1,4,4,2]
+        %flat = reshape %more {shape=(1, 32)} : f32[1,32]
+        %y = linear_fused %flat, %l {low=0.0} : f32[1,5]
+        return %y""",
     )
 
 
@@ -284,17 +271,11 @@ def test_a_chain_of_layers_is_run_row_by_row() -> None:
         stream_rows,
         CHAIN,
         """
-        graph g {
-          %x : f32[1,8,8,4] input
-          %expand : f32[16,1,1,4] param
-          %deep : f32[3,3,16] param
-          %project : f32[4,1,1,16] param
-          %c = stream %x, %expand, %deep, %project {stages=(\
+        %c = stream %x, %expand, %deep, %project {stages=(\
 (False, (1, 1), (0, 0, 0, 0), (1, 1), 1, False, False, -inf, inf), \
 (True, (1, 1), (1, 1, 1, 1), (1, 1), 1, False, False, -inf, inf), \
 (False, (1, 1), (0, 0, 0, 0), (1, 1), 1, False, False, -inf, inf))} : f32[1,8,8,4]
-          return %c
-        }""",
+        return %c""",
     )
     assert peak(after) == SMALL + 3 * ROW + ROW
 
@@ -377,17 +358,12 @@ def test_a_branch_ends_before_the_next_begins() -> None:
         schedule,
         BRANCHES,
         """
-        graph g {
-          %x : f32[1,4] input
-          %v : f32[256,4] param
-          %w : f32[256,4] param
-          %a = linear %x, %v : f32[1,256]
-          %c = sum %a {axes=(1,)} : f32[1,1]
-          %b = linear %x, %w : f32[1,256]
-          %d = sum %b {axes=(1,)} : f32[1,1]
-          %y = add %c, %d : f32[1,1]
-          return %y
-        }""",
+        %a = linear %x, %v : f32[1,256]
+        %c = sum %a {axes=(1,)} : f32[1,1]
+        %b = linear %x, %w : f32[1,256]
+        %d = sum %b {axes=(1,)} : f32[1,1]
+        %y = add %c, %d : f32[1,1]
+        return %y""",
     )
     assert peak(after) == 1024 + 2 * 16
 
@@ -462,19 +438,15 @@ def test_a_value_is_computed_again_instead_of_kept() -> None:
         rematerialize,
         KEPT,
         """
-        graph g {
-          %x : f32[256] input
-          %w : f32[256] param
-          %a = mul %x, %w : f32[256]
-          %b = exp %a : f32[256]
-          %c = sin %a : f32[256]
-          %d = mul %b, %c : f32[256]
-          %e = tanh %d : f32[256]
-          %s = sum %e {axes=(0,)} : f32[1]
-          %a.again = mul %x, %w : f32[256]
-          %y = mul %s, %a.again : f32[256]
-          return %y
-        }""",
+        %a = mul %x, %w : f32[256]
+        %b = exp %a : f32[256]
+        %c = sin %a : f32[256]
+        %d = mul %b, %c : f32[256]
+        %e = tanh %d : f32[256]
+        %s = sum %e {axes=(0,)} : f32[1]
+        %a.again = mul %x, %w : f32[256]
+        %y = mul %s, %a.again : f32[256]
+        return %y""",
     )
     assert (peak(parse(KEPT)), peak(after)) == (3 * 1024, 2 * 1024)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Collection
 
@@ -48,12 +49,27 @@ def assert_same_meaning(
 
 
 def expect(step: Pass, before: str, after: str | None = None, rtol: float = 0.0) -> Graph:
-    """The pass makes `after` out of `before`, or leaves it as it is, and the meaning stays."""
+    """The pass makes `after` out of `before`, or leaves it as it is, and the meaning stays.
+
+    `after` is a graph, or its nodes alone if the leaves are those of `before`.
+    """
     graph = parse(before)
     result = step(graph)
-    assert str(result) == textwrap.dedent(before if after is None else after).strip()
+    assert str(result) == whole_graph(textwrap.dedent(before).strip(), after)
     assert_same_meaning(graph, result, rtol)
     return result
+
+
+def whole_graph(before: str, after: str | None) -> str:
+    """The text of the graph `after`, with the leaves of `before` if it has none."""
+    if after is None:
+        return before
+    text = textwrap.dedent(after).strip()
+    if text.startswith("graph"):
+        return text
+    name, *rest = before.splitlines()
+    leaves = itertools.takewhile(lambda line: line.startswith("  %") and " = " not in line, rest)
+    return "\n".join([name, *leaves, textwrap.indent(text, "  "), "}"])
 
 
 def names(graph: Graph) -> list[str]:

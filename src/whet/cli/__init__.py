@@ -18,34 +18,19 @@ from ..passes import check_switches
 from ..settings import to_compare
 from . import demo
 from .files import check_file, check_folder
+from .groups import Memory, Numbers, Sizing, Training, with_groups
 from .ir import ir_command
-from .models import Invocation, memory, numbers
 from .options import (
-    CalibrateOpt,
-    ClipOpt,
-    DecayOpt,
-    DTypeName,
-    DTypeOpt,
     FlashOpt,
-    FrozenOpt,
     InputOpt,
-    Int8Opt,
     JsonOpt,
-    LossName,
-    LossOpt,
-    LrOpt,
     ModelArg,
-    MomentumOpt,
     NameOpt,
-    OptimizerName,
-    OptimizerOpt,
     OutOpt,
     PortableOpt,
     RamOpt,
-    RematOpt,
     StepsOpt,
     TargetOpt,
-    TrainOpt,
     UpdateOpt,
     WithoutOpt,
 )
@@ -93,27 +78,19 @@ app.command("search")(search_command)
 
 
 @app.command("compile")
+@with_groups
 def compile_command(
+    *,
     model: ModelArg,
     input: InputOpt,
     output: OutOpt,
-    loss: LossOpt = LossName.cross_entropy,
-    optimizer: OptimizerOpt = OptimizerName.sgd,
-    lr: LrOpt = 0.01,
-    momentum: MomentumOpt = 0.0,
-    weight_decay: DecayOpt = 0.0,
-    clip_norm: ClipOpt = None,
-    train: TrainOpt = False,
+    training: Training,
     update: UpdateOpt = None,
     target: TargetOpt = "host",
     ram: RamOpt = None,
     flash: FlashOpt = None,
-    rematerialize: RematOpt = None,
-    frozen: FrozenOpt = None,
-    without: WithoutOpt = None,
-    dtype: DTypeOpt = DTypeName.float32,
-    calibrate: CalibrateOpt = None,
-    int8: Int8Opt = None,
+    saving: Memory,
+    kind: Numbers,
     portable: PortableOpt = False,
     accumulate: Annotated[bool, typer.Option(help="add `gradients` and `apply`")] = False,
     library: Annotated[
@@ -123,16 +100,15 @@ def compile_command(
 ) -> None:
     """Write a folder of C that trains MODEL and builds with `make`."""
     start = time.perf_counter()
-    recipe = Invocation(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
+    invocation = training.invocation(model, input)
     check_folder(output, "the program")
-    program = recipe.compile(
-        **numbers(dtype, calibrate, int8, input),
+    program = invocation.compile(
+        **kind.arguments(input),
         update=update,
         target=str(target),
         ram=ram,
         flash=flash,
-        **memory(rematerialize, frozen),
-        without=without or (),
+        **saving.arguments(),
         portable=portable,
         accumulate=accumulate,
         name=name,
@@ -150,52 +126,37 @@ def compile_command(
 
 
 @app.command("check")
+@with_groups
 def check_command(
+    *,
     model: ModelArg,
     input: InputOpt,
-    loss: LossOpt = LossName.cross_entropy,
-    optimizer: OptimizerOpt = OptimizerName.sgd,
-    lr: LrOpt = 0.01,
-    momentum: MomentumOpt = 0.0,
-    weight_decay: DecayOpt = 0.0,
-    clip_norm: ClipOpt = None,
-    train: TrainOpt = False,
+    training: Training,
     update: UpdateOpt = None,
     ram: RamOpt = None,
-    rematerialize: RematOpt = None,
-    frozen: FrozenOpt = None,
-    without: WithoutOpt = None,
-    dtype: DTypeOpt = DTypeName.float32,
-    calibrate: CalibrateOpt = None,
-    int8: Int8Opt = None,
+    saving: Memory,
+    kind: Numbers,
     steps: StepsOpt = 10,
 ) -> None:
     """Build the program and compare every gradient and some steps with PyTorch."""
-    recipe = Invocation(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
-    kind = numbers(dtype, calibrate, int8, input)
-    program = recipe.compile(
-        update=update, ram=ram, without=without or (), **memory(rematerialize, frozen), **kind
-    )
+    invocation = training.invocation(model, input)
+    numbers = kind.arguments(input)
+    program = invocation.compile(update=update, ram=ram, **saving.arguments(), **numbers)
     say(str(program.check(steps)))
 
 
 @app.command("plan")
+@with_groups
 def plan_command(
+    *,
     model: ModelArg,
     input: InputOpt,
-    loss: LossOpt = LossName.cross_entropy,
-    optimizer: OptimizerOpt = OptimizerName.sgd,
-    momentum: MomentumOpt = 0.0,
-    train: TrainOpt = False,
+    sizing: Sizing,
     update: UpdateOpt = None,
     target: TargetOpt = "host",
     ram: RamOpt = None,
-    rematerialize: RematOpt = None,
-    frozen: FrozenOpt = None,
-    without: WithoutOpt = None,
-    dtype: DTypeOpt = DTypeName.float32,
-    calibrate: CalibrateOpt = None,
-    int8: Int8Opt = None,
+    saving: Memory,
+    kind: Numbers,
     as_json: JsonOpt = False,
     picture: Annotated[Path | None, typer.Option(help="draw the arena over time, as .svg")] = None,
     layers: Annotated[
@@ -205,18 +166,17 @@ def plan_command(
     """Say where every byte of a training step goes, layer by layer, without writing a program."""
     from ..report import arena_svg, layer_table, layers_svg, to_json
 
-    recipe = Invocation(model, input, loss, optimizer, momentum=momentum, train=train)
+    invocation = sizing.invocation(model, input)
     for path in (picture, layers):
         if path is not None:
             check_file(path, ".svg")
-    kind = numbers(dtype, calibrate, int8, input)
-    program = recipe.compile(
+    numbers = kind.arguments(input)
+    program = invocation.compile(
         update=update,
         target=str(target),
         ram=ram,
-        without=without or (),
-        **memory(rematerialize, frozen),
-        **kind,
+        **saving.arguments(),
+        **numbers,
     )
     if as_json:
         out.print_json(json.dumps(to_json(program)))
@@ -246,20 +206,17 @@ def draw(path: Path, svg: str, quiet: bool) -> None:
 
 
 @app.command("compare")
+@with_groups
 def compare_command(
+    *,
     model: ModelArg,
     input: InputOpt,
     schemes: Annotated[
         str, typer.Option(help="what to compare, separated by commas; see `plan --update`")
     ] = "full,last,bias+last,norm+last",
-    loss: LossOpt = LossName.cross_entropy,
-    optimizer: OptimizerOpt = OptimizerName.sgd,
-    momentum: MomentumOpt = 0.0,
-    train: TrainOpt = False,
+    sizing: Sizing,
     without: WithoutOpt = None,
-    dtype: DTypeOpt = DTypeName.float32,
-    calibrate: CalibrateOpt = None,
-    int8: Int8Opt = None,
+    kind: Numbers,
     as_json: JsonOpt = False,
 ) -> None:
     """Print the memory of one model under several update schemes.
@@ -270,12 +227,12 @@ def compare_command(
 
     from ..report.compare import comparison_table
 
-    recipe = Invocation(model, input, loss, optimizer, momentum=momentum, train=train)
+    invocation = sizing.invocation(model, input)
     names = [name.strip() for name in schemes.split(",") if name.strip()]
     updates = to_compare(names)
     check_switches(without or ())
-    kind = numbers(dtype, calibrate, int8, input)
-    rows = whet.compare(**recipe.arguments(), schemes=updates, without=without or (), **kind)
+    numbers = kind.arguments(input)
+    rows = whet.compare(**invocation.arguments(), schemes=updates, without=without or (), **numbers)
     if as_json:
         out.print_json(json.dumps([row.as_dict() for row in rows]))
     else:

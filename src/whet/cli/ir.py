@@ -10,25 +10,18 @@ from rich.console import Console
 
 from ..debug import Recorder, check_step, observing
 from ..errors import WhetError
-from .models import Invocation, numbers
-from .options import (
-    CalibrateOpt,
-    DTypeName,
-    DTypeOpt,
-    InputOpt,
-    Int8Opt,
-    ModelArg,
-    TrainOpt,
-    UpdateOpt,
-    WithoutOpt,
-)
+from .groups import Numbers, with_groups
+from .models import Invocation
+from .options import InputOpt, ModelArg, TrainOpt, UpdateOpt, WithoutOpt
 
 ENTRIES = ("train_step", "predict", "predict_one")
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
+@with_groups
 def ir_command(
+    *,
     model: ModelArg,
     input: InputOpt,
     entry: Annotated[str, typer.Option(help="train_step or predict")] = "train_step",
@@ -38,9 +31,7 @@ def ir_command(
     train: TrainOpt = False,
     update: UpdateOpt = None,
     without: WithoutOpt = None,
-    dtype: DTypeOpt = DTypeName.float32,
-    calibrate: CalibrateOpt = None,
-    int8: Int8Opt = None,
+    kind: Numbers,
 ) -> None:
     """Print the graph of an entry point.
 
@@ -50,11 +41,11 @@ def ir_command(
         raise WhetError(f"no entry point {entry!r}", try_=", ".join(ENTRIES))
     if after is not None:
         check_step(after)
-    kind = numbers(dtype, calibrate, int8, input)
-    recipe = Invocation(model, input, train=train)
+    numbers = kind.arguments(input)
+    invocation = Invocation(model, input, train=train)
     recorder = Recorder(entry)
     with observing(recorder) if after is not None else nullcontext():
-        program = recipe.compile(update=update, without=without or (), **kind)
+        program = invocation.compile(update=update, without=without or (), **numbers)
     if entry not in program.entries:  # a batch of one, or samples that depend on each other
         raise WhetError(f"this program has no {entry}", try_=", ".join(program.entries))
     if after is None:

@@ -11,32 +11,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import CheckpointError, DataError, option
 from .files import SAVE, check_file, opening, read_archive
-from .models import Invocation, memory, numbers, sizes
+from .groups import Memory, Numbers, Training, with_groups
+from .models import sizes
 from .options import (
-    CalibrateOpt,
-    ClipOpt,
-    DecayOpt,
-    DTypeName,
-    DTypeOpt,
     FlashOpt,
-    FrozenOpt,
     InputOpt,
-    Int8Opt,
-    LossName,
-    LossOpt,
-    LrOpt,
     ModelArg,
-    MomentumOpt,
     NameOpt,
-    OptimizerName,
-    OptimizerOpt,
     PortableOpt,
     RamOpt,
-    RematOpt,
     TargetOpt,
-    TrainOpt,
     UpdateOpt,
-    WithoutOpt,
 )
 
 if TYPE_CHECKING:
@@ -50,7 +35,9 @@ def say(text: str = "") -> None:
     console.print(text, markup=False)
 
 
+@with_groups
 def run_command(
+    *,
     model: ModelArg,
     input: InputOpt,
     target: TargetOpt = "cortex-m7",
@@ -62,40 +49,29 @@ def run_command(
     load: Annotated[Path | None, typer.Option(help="checkpoint to begin with")] = None,
     save: Annotated[Path | None, typer.Option(help="checkpoint to write at the end")] = None,
     watch: Annotated[bool, typer.Option(help="check every load and store, and count")] = True,
-    loss: LossOpt = LossName.cross_entropy,
-    optimizer: OptimizerOpt = OptimizerName.sgd,
-    lr: LrOpt = 0.01,
-    momentum: MomentumOpt = 0.0,
-    weight_decay: DecayOpt = 0.0,
-    clip_norm: ClipOpt = None,
-    train: TrainOpt = False,
+    training: Training,
     update: UpdateOpt = None,
     ram: RamOpt = None,
     flash: FlashOpt = None,
-    rematerialize: RematOpt = None,
-    frozen: FrozenOpt = None,
-    without: WithoutOpt = None,
+    saving: Memory,
     portable: PortableOpt = False,
     name: NameOpt = "net",
-    dtype: DTypeOpt = DTypeName.float32,
-    calibrate: CalibrateOpt = None,
-    int8: Int8Opt = None,
+    kind: Numbers,
 ) -> None:
     """Train MODEL on an emulated microcontroller, or on this machine."""
-    recipe = Invocation(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
+    invocation = training.invocation(model, input)
     if save is not None:
         check_file(save)
     if load is not None:
         opening(load, CheckpointError, option("save", "FILE") + " writes one")
     found = Batches.read(data) if data is not None else None
-    program = recipe.compile(
-        **numbers(dtype, calibrate, int8, input),
-        **memory(rematerialize, frozen),
+    program = invocation.compile(
+        **kind.arguments(input),
+        **saving.arguments(),
         update=update,
         target=str(target),
         ram=ram,
         flash=flash,
-        without=without or (),
         portable=portable,
         name=name,
     )

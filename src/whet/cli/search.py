@@ -120,7 +120,9 @@ def search_command(
 
     budgets = [parse_bytes(word.strip()) for word in ram.split(",") if word.strip()]
     check_output(output, len(set(budgets)))
-    recipe = Invocation(model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train)
+    invocation = Invocation(
+        model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train
+    )
     samples, validation = read_data(data)
     words = whet.Search(
         by=by.value,
@@ -137,7 +139,7 @@ def search_command(
     )
     try:
         found = whet.search(
-            **recipe.arguments(),
+            **invocation.arguments(),
             **numbers(dtype, calibrate, int8, input),
             data=samples,
             ram=budgets,

@@ -294,6 +294,17 @@ static inline whet_span_t whet_pool_cols(const whet_pool2d_t *d, int32_t q) {
     return d->adaptive ? whet_share(q, d->w, d->q) : whet_span(q, d->w, d->kw, d->sw, d->pw, d->dw);
 }
 
+/* The divisor of the sum over window (p,q). */
+static inline int32_t whet_pool_size(const whet_pool2d_t *d, int32_t p, int32_t q, whet_span_t rows,
+                                     whet_span_t cols) {
+    if (d->divisor) return d->divisor;
+    if (d->adaptive || !d->count_pad) return rows.taps * cols.taps;
+    /* Padding counts, but nothing beyond its far edge. */
+    const int32_t height = whet_min(d->kh, d->h + 2 * d->ph - p * d->sh);
+    const int32_t width = whet_min(d->kw, d->w + 2 * d->pw - q * d->sw);
+    return height * width;
+}
+
 /* ---- Traversals. An index runs over the first `axes` axes; the rest is a row. */
 
 static inline int32_t whet_offset(const int32_t *index, const int32_t *step, int32_t axes) {

@@ -57,19 +57,26 @@ static void whet_make_row(whet_stream_t *s, int32_t k, int32_t row, unsigned cha
     s->layer(s, k, row, &d, y, x);
 }
 
-/* All rows of all images of the last layer. */
-static inline void whet_run_stream(whet_stream_t *s, unsigned char *y, int32_t count,
-                                   unsigned char *workspace) {
+/* All rows of all images of the last layer; the caller sets `size`, `layer` and `more`. */
+static inline void whet_run_stream(whet_stream_t *s, void *y, const void *x,
+                                   const void *const *operands, const whet_conv2d_t *const *layers,
+                                   const int32_t *depthwise, int32_t count, void *workspace) {
+    unsigned char *to = y, *rows = workspace;
+    s->x = x;
+    s->operands = operands;
+    s->layers = layers;
+    s->depthwise = depthwise;
     for (int32_t k = 1; k < count; k++) {
         const whet_conv2d_t *d = s->layers[k];
-        s->inner[k].rows = workspace;
-        workspace += (size_t)(whet_min(d->dh * (d->kh - 1) + 1, d->h) * d->w * d->c) * s->size;
+        s->inner[k].rows = rows;
+        rows += (size_t)(whet_min(d->dh * (d->kh - 1) + 1, d->h) * d->w * d->c) * s->size;
     }
     const whet_conv2d_t *last = s->layers[count - 1];
     const size_t width = (size_t)(last->q * last->o) * s->size;
     for (s->image = 0; s->image < last->n; s->image++) {
         for (int32_t k = 1; k < count; k++) s->inner[k].first = s->inner[k].end = 0;
-        for (int32_t row = 0; row < last->p; row++, y += width) whet_make_row(s, count - 1, row, y);
+        for (int32_t row = 0; row < last->p; row++, to += width)
+            whet_make_row(s, count - 1, row, to);
     }
 }
 

@@ -142,6 +142,28 @@ def winograd_floats(result: Type, c: int, o: int) -> int:
     return 16 * (c * o + min(tiles_of(result), TILES) * (c + o))
 
 
+def layer_vjp(
+    b: Builder,
+    node: Node,
+    douts: Grads,
+    wants: tuple[bool, ...],
+    dx_op: type[Op],
+    dw_op: type[Op],
+    kernel: tuple[int, ...],
+) -> Grads:
+    """The gradients of x, w and the bias, if any; only that of w needs the zero point of x."""
+    (dy,), (x, w, *bias) = douts, node.ins
+    assert dy is not None
+    attrs = asdict(node.attrs)
+    offset = {"zero": attrs.pop("zero")} if "zero" in attrs else {}
+    dx = dw = None
+    if wants[0]:
+        dx = b.emit(dx_op, dy, w, name=d(x), size=x.shape[1:3], **attrs)
+    if wants[1]:
+        dw = b.emit(dw_op, dy, x, name=d(w), kernel=kernel, **offset, **attrs)
+    return dx, dw, *(sum_rows(b, dy, v) if wants[2] else None for v in bias)
+
+
 class Conv2d(Op):
     """y[n,p,q,o] = b[o] + sum_{r,s,i} x[n, p*stride+r*dilation-pad, ..., i] * w[o,r,s,i]
 
@@ -191,15 +213,7 @@ class Conv2d(Op):
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
-        (dy,), (x, w, *bias) = douts, node.ins
-        assert dy is not None
-        attrs = asdict(node.attrs)
-        dx = dw = None
-        if wants[0]:
-            dx = b.emit(Conv2dDx, dy, w, name=d(x), size=x.shape[1:3], **attrs)
-        if wants[1]:
-            dw = b.emit(Conv2dDw, dy, x, name=d(w), kernel=w.shape[1:3], **attrs)
-        return dx, dw, *(sum_rows(b, dy, v) if wants[2] else None for v in bias)
+        return layer_vjp(b, node, douts, wants, Conv2dDx, Conv2dDw, node.ins[1].shape[1:3])
 
     @staticmethod
     def call(node: Node) -> Call:
@@ -285,15 +299,19 @@ class Conv2dDx(Op):
             return winograd(node, "whet_conv2d_winograd_dx_f32", node.out, dy, w, struct)
         return Call("whet_conv2d_dx_f32", (node.out, dy, w, struct), "conv2d")
 
-    @staticmethod
-    def workspace(node: Node) -> int:
-        o, _, _, c = node.ins[1].shape
-        return winograd_floats(node.out.type, c, o) if node.attrs.winograd else 0
+    workspace = staticmethod(Conv2d.workspace)
 
     @staticmethod
     def macs(node: Node) -> int:
         _, kh, kw, i = node.ins[1].shape
         return node.ins[0].type.elements * kh * kw * i
+
+
+def check_dw(a: Window, kernel: tuple[int, int], dy: Type, x: Type) -> None:
+    """dy must be as large as the result for x."""
+    require_f32(dy, x)
+    expected = a.output(x.shape[1:3], kernel)
+    require(dy.shape[1:3] == expected, f"{x} gives {expected}, not {dy}")
 
 
 class Conv2dDw(Op):
@@ -306,9 +324,7 @@ class Conv2dDw(Op):
 
     @staticmethod
     def infer(a: Attrs, dy: Type, x: Type) -> Type:
-        require_f32(dy, x)
-        expected = a.output(x.shape[1:3], a.kernel)
-        require(dy.shape[1:3] == expected, f"{x} gives {expected}, not {dy}")
+        check_dw(a, a.kernel, dy, x)
         return Type(dy.dtype, (dy.shape[3], *a.kernel, x.shape[3] // a.groups))
 
     @staticmethod
@@ -389,17 +405,7 @@ class Depthwise(Op):
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
-        (dy,), (x, w, *bias) = douts, node.ins
-        assert dy is not None
-        attrs = asdict(node.attrs)
-        dx = dw = None
-        if wants[0]:
-            dx = b.emit(DepthwiseDx, dy, w, name=d(x), size=x.shape[1:3], **attrs)
-        if wants[1]:
-            dw = b.emit(DepthwiseDw, dy, x, name=d(w), kernel=w.shape[:2], **attrs)
-        if not bias:
-            return dx, dw
-        return dx, dw, sum_rows(b, dy, bias[0]) if wants[2] else None
+        return layer_vjp(b, node, douts, wants, DepthwiseDx, DepthwiseDw, node.ins[1].shape[:2])
 
     @staticmethod
     def call(node: Node) -> Call:
@@ -466,9 +472,7 @@ class DepthwiseDw(Op):
 
     @staticmethod
     def infer(a: Attrs, dy: Type, x: Type) -> Type:
-        require_f32(dy, x)
-        expected = a.output(x.shape[1:3], a.kernel)
-        require(dy.shape[1:3] == expected, f"{x} gives {expected}, not {dy}")
+        check_dw(a, a.kernel, dy, x)
         return Type(dy.dtype, (*a.kernel, x.shape[3]))
 
     @staticmethod

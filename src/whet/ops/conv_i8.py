@@ -8,14 +8,14 @@ integers are exact, become a float, and are scaled: so every kernel gives the sa
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Layer, Node, Op, Type, Value
-from ._common import d, require
+from ._common import require
 from .conv import (
     Conv2d,
     Conv2dDw,
@@ -25,10 +25,11 @@ from .conv import (
     DepthwiseDx,
     Window,
     conv_struct,
+    layer_vjp,
     taps,
 )
 from .gradient_i8 import require_gradient, scaled, source_for, whole
-from .linear import Linear, rows, sum_rows
+from .linear import Linear, rows
 from .shape import Reshape
 
 
@@ -147,29 +148,6 @@ def wrapped(y: Array) -> Array:
     return (y & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
 
 
-def layer_vjp(
-    b: Builder,
-    node: Node,
-    douts: tuple[Value | None, ...],
-    wants: tuple[bool, ...],
-    dx_op: type[Op],
-    dw_op: type[Op],
-    kernel: tuple[int, ...],
-) -> tuple[Value | None, ...]:
-    (dy,), (x, w, *bias) = douts, node.ins
-    assert dy is not None
-    attrs = asdict(node.attrs)
-    zero = attrs.pop("zero")
-    dx = dw = None
-    if wants[0]:
-        dx = b.emit(dx_op, dy, w, name=d(x), size=x.shape[1:3], **attrs)
-    if wants[1]:
-        dw = b.emit(dw_op, dy, x, name=d(w), kernel=kernel, zero=zero, **attrs)
-    if not bias:
-        return dx, dw
-    return dx, dw, sum_rows(b, dy, bias[0]) if wants[2] else None
-
-
 def scattered(a: Window, size: tuple[int, int], dy: Array, terms: list[list[list[Array]]]) -> Array:
     """dx from terms[r][s], a list of what each output channel adds at tap (r, s), in order.
 
@@ -255,38 +233,61 @@ def largest_sum_dx(node: Node, kernel: tuple[int, ...], channels: int) -> int:
     return math.prod(map(meeting, kernel, dy[1:3], a.stride, a.dilation)) * channels * 128
 
 
-def largest_sum_dw(node: Node) -> int:
-    """With a gradient of ones, over all of its pixels."""
-    zero = node.attrs.zero
-    return math.prod(node.ins[0].shape[:3]) * max(127 - zero, 128 + zero)
-
-
 def inside(x: Array, a: Any, out: tuple[int, int]) -> Array:
     """Whether each tap of each window is in the image: [windows, kh, kw]."""
     return taps(np.ones((*x.shape[:3], 1), bool), a, a.kernel, out).reshape(-1, *a.kernel)
 
 
-class Conv2dI8Dw(Op):
+class IntegerDw(Op):
+    """The gradient of i8 weights; `real` is its operator on floats.
+
+    An integer dy has a scale, behind x, and its sums are exact. Floats are summed `in_order`.
+    """
+
+    same_bits = True
+    real: ClassVar[Any]
+    in_order: ClassVar[Callable[..., Array]]
+
+    @classmethod
+    def infer(cls, a: Any, dy: Type, x: Type, scale: Type | None = None) -> Type:
+        require_i8(x)
+        found: Type = cls.real.infer(a, require_gradient(dy, scale), as_f32(x))
+        return found
+
+    @classmethod
+    def ref(cls, a: Any, dy: Array, x: Array, scale: Array | None = None) -> Array:
+        if scale is None:
+            return cls.in_order(a, dy, x)
+        return scaled(cls.real.ref(a, whole(dy), whole(centred(x, a.zero))), scale)
+
+    @staticmethod
+    def largest_sum(node: Node) -> int:
+        """With a gradient of ones, over all of its pixels."""
+        zero = node.attrs.zero
+        return math.prod(node.ins[0].shape[:3]) * max(127 - zero, 128 + zero)
+
+
+def dw_call(node: Node, groups: int) -> Call:
+    (dy, x, *_), a = node.ins, node.attrs
+    struct = conv_struct(x.type, dy.type, a.kernel, groups, a)
+    source = source_for(node.op.name, dy.type)
+    return Call(f"whet_{source}", (node.out, *node.ins, a.zero, struct), source)
+
+
+class Conv2dI8Dw(IntegerDw):
     """dw[o,r,s,i] = sum_{n,p,q} dy[n,p,q,o] * (x[n, p*stride+r*dilation-pad, ..., i] - zero)
 
     Summed pixel by pixel, in order; padding adds nothing. An integer dy has a scale, behind x.
     """
 
     name = "conv2d_i8_dw"
-    same_bits = True
+    real = Conv2dDw
 
     class Attrs(Conv2dDw.Attrs):
         zero: int = 0
 
     @staticmethod
-    def infer(a: Attrs, dy: Type, x: Type, scale: Type | None = None) -> Type:
-        require_i8(x)
-        return Conv2dDw.infer(a, require_gradient(dy, scale), as_f32(x))
-
-    @staticmethod
-    def ref(a: Attrs, dy: Array, x: Array, scale: Array | None = None) -> Array:
-        if scale is not None:
-            return scaled(Conv2dDw.ref(a, whole(dy), whole(centred(x, a.zero))), scale)
+    def in_order(a: Attrs, dy: Array, x: Array) -> Array:
         n, p, q, o = dy.shape
         i = x.shape[3] // a.groups
         pixels = taps(centred(x, a.zero).astype(dy.dtype), a, a.kernel, (p, q))
@@ -300,14 +301,9 @@ class Conv2dI8Dw(Op):
 
     @staticmethod
     def call(node: Node) -> Call:
-        dy, x, *_ = node.ins
-        a = node.attrs
-        struct = conv_struct(x.type, dy.type, a.kernel, a.groups, a)
-        source = source_for("conv2d_i8_dw", dy.type)
-        return Call(f"whet_{source}", (node.out, *node.ins, a.zero, struct), source)
+        return dw_call(node, node.attrs.groups)
 
     macs = staticmethod(Conv2dDw.macs)
-    largest_sum = staticmethod(largest_sum_dw)
 
 
 class DepthwiseI8(IntegerLayer):
@@ -392,27 +388,20 @@ class DepthwiseI8Dx(Op):
         return largest_sum_dx(node, node.ins[1].shape[:2], 1)
 
 
-class DepthwiseI8Dw(Op):
+class DepthwiseI8Dw(IntegerDw):
     """dw[r,s,c] = sum_{n,p,q} dy[n,p,q,c] * (x[n, p*stride+r*dilation-pad, ..., c] - zero)
 
     Summed pixel by pixel, in order; padding adds nothing. An integer dy has a scale, behind x.
     """
 
     name = "depthwise_i8_dw"
-    same_bits = True
+    real = DepthwiseDw
 
     class Attrs(DepthwiseDw.Attrs):
         zero: int = 0
 
     @staticmethod
-    def infer(a: Attrs, dy: Type, x: Type, scale: Type | None = None) -> Type:
-        require_i8(x)
-        return DepthwiseDw.infer(a, require_gradient(dy, scale), as_f32(x))
-
-    @staticmethod
-    def ref(a: Attrs, dy: Array, x: Array, scale: Array | None = None) -> Array:
-        if scale is not None:
-            return scaled(DepthwiseDw.ref(a, whole(dy), whole(centred(x, a.zero))), scale)
+    def in_order(a: Attrs, dy: Array, x: Array) -> Array:
         n, p, q, c = dy.shape
         pixels = taps(centred(x, a.zero).astype(dy.dtype), a, a.kernel, (p, q))
         dw = np.zeros((*a.kernel, c), dy.dtype)
@@ -423,11 +412,6 @@ class DepthwiseI8Dw(Op):
 
     @staticmethod
     def call(node: Node) -> Call:
-        dy, x, *_ = node.ins
-        a = node.attrs
-        struct = conv_struct(x.type, dy.type, a.kernel, x.shape[3], a)
-        source = source_for("depthwise_i8_dw", dy.type)
-        return Call(f"whet_{source}", (node.out, *node.ins, a.zero, struct), source)
+        return dw_call(node, node.ins[1].shape[3])
 
     macs = staticmethod(DepthwiseDw.macs)
-    largest_sum = staticmethod(largest_sum_dw)

@@ -238,11 +238,7 @@ class CrossEntropyDx(Op):
 
     @staticmethod
     def ref(
-        a: CrossEntropy.Attrs,
-        dloss: Array,
-        x: Array,
-        labels: Array,
-        weight: Array | None = None,
+        a: CrossEntropy.Attrs, dloss: Array, x: Array, labels: Array, weight: Array | None = None
     ) -> Array:
         classes = x.shape[-1]
         flat = x.reshape(-1, classes)
@@ -262,11 +258,7 @@ class CrossEntropyDx(Op):
 
     @staticmethod
     def exact(
-        a: CrossEntropy.Attrs,
-        dloss: Array,
-        x: Array,
-        labels: Array,
-        weight: Array | None = None,
+        a: CrossEntropy.Attrs, dloss: Array, x: Array, labels: Array, weight: Array | None = None
     ) -> Array:
         flat = x.reshape(-1, x.shape[-1])
         w = np.ones(x.shape[-1], np.float32) if weight is None else weight

@@ -23,6 +23,13 @@ def check_channels(x: Type, *per_channel: Type) -> None:
         require(t.shape == x.shape[-1:], f"{t} does not have one entry per channel of {x}")
 
 
+def fixed_norm_call(node: Node) -> Call:
+    """Of a norm with given statistics."""
+    x = node.ins[0]
+    args = (node.out, *node.ins, rows(x.shape), x.shape[-1], node.attrs.eps)
+    return Call(f"whet_{node.op.name}_f32", args, "batch_norm")
+
+
 class BatchNorm(Op):
     """y = (x - mean) / sqrt(var + eps) * w + b, with given statistics"""
 
@@ -48,12 +55,7 @@ class BatchNorm(Op):
         db = sum_rows(b, dy, bias) if wants[2] else None
         return dx, dw, db, None, None
 
-    @staticmethod
-    def call(node: Node) -> Call:
-        x = node.ins[0]
-        args = (node.out, *node.ins, rows(x.shape), x.shape[-1], node.attrs.eps)
-        return Call("whet_batch_norm_f32", args, "batch_norm")
-
+    call = staticmethod(fixed_norm_call)
     inplace = staticmethod(over_first)
 
 
@@ -72,12 +74,7 @@ class BatchNormDx(Op):
     def ref(a: Eps, dy: Array, w: Array, var: Array) -> Array:
         return dy * (w / np.sqrt(var + a.eps))
 
-    @staticmethod
-    def call(node: Node) -> Call:
-        dy = node.ins[0]
-        args = (node.out, *node.ins, rows(dy.shape), dy.shape[-1], node.attrs.eps)
-        return Call("whet_batch_norm_dx_f32", args, "batch_norm")
-
+    call = staticmethod(fixed_norm_call)
     inplace = staticmethod(over_first)
 
 
@@ -98,11 +95,7 @@ class BatchNormDw(Op):
         normal = (x - mean) / np.sqrt(var + a.eps)
         return (dy * normal).reshape(-1, dy.shape[-1]).sum(axis=0)
 
-    @staticmethod
-    def call(node: Node) -> Call:
-        dy = node.ins[0]
-        args = (node.out, *node.ins, rows(dy.shape), dy.shape[-1], node.attrs.eps)
-        return Call("whet_batch_norm_dw_f32", args, "batch_norm")
+    call = staticmethod(fixed_norm_call)
 
 
 class Clipped(Eps):

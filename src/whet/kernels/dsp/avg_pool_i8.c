@@ -3,17 +3,6 @@
 
 enum { MOST = 256 }; /* bytes whose sum fits in 16 bits */
 
-/* The divisor of the sum over window (p,q). */
-static int32_t size_of(const whet_pool2d_t *d, int32_t p, int32_t q, whet_span_t rows,
-                       whet_span_t cols) {
-    if (d->divisor) return d->divisor;
-    if (d->adaptive || !d->count_pad) return rows.taps * cols.taps;
-    /* Padding counts, but nothing beyond its far edge. */
-    const int32_t height = whet_min(d->kh, d->h + 2 * d->ph - p * d->sh);
-    const int32_t width = whet_min(d->kw, d->w + 2 * d->pw - q * d->sw);
-    return height * width;
-}
-
 /* sum[l] += four channels of `taps` pixels, c bytes apart. */
 static inline void add_line(uint32_t *sum, const int8_t *x, int32_t c, int32_t taps) {
     for (int32_t s = 0; s < taps; s += MOST) {
@@ -70,6 +59,6 @@ void whet_avg_pool_i8(int8_t *y, const int8_t *x, int32_t zero, const whet_pool2
         const int32_t p = i / d->q % d->p, q = i % d->q;
         const whet_span_t rows = whet_pool_rows(d, p), cols = whet_pool_cols(d, q);
         const int8_t *image = x + i / (d->p * d->q) * d->h * d->w * d->c;
-        window(y, image, zero, d, rows, cols, size_of(d, p, q, rows, cols));
+        window(y, image, zero, d, rows, cols, whet_pool_size(d, p, q, rows, cols));
     }
 }

@@ -24,15 +24,7 @@ typedef struct {
 
 static void four_pixels(const block_t *block) {
     register const block_t *p __asm__("r0") = block;
-    __asm__ volatile("ldmia r0, {r1, r2, r3, r4, r5, r6, r8, r9, r10}\n"
-                     "vldmia r1, {s0, s1, s2, s3}\n"
-                     "add r1, r1, r2\n"
-                     "vldmia r1, {s4, s5, s6, s7}\n"
-                     "add r1, r1, r2\n"
-                     "vldmia r1, {s8, s9, s10, s11}\n"
-                     "add r1, r1, r2\n"
-                     "vldmia r1, {s12, s13, s14, s15}\n"
-                     "cmp r3, r9\n"
+    __asm__ volatile("ldmia r0, {r1, r2, r3, r4, r5, r6, r8, r9, r10}\n" WHET_LOAD16 "cmp r3, r9\n"
                      "beq 2f\n"
                      "1: vldmia r3!, {s16, s17, s18, s19, s20, s21, s22, s23}\n"
                      "vldmia r4!, {s24, s25}\n"
@@ -46,13 +38,7 @@ static void four_pixels(const block_t *block) {
                      "vldr s24, [r4]\n"
                      "vldr s26, [r5]\n"
                      "vldr s28, [r6]\n"
-                     "vldr s30, [r8]\n" FIRST "3: vstmia r1, {s12, s13, s14, s15}\n"
-                     "sub r1, r1, r2\n"
-                     "vstmia r1, {s8, s9, s10, s11}\n"
-                     "sub r1, r1, r2\n"
-                     "vstmia r1, {s4, s5, s6, s7}\n"
-                     "sub r1, r1, r2\n"
-                     "vstmia r1, {s0, s1, s2, s3}\n"
+                     "vldr s30, [r8]\n" FIRST "3:\n" WHET_STORE16
                      : "+r"(p)
                      :
                      : WHET_FLOATS, WHET_REGISTERS);

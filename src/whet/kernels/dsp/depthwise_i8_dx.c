@@ -3,6 +3,10 @@
 
 #include "whet_panel.h"
 
+#define WEIGHT      int8_t
+#define ADD_PRODUCT whet_mla
+#include "whet_scatter.h"
+
 /* Four channels at a time. A row of dy adds to each row of dx that its windows reach. Taps that
  * meet at the same pixels of dx are processed together, up to three, from the last to the first: so
  * a sum runs over the pixels of dy in order. If c is not a multiple of 4, the last four channels
@@ -141,23 +145,6 @@ static void four_channels(float *dx, const float *dy, const int8_t *w, const whe
         }
 }
 
-/* All channels pixel by pixel, for fewer than four channels or very large windows. */
-static void each_pixel(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
-    for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
-        const whet_span_t rows = whet_span(i / d->q % d->p, d->h, d->kh, d->sh, d->ph, d->dh);
-        const whet_span_t cols = whet_span(i % d->q, d->w, d->kw, d->sw, d->pw, d->dw);
-        float *image = dx + i / (d->p * d->q) * d->h * d->w * d->c;
-        for (int32_t r = 0; r < rows.taps; r++)
-            for (int32_t s = 0; s < cols.taps; s++) {
-                const int32_t at = (rows.first + r * rows.step) * d->w + cols.first + s * cols.step;
-                const int8_t *v = w + ((rows.cut + r) * d->kw + cols.cut + s) * d->c;
-                for (int32_t c = 0; c < d->c; c++)
-                    image[at * d->c + c] =
-                        whet_mla(image[at * d->c + c], dy[i * d->c + c], (float)v[c]);
-            }
-    }
-}
-
 /* formula    dx[n, p*sh+r*dh-ph, q*sw+s*dw-pw, c] += dy[n,p,q,c] * w[r,s,c], from 0
  * shapes     dx[n,h,w,c], dy[n,p,q,c], w[kh,kw,c]
  * aliasing   none
@@ -166,8 +153,8 @@ static void each_pixel(float *dx, const float *dy, const int8_t *w, const whet_c
 void whet_depthwise_i8_dx(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
     plan_t plan;
     memset(dx, 0, (size_t)(d->n * d->h * d->w * d->c) * sizeof *dx);
-    if (d->c < 4 || d->kh * d->kw > TAPS || d->kw > WIDTH) {
-        each_pixel(dx, dy, w, d);
+    if (d->c < 4 || d->kh * d->kw > TAPS || d->kw > WIDTH) { /* few channels, or a large window */
+        scatter(dx, dy, w, d);
         return;
     }
     make_plan(&plan, d);

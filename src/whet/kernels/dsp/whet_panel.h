@@ -52,6 +52,24 @@ static inline void whet_make_part(float *to, const int8_t *x, int32_t step, int3
     WHET_MLA4("s8", "s9", "s10", "s11", a0, a1, a2, a3, b2) \
     WHET_MLA4("s12", "s13", "s14", "s15", a0, a1, a2, a3, b3)
 
+/* The sums: four rows of four from r1 on, r2 bytes apart; r1 is the last row between the two. */
+#define WHET_LOAD16                   \
+    "vldmia r1, {s0, s1, s2, s3}\n"   \
+    "add r1, r1, r2\n"                \
+    "vldmia r1, {s4, s5, s6, s7}\n"   \
+    "add r1, r1, r2\n"                \
+    "vldmia r1, {s8, s9, s10, s11}\n" \
+    "add r1, r1, r2\n"                \
+    "vldmia r1, {s12, s13, s14, s15}\n"
+#define WHET_STORE16                    \
+    "vstmia r1, {s12, s13, s14, s15}\n" \
+    "sub r1, r1, r2\n"                  \
+    "vstmia r1, {s8, s9, s10, s11}\n"   \
+    "sub r1, r1, r2\n"                  \
+    "vstmia r1, {s4, s5, s6, s7}\n"     \
+    "sub r1, r1, r2\n"                  \
+    "vstmia r1, {s0, s1, s2, s3}\n"
+
 #define WHET_FLOATS                                                                                \
     "s0", "s1", "s2", "s3", "s4", "s5", "s6", "s7", "s8", "s9", "s10", "s11", "s12", "s13", "s14", \
         "s15", "s16", "s17", "s18", "s19", "s20", "s21", "s22", "s23", "s24", "s25", "s26", "s27", \

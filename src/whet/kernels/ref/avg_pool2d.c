@@ -1,17 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
-/* The factor for the sum over window (p,q). */
-static float share(const whet_pool2d_t *d, int32_t p, int32_t q, whet_span_t rows,
-                   whet_span_t cols) {
-    if (d->divisor) return 1.0f / (float)d->divisor;
-    if (d->adaptive || !d->count_pad) return 1.0f / (float)(rows.taps * cols.taps);
-    /* Padding counts, but nothing beyond its far edge. */
-    const int32_t height = whet_min(d->kh, d->h + 2 * d->ph - p * d->sh);
-    const int32_t width = whet_min(d->kw, d->w + 2 * d->pw - q * d->sw);
-    return 1.0f / (float)(height * width);
-}
-
 /* Channels l < n <= WHET_TILE of one window; n is a constant after inlining. */
 static inline void window(float *y, const float *x, const whet_pool2d_t *d, whet_span_t rows,
                           whet_span_t cols, float scale, const int32_t n) {
@@ -35,7 +24,7 @@ void whet_avg_pool2d_f32(float *y, const float *x, const whet_pool2d_t *d) {
     for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
         const int32_t p = i / d->q % d->p, q = i % d->q;
         const whet_span_t rows = whet_pool_rows(d, p), cols = whet_pool_cols(d, q);
-        const float scale = share(d, p, q, rows, cols);
+        const float scale = 1.0f / (float)whet_pool_size(d, p, q, rows, cols);
         const float *image = x + i / (d->p * d->q) * d->h * d->w * d->c;
         for (int32_t c = 0; c < d->c; c += WHET_TILE) {
             const int32_t width = whet_min(d->c - c, WHET_TILE);
@@ -58,7 +47,7 @@ void whet_avg_pool2d_dx_f32(float *dx, const float *dy, const whet_pool2d_t *d) 
     for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
         const int32_t p = i / d->q % d->p, q = i % d->q;
         const whet_span_t rows = whet_pool_rows(d, p), cols = whet_pool_cols(d, q);
-        const float scale = share(d, p, q, rows, cols);
+        const float scale = 1.0f / (float)whet_pool_size(d, p, q, rows, cols);
         float *image = dx + i / (d->p * d->q) * d->h * d->w * d->c;
         for (int32_t r = 0; r < rows.taps; r++)
             for (int32_t s = 0; s < cols.taps; s++) {

@@ -1,17 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_narrow.h"
 
-/* The divisor of the sum over window (p,q). */
-static int32_t size_of(const whet_pool2d_t *d, int32_t p, int32_t q, whet_span_t rows,
-                       whet_span_t cols) {
-    if (d->divisor) return d->divisor;
-    if (d->adaptive || !d->count_pad) return rows.taps * cols.taps;
-    /* Padding counts, but nothing beyond its far edge. */
-    const int32_t height = whet_min(d->kh, d->h + 2 * d->ph - p * d->sh);
-    const int32_t width = whet_min(d->kw, d->w + 2 * d->pw - q * d->sw);
-    return height * width;
-}
-
 /* sum[l] = sum of x - zero over a window, l < n <= WHET_TILE; n is a constant after inlining. */
 static inline void window(uint32_t *sum, const int8_t *x, int32_t zero, const whet_pool2d_t *d,
                           whet_span_t rows, whet_span_t cols, const int32_t n) {
@@ -34,7 +23,7 @@ void whet_avg_pool_i8(int8_t *y, const int8_t *x, int32_t zero, const whet_pool2
     for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
         const int32_t p = i / d->q % d->p, q = i % d->q;
         const whet_span_t rows = whet_pool_rows(d, p), cols = whet_pool_cols(d, q);
-        const float size = (float)size_of(d, p, q, rows, cols);
+        const float size = (float)whet_pool_size(d, p, q, rows, cols);
         const int8_t *image = x + i / (d->p * d->q) * d->h * d->w * d->c;
         for (int32_t c = 0; c < d->c; c += WHET_TILE) {
             const int32_t n = whet_min(d->c - c, WHET_TILE);

@@ -3,6 +3,10 @@
 
 #include "whet_bits.h"
 
+#define WEIGHT                 float
+#define ADD_PRODUCT(sum, a, b) ((sum) + (a) * (b))
+#include "whet_scatter.h"
+
 /* One output pixel, n <= WHET_TILE channels of it; n is a constant after inlining. */
 static inline void pixel(float *y, const float *x, const float *w, const whet_conv2d_t *d,
                          whet_span_t rows, whet_span_t cols, const int32_t n) {
@@ -76,19 +80,7 @@ void whet_depthwise_masked_f32(float *y, uint8_t *bits, const float *x, const fl
  * workspace  none */
 void whet_depthwise_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d) {
     whet_fill(dx, d->n * d->h * d->w * d->c, 0.0f);
-    for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
-        const whet_span_t rows = whet_span(i / d->q % d->p, d->h, d->kh, d->sh, d->ph, d->dh);
-        const whet_span_t cols = whet_span(i % d->q, d->w, d->kw, d->sw, d->pw, d->dw);
-        float *image = dx + i / (d->p * d->q) * d->h * d->w * d->c;
-        for (int32_t r = 0; r < rows.taps; r++)
-            for (int32_t s = 0; s < cols.taps; s++) {
-                const int32_t at = (rows.first + r * rows.step) * d->w + cols.first + s * cols.step;
-                const float *u = dy + i * d->c;
-                const float *v = w + ((rows.cut + r) * d->kw + cols.cut + s) * d->c;
-                float *to = image + at * d->c;
-                for (int32_t c = 0; c < d->c; c++) to[c] += u[c] * v[c];
-            }
-    }
+    scatter(dx, dy, w, d);
 }
 
 /* dw[l] += sum over k pixels, l < n <= WHET_TILE. */

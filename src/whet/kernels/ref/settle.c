@@ -43,6 +43,15 @@ static inline float floor_with(float move, uint32_t word) {
     return (move - whole) + u >= 1.0f ? whole + 1.0f : whole;
 }
 
+/* The body of both kernels, with the arguments they have in common. */
+#define SETTLE_STOCHASTIC(lower)                                                      \
+    for (int32_t i = 0; i < n; i += 4) {                                              \
+        uint32_t word[4];                                                             \
+        whet_random_words(word, i, site, rng);                                        \
+        for (int32_t l = 0; l < whet_min(4, n - i); l++)                              \
+            next[i + l] = lower(q[i + l], floor_with(move_of(move[i + l]), word[l])); \
+    }
+
 /* formula    q' = q - floor(move + u), clamped to the range of q; u = the top 24 bits of word i % 4
  *            of block (i / 4, site, step), / 2^24
  * shapes     next[n], q[n], move[n], rng[2] = (seed, step)
@@ -51,23 +60,13 @@ static inline float floor_with(float move, uint32_t word) {
  * workspace  none */
 void whet_settle_stochastic_i8(int8_t *next, const int8_t *q, const float *move, const int32_t *rng,
                                int32_t n, int32_t site) {
-    for (int32_t i = 0; i < n; i += 4) {
-        uint32_t word[4];
-        whet_random_words(word, i, site, rng);
-        for (int32_t l = 0; l < whet_min(4, n - i); l++)
-            next[i + l] = lower_i8(q[i + l], floor_with(move_of(move[i + l]), word[l]));
-    }
+    SETTLE_STOCHASTIC(lower_i8)
 }
 
 /* The same for int32. */
 void whet_settle_stochastic_i32(int32_t *next, const int32_t *q, const float *move,
                                 const int32_t *rng, int32_t n, int32_t site) {
-    for (int32_t i = 0; i < n; i += 4) {
-        uint32_t word[4];
-        whet_random_words(word, i, site, rng);
-        for (int32_t l = 0; l < whet_min(4, n - i); l++)
-            next[i + l] = lower_i32(q[i + l], floor_with(move_of(move[i + l]), word[l]));
-    }
+    SETTLE_STOCHASTIC(lower_i32)
 }
 
 /* ---- Truncate. */
@@ -97,6 +96,14 @@ static inline float carried(float *rest, float move, float carry, float size) {
     return k;
 }
 
+/* The body of the four kernels, with the arguments they have in common. */
+#define SETTLE_CARRY(lower, carry_t, size)                                 \
+    for (int32_t i = 0; i < n; i++) {                                      \
+        float rest;                                                        \
+        next[i] = lower(q[i], carried(&rest, move[i], (float)c[i], size)); \
+        c_next[i] = (carry_t)rest;                                         \
+    }
+
 /* formula    q' = q - k and c' = round((t - k) * 2^8), both clamped to their range;
  *            t = move + c / 2^8, k = round(t)
  * shapes     next[n], c_next[n], q[n], move[n], c[n]
@@ -106,41 +113,25 @@ static inline float carried(float *rest, float move, float carry, float size) {
  * workspace  none */
 void whet_settle_carry_i8_i8(int8_t *next, int8_t *c_next, const int8_t *q, const float *move,
                              const int8_t *c, int32_t n) {
-    for (int32_t i = 0; i < n; i++) {
-        float rest;
-        next[i] = lower_i8(q[i], carried(&rest, move[i], (float)c[i], 256.0f));
-        c_next[i] = (int8_t)rest;
-    }
+    SETTLE_CARRY(lower_i8, int8_t, 256.0f)
 }
 
 /* The same with 2^16. */
 void whet_settle_carry_i8_i16(int8_t *next, int16_t *c_next, const int8_t *q, const float *move,
                               const int16_t *c, int32_t n) {
-    for (int32_t i = 0; i < n; i++) {
-        float rest;
-        next[i] = lower_i8(q[i], carried(&rest, move[i], (float)c[i], 65536.0f));
-        c_next[i] = (int16_t)rest;
-    }
+    SETTLE_CARRY(lower_i8, int16_t, 65536.0f)
 }
 
 /* The same for int32, with 2^8. */
 void whet_settle_carry_i32_i8(int32_t *next, int8_t *c_next, const int32_t *q, const float *move,
                               const int8_t *c, int32_t n) {
-    for (int32_t i = 0; i < n; i++) {
-        float rest;
-        next[i] = lower_i32(q[i], carried(&rest, move[i], (float)c[i], 256.0f));
-        c_next[i] = (int8_t)rest;
-    }
+    SETTLE_CARRY(lower_i32, int8_t, 256.0f)
 }
 
 /* The same for int32, with 2^16. */
 void whet_settle_carry_i32_i16(int32_t *next, int16_t *c_next, const int32_t *q, const float *move,
                                const int16_t *c, int32_t n) {
-    for (int32_t i = 0; i < n; i++) {
-        float rest;
-        next[i] = lower_i32(q[i], carried(&rest, move[i], (float)c[i], 65536.0f));
-        c_next[i] = (int16_t)rest;
-    }
+    SETTLE_CARRY(lower_i32, int16_t, 65536.0f)
 }
 
 /* ---- With a float copy. */

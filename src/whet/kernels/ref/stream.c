@@ -23,12 +23,6 @@ static void layer(const whet_stream_t *s, int32_t k, int32_t row, const whet_con
 void whet_stream_f32(float *y, const float *x, const void *const *operands,
                      const whet_conv2d_t *const *layers, const int32_t *depthwise,
                      const float *limits, int32_t count, float *workspace) {
-    whet_stream_t s = {.x = (const unsigned char *)x,
-                       .operands = operands,
-                       .layers = layers,
-                       .depthwise = depthwise,
-                       .size = sizeof *x,
-                       .layer = layer,
-                       .more = limits};
-    whet_run_stream(&s, (unsigned char *)y, count, (unsigned char *)workspace);
+    whet_stream_t s = {.size = sizeof *x, .layer = layer, .more = limits};
+    whet_run_stream(&s, y, x, operands, layers, depthwise, count, workspace);
 }

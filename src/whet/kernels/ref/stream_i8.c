@@ -26,12 +26,6 @@ static void layer(const whet_stream_t *s, int32_t k, int32_t row, const whet_con
 void whet_stream_i8(int8_t *y, const int8_t *x, const void *const *operands,
                     const whet_conv2d_t *const *layers, const whet_narrow_t *const *narrow,
                     const int32_t *depthwise, int32_t count, void *workspace) {
-    whet_stream_t s = {.x = (const unsigned char *)x,
-                       .operands = operands,
-                       .layers = layers,
-                       .depthwise = depthwise,
-                       .size = sizeof *x,
-                       .layer = layer,
-                       .more = (const void *)narrow};
-    whet_run_stream(&s, (unsigned char *)y, count, workspace);
+    whet_stream_t s = {.size = sizeof *x, .layer = layer, .more = (const void *)narrow};
+    whet_run_stream(&s, y, x, operands, layers, depthwise, count, workspace);
 }

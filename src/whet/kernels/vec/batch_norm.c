@@ -320,6 +320,15 @@ static void set_scale(norm_t *a) {
 static int64_t work_of(const norm_t *a) { return (int64_t)lines_of(a) * width_of(a) * 3; }
 static int32_t chunks_of(const norm_t *a) { return (lines_of(a) + NEAR - 1) / NEAR; }
 
+/* dw and, unless it is NULL, db of all channels. */
+static void all_slopes(norm_t *a, float *dw, float *db) {
+    for (; a->first < a->c; a->first += BLOCK) {
+        set_scale(a);
+        whet_share_work(slopes, a, parts_of(a), work_of(a));
+        join_slopes(a, dw + a->first, db == NULL ? NULL : db + a->first);
+    }
+}
+
 /* formula    y = (x - mean) / sqrt(var + eps) * w + b
  * shapes     y[rows,c], x[rows,c], w[c], b[c], mean[c], var[c]
  * aliasing   y = x
@@ -366,11 +375,7 @@ void whet_batch_norm_dw_f32(float *dw, const float *dy, const float *x, const fl
     float sums[PARTS][2][BLOCK];
     norm_t a = norm_of(x, mean, var, rows, c, eps, -INFINITY, INFINITY);
     a.dy = dy, a.sums = sums;
-    for (; a.first < c; a.first += BLOCK) {
-        set_scale(&a);
-        whet_share_work(slopes, &a, parts_of(&a), work_of(&a));
-        join_slopes(&a, dw + a.first, NULL);
-    }
+    all_slopes(&a, dw, NULL);
 }
 
 /* formula    mean = mean_r x;  var = mean_r (x - mean)^2;
@@ -407,11 +412,7 @@ void whet_batch_norm_train_dw_f32(float *dw, float *db, const float *dy, const f
     float sums[PARTS][2][BLOCK];
     norm_t a = norm_of(x, mean, var, rows, c, eps, low, high);
     a.dy = dy, a.w = w, a.b = b, a.sums = sums;
-    for (; a.first < c; a.first += BLOCK) {
-        set_scale(&a);
-        whet_share_work(slopes, &a, parts_of(&a), work_of(&a));
-        join_slopes(&a, dw + a.first, db + a.first);
-    }
+    all_slopes(&a, dw, db);
 }
 
 /* formula    dx = w / sqrt(var + eps) * (g - db / rows - (x - mean) / sqrt(var + eps) * dw / rows),

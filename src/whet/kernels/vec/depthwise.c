@@ -5,6 +5,10 @@
 #include "whet_columns.h"
 #include "whet_threads.h"
 
+#define WEIGHT                 float
+#define ADD_PRODUCT(sum, a, b) ((sum) + (a) * (b))
+#include "whet_scatter.h"
+
 /* Channels are contiguous, so a vector holds some of them for one pixel. A row of results is
  * computed in columns of a vector, half a vector or one channel. Away from the left and right edge
  * all pixels have the same taps, whose weights are then loaded once for the whole row. */
@@ -279,22 +283,6 @@ void whet_depthwise_masked_f32(float *y, uint8_t *bits, const float *x, const fl
 
 /* ---- The gradient of x. */
 
-/* With dilation: every output adds to the pixels it reads. */
-static void scatter(float *dx, const float *dy, const float *w, const whet_conv2d_t *d) {
-    whet_fill(dx, d->n * d->h * d->w * d->c, 0.0f);
-    for (int32_t i = 0; i < d->n * d->p * d->q; i++) {
-        const whet_span_t rows = whet_span(i / d->q % d->p, d->h, d->kh, d->sh, d->ph, d->dh);
-        const whet_span_t cols = whet_span(i % d->q, d->w, d->kw, d->sw, d->pw, d->dw);
-        float *image = dx + i / (d->p * d->q) * d->h * d->w * d->c;
-        for (int32_t r = 0; r < rows.taps; r++)
-            for (int32_t s = 0; s < cols.taps; s++) {
-                const int32_t at = (rows.first + r * rows.step) * d->w + cols.first + s * cols.step;
-                const float *v = w + ((rows.cut + r) * d->kw + cols.cut + s) * d->c;
-                for (int32_t c = 0; c < d->c; c++) image[at * d->c + c] += dy[i * d->c + c] * v[c];
-            }
-    }
-}
-
 /* Rows [first, end) of dx. Pixels of a row with the same residue modulo the stride have the same
  * taps, away from the edges. */
 static void backward_rows(const void *args, int32_t first, int32_t end) {
@@ -328,10 +316,12 @@ static void backward_rows(const void *args, int32_t first, int32_t end) {
  * workspace  none */
 void whet_depthwise_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d) {
     const layer_t l = {.y = dx, .x = dy, .w = w, .d = d};
-    if (d->dh != 1 || d->dw != 1)
-        scatter(dx, dy, w, d);
-    else
+    if (d->dh == 1 && d->dw == 1) {
         whet_share_work(backward_rows, &l, d->n * d->h, work_of(d));
+        return;
+    }
+    whet_fill(dx, d->n * d->h * d->w * d->c, 0.0f);
+    scatter(dx, dy, w, d);
 }
 
 /* ---- The gradient of w. If there are many rows, they are split into PARTS parts, whose sums are
