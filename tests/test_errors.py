@@ -83,6 +83,7 @@ def test_a_warning_is_about_the_line_that_called(recwarn: Any) -> None:
         ({"update": "lst"}, "did you mean last?"),
         ({"update": Path("no.toml")}, "cannot read the scheme no.toml"),
         ({"update": 5}, "update=5 is not a valid scheme"),
+        ({"update": whet.Search}, "is not a valid scheme"),
         ({"update": "auto", "ram": "1M"}, 'update="auto" needs data='),
         ({"clip_norm": -1}, "clip_norm=-1 limits nothing"),
         ({"without": ["reord"]}, "'reord' is not a pass"),

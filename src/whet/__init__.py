@@ -14,9 +14,9 @@ from .runtime import Trainer
 from .scheme import Rule, Scheme
 
 if TYPE_CHECKING:
+    from . import tinytl as tinytl
     from .api import compare as compare
     from .api import compile as compile
-    from .labs import tinytl as tinytl
     from .labs.search import Search as Search
     from .labs.search import TrialSettings as TrialSettings
     from .labs.search import contributions as contributions
@@ -34,7 +34,7 @@ __version__ = "0.1.0"
 LATE = {
     "compare": ".api", "compile": ".api", "plan": ".workbench", "Workbench": ".workbench",
     "Search": ".labs.search", "TrialSettings": ".labs.search", "contributions": ".labs.search",
-    "search": ".labs.search", "tinytl": ".labs.tinytl",
+    "search": ".labs.search", "tinytl": ".tinytl",
 }  # fmt: skip
 
 

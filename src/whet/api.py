@@ -125,7 +125,7 @@ def is_search(update: Any) -> bool:
     """Whether the scheme is to be searched for: "auto", or an object that finds schemes."""
     if update is None or isinstance(update, (str, Scheme)):
         return update in FINDERS if isinstance(update, str) else False
-    if not hasattr(update, "find_scheme"):
+    if isinstance(update, type) or not hasattr(update, "find_scheme"):
         raise SchemeError(
             f"update={update!r} is not a valid scheme",
             try_=('"bias+last"', '"sparse.toml"', 'whet.Scheme([whet.Rule("classifier.*")])'),

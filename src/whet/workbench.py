@@ -86,7 +86,7 @@ class Workbench:
         dtype: str | Int8 | None = None,
         calibrate: Iterable[Any] | None = None,
     ) -> Workbench:
-        """With the arguments of `whet.compile`."""
+        """Import the model once; these arguments mean what they do in `whet.compile`."""
         batches = None if calibrate is None else list(calibrate)  # `rebatched` reads them again
         place = target_of(target, False, ram, flash)
         source = Source(model, loss, optimizer, inputs, labels, clip_norm, int8_of(dtype), batches)
@@ -116,9 +116,9 @@ class Workbench:
         return Scheme.of(trained, name="requires_grad")
 
     def plan(self, update: Any = None) -> Footprint:
-        """What a scheme needs at least, without writing C.
+        """The memory of a scheme, without writing C: no kernel trades memory for speed.
 
-        This is what `compile` comes to under a tight `ram`: no kernel trades memory for speed.
+        `compile(ram=...)` may need less, because it also recomputes values to meet a budget.
         """
         program = assemble(self.model, self.scheme(update), replace(self.options, grow=False))
         parts = program.memory

@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal, spearmanr
 from made_up import LAYERS, NAMES, analysed, truth
 from whet.labs.common.validate import DIVERGED, Outcome
 from whet.labs.search.candidate import RATIOS, Candidate
-from whet.labs.search.pooling import POWER, START, Pooled, Score, fitted, kernels
+from whet.labs.search.pooling import POWER, START, Pooled, Score, failed, fitted, kernels
 
 NAN = math.nan
 PARTS = [(i, r) for i in range(LAYERS) for r in RATIOS]
@@ -31,6 +31,13 @@ def test_the_score_converts_loss_to_points() -> None:
         assert Score.of(by_count(*fine, Outcome(*failure, 1))).loss == pytest.approx(10.0)
     assert Score.of(by_count(Outcome(50.0, 1.0, 1), Outcome(51.0, 2.0, 1))) == Score(1.0, 0.0)
     assert Score.of(by_count(Outcome(NAN, 1.0, 1), Outcome(NAN, 2.0, 1))) == Score(0.0, 1.0)
+
+
+def test_a_failure_is_far_worse_than_the_head_whatever_the_sign_of_the_loss() -> None:
+    for head, fine, wrong in ((1.0, 1.9, 2.1), (-1.0, -0.1, 0.1), (-1.0, -1.5, DIVERGED)):
+        known = Outcome(NAN, head, 1)
+        assert not failed(known, known) and not failed(Outcome(NAN, fine, 1), known)
+        assert failed(Outcome(NAN, wrong, 1), known)
 
 
 def test_gains_are_over_the_head_and_failures_are_bounded() -> None:

@@ -56,6 +56,13 @@ def test_budgets_in_schemes_out(tmp_path: Path) -> None:
     assert [r.scheme.to_toml() for r in again.rows] == [r.scheme.to_toml() for r in found.rows]
 
 
+def test_a_single_finalist_is_the_best_sum_of_gains(tmp_path: Path) -> None:
+    """The head alone is trained too, for comparison, and does not count."""
+    (_, one), (_, none) = (searched(tmp_path, finalists=n, splits=1).rows for n in (1, 0))
+    assert list(one.finalists) == ["pooled gains"]
+    assert one.finalists["pooled gains"].ram == none.ram
+
+
 def test_the_layer_that_matters_is_found(tmp_path: Path) -> None:
     """The first layer loses what tells the classes apart; its successors cannot bring it back."""
     torch.manual_seed(0)

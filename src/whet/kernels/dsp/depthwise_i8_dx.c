@@ -3,8 +3,8 @@
 
 #include "whet_panel.h"
 
-#define WEIGHT      int8_t
-#define ADD_PRODUCT whet_mla
+#define WHET_WEIGHT      int8_t
+#define WHET_ADD_PRODUCT whet_mla
 #include "whet_scatter.h"
 
 /* Four channels at a time. A row of dy adds to each row of dx that its windows reach. Taps that
@@ -154,7 +154,7 @@ void whet_depthwise_i8_dx(float *dx, const float *dy, const int8_t *w, const whe
     plan_t plan;
     memset(dx, 0, (size_t)(d->n * d->h * d->w * d->c) * sizeof *dx);
     if (d->c < 4 || d->kh * d->kw > TAPS || d->kw > WIDTH) { /* few channels, or a large window */
-        scatter(dx, dy, w, d);
+        whet_scatter(dx, dy, w, d);
         return;
     }
     make_plan(&plan, d);

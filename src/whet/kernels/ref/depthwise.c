@@ -3,8 +3,8 @@
 
 #include "whet_bits.h"
 
-#define WEIGHT                 float
-#define ADD_PRODUCT(sum, a, b) ((sum) + (a) * (b))
+#define WHET_WEIGHT                 float
+#define WHET_ADD_PRODUCT(sum, a, b) ((sum) + (a) * (b))
 #include "whet_scatter.h"
 
 /* One output pixel, n <= WHET_TILE channels of it; n is a constant after inlining. */
@@ -80,7 +80,7 @@ void whet_depthwise_masked_f32(float *y, uint8_t *bits, const float *x, const fl
  * workspace  none */
 void whet_depthwise_dx_f32(float *dx, const float *dy, const float *w, const whet_conv2d_t *d) {
     whet_fill(dx, d->n * d->h * d->w * d->c, 0.0f);
-    scatter(dx, dy, w, d);
+    whet_scatter(dx, dy, w, d);
 }
 
 /* dw[l] += sum over k pixels, l < n <= WHET_TILE. */

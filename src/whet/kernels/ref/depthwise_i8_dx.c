@@ -3,8 +3,8 @@
 
 #include "whet_kernels_i8.h"
 
-#define WEIGHT                 int8_t
-#define ADD_PRODUCT(sum, a, b) ((sum) + (a) * (b))
+#define WHET_WEIGHT                 int8_t
+#define WHET_ADD_PRODUCT(sum, a, b) ((sum) + (a) * (b))
 #include "whet_scatter.h"
 
 /* formula    dx[n, p*sh+r*dh-ph, q*sw+s*dw-pw, c] += dy[n,p,q,c] * w[r,s,c], from 0
@@ -14,5 +14,5 @@
  * workspace  none */
 void whet_depthwise_i8_dx(float *dx, const float *dy, const int8_t *w, const whet_conv2d_t *d) {
     whet_fill(dx, d->n * d->h * d->w * d->c, 0.0f);
-    scatter(dx, dy, w, d);
+    whet_scatter(dx, dy, w, d);
 }

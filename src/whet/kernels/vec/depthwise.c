@@ -5,8 +5,8 @@
 #include "whet_columns.h"
 #include "whet_threads.h"
 
-#define WEIGHT                 float
-#define ADD_PRODUCT(sum, a, b) ((sum) + (a) * (b))
+#define WHET_WEIGHT                 float
+#define WHET_ADD_PRODUCT(sum, a, b) ((sum) + (a) * (b))
 #include "whet_scatter.h"
 
 /* Channels are contiguous, so a vector holds some of them for one pixel. A row of results is
@@ -321,7 +321,7 @@ void whet_depthwise_dx_f32(float *dx, const float *dy, const float *w, const whe
         return;
     }
     whet_fill(dx, d->n * d->h * d->w * d->c, 0.0f);
-    scatter(dx, dy, w, d);
+    whet_scatter(dx, dy, w, d);
 }
 
 /* ---- The gradient of w. If there are many rows, they are split into PARTS parts, whose sums are

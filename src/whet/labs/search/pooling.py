@@ -26,7 +26,7 @@ POWER = 0.75  # a part's gain is the whole's times its fraction to this power
 NEAR = 1 / 6  # of the depth: the distance over which layers of one name are alike
 GRID = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # of variances, relative to the data's
 START = {"biases": 1.0, "alike": 0.1, "layer": 0.1, "noise": 0.1}
-HOPELESS = 10.0  # points of accuracy below the head alone at which a trial is a failure
+FAILED_BELOW = 10.0  # points of accuracy below the head alone at which a trial is a failure
 LOSS_SHARE = 0.5  # of the score
 
 
@@ -69,8 +69,8 @@ class Score:
 
 def failed(outcome: Outcome, head: Outcome) -> bool:
     """Diverged, or far worse than the head alone."""
-    worse = not head.diverged and outcome.loss > 2 * head.loss
-    return outcome.diverged or outcome.accuracy < head.accuracy - HOPELESS or worse
+    worse = not head.diverged and outcome.loss - head.loss > abs(head.loss)
+    return outcome.diverged or outcome.accuracy < head.accuracy - FAILED_BELOW or worse
 
 
 @dataclass(frozen=True)

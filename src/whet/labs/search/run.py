@@ -104,7 +104,7 @@ def contributions(
     """What training each part of `model` gains on `data`, over training its head alone.
 
     `data` is a pair of inputs and labels, or a loader of batches of them. `options` are those of
-    `Workbench.of`, that is of `compile`: candidates train with this loss and optimizer.
+    `Workbench.of`, among them the loss and the optimizer that candidates train with.
     """
     search = replace(checked(search), finalists=0)
     with working(search) as progress:
@@ -236,7 +236,8 @@ def finalists(
         own = {name: solved[name, b] for name in kinds}
         if search.finalists:
             biases = costs.best_biases(kinds["pooled gains"].biases, b)
-            own = {"head alone": HEAD, "biases alone": biases, **own}
+            best = own.pop("pooled gains")
+            own = {"pooled gains": best, "head alone": HEAD, "biases alone": biases, **own}
         distinct: dict[str, tuple[str, Candidate]] = {}
         for name, candidate in own.items():
             distinct.setdefault(str(trials.space.trained(candidate)), (name, candidate))
@@ -247,10 +248,10 @@ def finalists(
 def train(
     found: Mapping[int, Mapping[str, Candidate]], search: Search, trials: Trials
 ) -> dict[Candidate, Outcome]:
-    """The mean outcome of each finalist over all splits."""
+    """The mean outcome over all splits of each finalist, and of the head for comparison."""
     if not search.finalists:
         return {}
-    every = dict.fromkeys(c for own in found.values() for c in own.values())
+    every = dict.fromkeys([HEAD, *(c for own in found.values() for c in own.values())])
     epochs = 2 * trials.splits[0].settings.epochs
     outcomes = trials.outcomes(every, "finalists", epochs, len(trials.splits))
     return {c: Outcome.mean(own) for c, own in outcomes.items()}
@@ -340,7 +341,7 @@ def doubt(outcomes: Sequence[Outcome | None], splits: Sequence[Trial]) -> str:
     else:
         before = Training(replace(splits[0], head={}), HEAD).outcome(0).loss
         best = min((o.loss for o in learned), default=math.inf)
-        if best <= 0.99 * before:
+        if before - best >= 0.01 * abs(before):
             return ""
         what = f"the lowest loss is {best:.4g}, and it was {before:.4g} before"
     hint = either("another learning rate, TrialSettings(epochs=...)", "another --lr, more --epochs")

@@ -18,7 +18,7 @@ from ..common.validate import DIVERGED, Outcome, validated
 from .candidate import HEAD, Candidate, Space
 
 ROOM = 1 << 29  # bytes that the shared features of all samples may take
-HOPELESS = 10.0  # points of accuracy below the start at which a trial is stopped
+STOP_BELOW = 10.0  # points of accuracy below the start at which a trial is stopped
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Trial:
                 outcome = Outcome(0.0 * start.accuracy, DIVERGED, epoch)
                 break
             outcome = training.outcome(epoch + 1)
-            if outcome.accuracy < start.accuracy - HOPELESS:
+            if outcome.accuracy < start.accuracy - STOP_BELOW:
                 break
         return replace(outcome, seconds=round(time.perf_counter() - began, 2))
 

@@ -24,6 +24,7 @@ from ...runtime.cache import kept
 from .chip import Chip
 from .firmware import Firmware
 
+UNWATCHED = "whet.targets.cortex_m.Board(program, watched=False)"
 PATIENCE = 0.5  # seconds between looks at whether the emulator is still there
 REASONS = {
     1: "a fault while there was one already, as when the stack leaves the memory",
@@ -146,7 +147,7 @@ class Emulator:
             return BuildError(
                 "this QEMU does not take the plugin that watches",
                 why=log.splitlines()[-3:],
-                try_=("QEMU 4.2 to 8.1", either("Board(program, watched=False)", "--no-watch")),
+                try_=("QEMU 4.2 to 8.1", either(UNWATCHED, "--no-watch")),
             )
         if "Lockup" in log:  # QEMU aborts where a core with TrustZone would stop
             code = 1
