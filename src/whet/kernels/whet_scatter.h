@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dx of a depthwise convolution, where every output adds to the pixels it reads: for weights of
- * type WHET_WEIGHT, with WHET_ADD_PRODUCT(sum, a, b) = sum + a * b. A kernel file defines both before
- * it includes this, once: there is no include guard, since another type means another function. */
+ * type WHET_WEIGHT, with WHET_ADD_PRODUCT(sum, a, b) = sum + a * b. A kernel file defines both
+ * before it includes this, once: there is no include guard, since another type means another
+ * function. */
 
 #include "whet_inline.h"
 
