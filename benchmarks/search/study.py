@@ -42,7 +42,7 @@ PUBLISHED = {  # the scheme for each of them: its RAM is the budget
 ROUNDING = "carry8"
 BATCH = 8
 HEAD = 0.004  # the rate of a head that is trained alone
-TRAINED_ON = 6000  # samples of a lesson, about: as many windows of each picture as that takes
+TRAINED_ON = 6000  # samples of a trial, about: as many windows of each picture as that takes
 RANDOM = 20  # schemes at each budget
 EPOCHS = {"flowers102": 5, "pets37": 3}  # 10,200 and 11,040 pictures
 RATES = (0.002, 0.004, 0.008, 0.016)  # of which each case takes one that suits random schemes
@@ -51,7 +51,7 @@ JUDGES = 2  # of those at each budget
 SHARES = (0.3, 0.1)  # of the rate, for training everything: the best one counts; at 1 it diverges
 FULL = "full"
 SEARCHED = "searched"
-PREVIOUS = "previous"  # the search as it was before, of three times the code
+PREVIOUS = "previous"  # the search as it was before, of about twice the code
 
 
 @dataclass(frozen=True)

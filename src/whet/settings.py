@@ -114,7 +114,8 @@ def to_compare(updates: Sequence[Any]) -> list[Any]:
         hint = either('["full", "last"]', option("schemes", "full,last"))
         raise SchemeError("there is no scheme to compare", try_=hint)
     if any(isinstance(update, str) and update == AUTO for update in updates):
-        raise SchemeError("a search is no scheme to compare", try_="the scheme that it found")
+        search = either('update="auto"', "--schemes auto")
+        raise SchemeError(f"{search} cannot be compared", try_="pass the scheme that it found")
     return [known_update(update) for update in updates]
 
 

@@ -83,7 +83,7 @@ class Source:
         return smaller if self.int8 is None else integer_model(smaller, self.int8, None, recipe)
 
     def imported(self) -> Model:
-        """The model as it is compiled: in integers, if it is to be of those."""
+        """The model to compile, quantized if `int8` is set."""
         if self.int8 is None:
             return imported(self)
         if self.integers is None:  # once: the calibration data may be readable only once

@@ -207,7 +207,9 @@ FAILURES = {
         f"int8 {word}": (["tiny_models.py:mlp", "--dtype", "int8", "--int8", word], message)
         for word, message in {
             "rounding=up": "there is no rounding 'up'", "qas=1": "neither yes nor no",
-            "seed=-1": "no whole number", "head": "says nothing", "heads=int8": "says nothing",
+            "seed=-1": "seed=-1 is not an integer of at least 0",
+            "head": "head is not an option of whet.Int8",
+            "heads=int8": "heads=int8 is not an option of whet.Int8",
         }.items()
     },
 }  # fmt: skip

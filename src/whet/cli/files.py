@@ -61,7 +61,7 @@ def read_array(path: Path) -> Array:
         raise FrontendError(f"cannot read {path}", why=damage(error)) from error
     if array.dtype.kind != "f" or array.ndim < 2 or not array.size:
         raise FrontendError(
-            f"{path} is no array of float inputs",
+            f"{path} is not an array of float inputs",
             why=f"it is {array.dtype} of shape {array.shape}",
             try_="numpy.save(path, inputs): floats, one input after the other",
         )

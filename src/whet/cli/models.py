@@ -106,7 +106,7 @@ def int8_options(given: list[str]) -> Int8:
         name, _, value = text.partition("=")
         if name not in kinds or not value:
             known = ", ".join(f"{name}=..." for name in kinds)
-            raise FrontendError(f"--int8 {text} says nothing", try_=known)
+            raise FrontendError(f"--int8 {text} is not an option of whet.Int8", try_=known)
         words[name] = VALUES[kinds[name]](text, value)
     return whet.Int8(**words)
 
@@ -119,7 +119,7 @@ def yes_or_no(text: str, value: str) -> bool:
 
 def whole(text: str, value: str) -> int:
     if not value.isdecimal():
-        raise FrontendError(f"--int8 {text} is no whole number from 0 on")
+        raise FrontendError(f"--int8 {text} is not an integer of at least 0")
     return int(value)
 
 

@@ -333,7 +333,7 @@ class Program:
 
         A program for a microcontroller is built for that, and runs in an emulator of it.
         Any number of threads gives the same results, to the bit. Trainers of one program share
-        theirs: one thread at first, and as many as was said last.
+        theirs: one thread at first; the last call sets their number.
         """
         return self.target.load(self, threads)
 

@@ -1,6 +1,6 @@
 """Target: where a program runs, and everything that depends on it.
 
-This is the base class. The targets are in targets/, a room that may use emit/ and runtime/; a
+This is the base class. The targets are in targets/, a package that may use emit/ and runtime/; a
 program holds its target and calls these methods, so nothing here imports them.
 """
 

@@ -96,9 +96,10 @@ class Traits:
 
     @staticmethod
     def largest_sum(node: Node) -> int | None:
-        """Of a product of int8 numbers with a gradient, operand 0, which may be of integers too.
+        """The largest sum of this int8 product for a gradient of ones.
 
-        The gradient is taken to be of ones: the product with its largest integer must not overflow.
+        The gradient is operand 0 and may be of integers too: this times the largest of them must
+        not overflow.
         """
         return None
 

@@ -39,7 +39,7 @@ class NarrowGradient(Op):
     def infer(a: Attrs, g: Type) -> tuple[Type, Type]:
         require_f32(g)
         require(a.kind in KINDS, f"there is no gradient of {a.kind}")
-        require(LEAST <= a.limit <= largest(a.kind), f"{a.limit} is no limit of {a.kind}")
+        require(LEAST <= a.limit <= largest(a.kind), f"{a.limit} is not a limit of {a.kind}")
         return Type(KINDS[a.kind], g.shape), Type(DType.F32, (1,))
 
     @staticmethod
@@ -68,7 +68,7 @@ def require_gradient(dy: Type, scale: Type | None) -> Type:
         require_f32(dy)
     else:
         require(dy.dtype in KINDS.values(), f"needs an i16 or i8 gradient, got {dy}")
-        require(scale == Type(DType.F32, (1,)), f"{scale} is no scale of a gradient")
+        require(scale == Type(DType.F32, (1,)), f"{scale} is not a scale of a gradient")
     return Type(DType.F32, dy.shape)
 
 

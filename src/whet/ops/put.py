@@ -54,7 +54,9 @@ class SliceAdd(Op):
     @staticmethod
     def infer(a: Attrs, base: Type, u: Type) -> Type:
         require_f32(base, u)
-        require(0 <= a.axis < base.rank == u.rank, f"{u} is no part of {base} along axis {a.axis}")
+        require(
+            0 <= a.axis < base.rank == u.rank, f"{u} is not a part of {base} along axis {a.axis}"
+        )
         part = (*base.shape[: a.axis], u.shape[a.axis], *base.shape[a.axis + 1 :])
         fits = u.shape == part and 0 <= a.start <= base.shape[a.axis] - u.shape[a.axis]
         require(fits, f"{u} does not fit into {base} from {a.start} of axis {a.axis}")

@@ -31,7 +31,9 @@ class Narrow(Attributes):
     mask: bool = False
 
     def results(self, shape: tuple[int, ...]) -> Type | tuple[Type, Type]:
-        require(LOW <= self.low <= self.high <= HIGH, f"{self.low}..{self.high} is no int8 range")
+        require(
+            LOW <= self.low <= self.high <= HIGH, f"{self.low}..{self.high} is not an int8 range"
+        )
         y = Type(DType.I8, shape)
         return (y, packed(y.elements, 1)) if self.mask else y
 
@@ -108,7 +110,7 @@ class Requantize(Op):
 def require_scale(x: Type, scale: Type) -> None:
     require_f32(scale)
     per_channel = x.rank > 0 and scale.shape == x.shape[-1:]
-    require(per_channel or scale.shape == (1,), f"{scale} is no scale of {x}")
+    require(per_channel or scale.shape == (1,), f"{scale} is not a scale of {x}")
 
 
 class RequantizeDx(Op):

@@ -54,7 +54,7 @@ class Dropout(Op):
     def infer(a: Attrs, x: Type, rng: Type) -> Type:
         require_f32(x)
         require(rng == Type(DType.I32, (2,)), f"the generator state is i32[2], not {rng}")
-        require(0 <= a.p <= 1, f"p = {a.p} is no probability")
+        require(0 <= a.p <= 1, f"p = {a.p} is not a probability")
         return x
 
     @staticmethod

@@ -124,7 +124,7 @@ class NormDx(Op):
     def infer(a: Attributes, dy: Type, x: Type, y: Type) -> Type:
         require_f32(dy, x, y)
         require(dy.shape == y.shape, "dy and y differ")
-        require(broadcast_shapes(x.shape, y.shape) == x.shape, "y is no reduction of x")
+        require(broadcast_shapes(x.shape, y.shape) == x.shape, "y is not a reduction of x")
         return x
 
     @staticmethod

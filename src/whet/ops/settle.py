@@ -45,7 +45,7 @@ def sizes(q: Array, scale: Array, axis: int, unit: float) -> tuple[Array, Array]
 
 def require_scale(scale: Type, q: Type, axis: int) -> None:
     fits = scale.shape == (1,) or scale.shape == q.shape[axis : axis + 1]
-    require(fits, f"{scale} is no scale of {q} along axis {axis}")
+    require(fits, f"{scale} is not a scale of {q} along axis {axis}")
 
 
 class StepOp(Op):
@@ -164,7 +164,7 @@ class Settle(Op):
         if extra is None:
             return q
         fits = extra.dtype in (DType.I8, DType.I16) and extra.shape == q.shape
-        require(fits and a.rounding == "nearest", f"{extra} is no carry of {q}")
+        require(fits and a.rounding == "nearest", f"{extra} is not a carry of {q}")
         return q, extra
 
     @staticmethod

@@ -59,7 +59,7 @@ class Transpose(Op):
 
     @staticmethod
     def infer(a: Attrs, x: Type) -> Type:
-        require(sorted(a.perm) == list(range(x.rank)), f"{a.perm} is no order of {x}'s axes")
+        require(sorted(a.perm) == list(range(x.rank)), f"{a.perm} is not an order of {x}'s axes")
         return Type(x.dtype, tuple(x.shape[i] for i in a.perm))
 
     @staticmethod
@@ -230,7 +230,7 @@ class Pad(Op):
         shape = tuple(lo + n + hi for lo, n, hi in zip(a.low, x.shape, a.high, strict=True))
         require(x.dtype in MOVED, f"needs f32, i32 or i8, got {x}")
         fits = x.dtype is DType.F32 or a.value == int(a.value)
-        require(fits, f"{a.value} is no value of {x}")
+        require(fits, f"{a.value} is not a value of {x}")
         return Type(x.dtype, shape)
 
     @staticmethod
@@ -309,7 +309,9 @@ class TakeDx(Op):
     def infer(a: Attrs, dy: Type, index: Type) -> Type:
         require(dy.dtype in (DType.F32, DType.I32), f"needs f32 or i32, got {dy}")
         fits = dy.shape[a.axis : a.axis + index.rank] == index.shape
-        require(fits and index.dtype is DType.I32, f"{index} is no index of {dy} at axis {a.axis}")
+        require(
+            fits and index.dtype is DType.I32, f"{index} is not an index of {dy} at axis {a.axis}"
+        )
         rest = dy.shape[a.axis + index.rank :]
         return Type(dy.dtype, (*dy.shape[: a.axis], a.size, *rest))
 

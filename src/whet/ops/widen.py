@@ -21,7 +21,7 @@ class Widen(Op):
         require(x.dtype is DType.I8 and x.rank > 0, f"needs i8 with channels, got {x}")
         require_f32(scale)
         channels = x.shape[-1 if a.last else 0]
-        require(scale.shape == (channels,), f"{scale} is no scale of {channels} channels")
+        require(scale.shape == (channels,), f"{scale} is not a scale of {channels} channels")
         return Type(DType.F32, x.shape)
 
     @staticmethod

@@ -182,7 +182,7 @@ class Trainer:
         return found
 
     def _beside(self, relation: Relation) -> dict[str, str]:
-        """Parameters, and the state that is this to them, by names."""
+        """State with this relation to a parameter, by parameter name."""
         leaves = (v for graph in self.program.entries.values() for v in graph.leaves)
         links = {v.name: v.link for v in leaves if v.link and v.is_a(relation)}
         owner = {link.of: name for name, link in links.items()}

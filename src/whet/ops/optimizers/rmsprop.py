@@ -46,7 +46,7 @@ class RmsProp(UpdateOp):
 
     @classmethod
     def numbers(cls, a: Any) -> tuple[int | float, ...]:
-        # 1 - alpha in double, as for Adam. Whether it is centered the kernel sees by its operands.
+        # 1 - alpha in double, as for Adam. The kernel knows it is centered from its operands.
         return (a.lr_scale, a.weight_decay, 1 - a.alpha, a.eps, a.momentum)
 
 
