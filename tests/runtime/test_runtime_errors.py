@@ -127,7 +127,7 @@ def test_a_label_that_is_no_32_bit_number(bad: int, trainer: whet.Trainer) -> No
     labels = Y.clone()
     labels[0] = bad
     text = unchanged(trainer, lambda: trainer.step(X, labels), DataError)
-    assert f"label holds {bad}, which is no 32-bit index" in text
+    assert f"label holds {bad}, which is not a 32-bit index" in text
 
 
 def test_an_ignored_label_is_no_error(trainer: whet.Trainer) -> None:

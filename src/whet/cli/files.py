@@ -32,7 +32,7 @@ def check_file(path: Path, suffix: str = "") -> None:
     """Refuse a file that cannot be written; its folder has to be there."""
     folder = path.absolute().parent
     if suffix and path.suffix != suffix:
-        raise BuildError(f"{path} is no {suffix}", try_=str(path.with_suffix(suffix)))
+        raise BuildError(f"{path} is not a {suffix} file", try_=str(path.with_suffix(suffix)))
     if path.is_dir():
         why = "it is a folder"
     elif not folder.is_dir():

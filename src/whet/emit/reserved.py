@@ -36,7 +36,7 @@ MACROS = frozenset(
     "sched_priority setjmp sigaddset sigcontext_struct sigdelset sigemptyset "
     "sigev_notify_attributes sigev_notify_function sigfillset sigismember sigmask signbit signgam "
     "sigsetjmp st_atime st_ctime st_mtime stderr stdin stdout strdupa strndupa strtodf "
-    "sve_vl_from_vq sve_vl_valid sve_vq_from_vl tolower toupper tzname".split()
+    "sve_vl_from_vq sve_vl_valid sve_vq_from_vl tolower toupper tzname unreachable".split()
 )
 
 OWNED = re.compile(
@@ -52,6 +52,7 @@ OWNED = re.compile(
     r"|timerid|uid|upper|utime|value)"
     r"|(be|le)\d+toh|hto(be|le)\d+"
     r"|(timer|timespec)(add|clear|cmp|isset|sub)"
+    r"|(ckd|stdc)_\w+"
     # types of model.h
     r"|u?int\d+_t|size_t"
     # suffixes that generated files append to the program's name, as for arrays of weights

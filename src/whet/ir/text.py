@@ -21,6 +21,7 @@ import ast
 import dataclasses
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -55,6 +56,17 @@ def parse_type(text: str) -> Type:
     return Type(dtype, tuple(int(n) for n in match[2].split(",") if n))
 
 
+def parse_attributes(text: str) -> dict[str, Any]:
+    """Attributes as in `axis=1, high=inf`: Python literals by name."""
+    literals = re.sub(r"\binf\b", "1e999", text)
+    try:
+        call = ast.parse(f"f({literals})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        return {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+    except (ValueError, SyntaxError):
+        raise ValueError(f"{{{text}}} are not attributes") from None
+
+
 def parse_graph(text: str, data: Mapping[str, Array] | None = None) -> Graph:
     """The Graph that `text` describes; InternalError names the first invalid line."""
     lines = [line.strip() for line in text.strip().splitlines()]
@@ -62,7 +74,7 @@ def parse_graph(text: str, data: Mapping[str, Array] | None = None) -> Graph:
     for number, line in enumerate(lines[1:], start=2):
         try:
             parser.line(line)
-        except (ValueError, TypeError, SyntaxError, WhetError) as error:
+        except (ValueError, TypeError, WhetError) as error:
             what = error.what if isinstance(error, WhetError) else error
             raise InternalError(f"IR text, line {number}: {what}", at=line) from error
     return parser.graph()
@@ -114,10 +126,7 @@ class _Parser:
 
     def node(self, outs: str, op: str, ins: str | None, attrs: str | None, types: str) -> None:
         operands = [self.value(n) for n in (ins or "").split(",") if n.strip()]
-        literals = re.sub(r"\binf\b", "1e999", attrs or "")
-        call = ast.parse(f"f({literals})", mode="eval").body
-        assert isinstance(call, ast.Call)
-        keywords = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+        keywords = parse_attributes(attrs or "")
         self.builder.loc = Loc()
         words = [n.strip() for n in outs.split(",")]
         names = [unquoted(word[1:]) for word in words]

@@ -141,7 +141,7 @@ class Settle(Op):
     nearest: k = round(move), halves to even. stochastic: k = floor(move + u), u a random number of
     [0, 1). truncate: q' is q - move cut towards 0. With a carry c, of i8 or i16, the fraction that
     rounding drops is kept for the next time: t = move + c / C, k = round(t), c' = round((t - k)
-    * C), C = 2^8 or 2^16. A move that is no number is none, and an infinite one leaves no carry.
+    * C), C = 2^8 or 2^16. A NaN move changes nothing; an infinite one leaves no carry.
     Operands q, move, then the carry or the generator's state if the way needs it; results q' and,
     with a carry, c'.
     """
@@ -221,7 +221,7 @@ def floored(move: Array, fraction: Array) -> Array:
 class SettleMaster(Op):
     """m' = m - move, held in the range of q;  q' = round(m'): an f32 copy keeps what q cannot
 
-    m is in units of q. Operands q, move, m; results q', m'. A move that is no number is none.
+    m is in units of q. Operands q, move, m; results q', m'. A NaN move changes nothing.
     """
 
     name = "settle_master"

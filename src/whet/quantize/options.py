@@ -40,7 +40,7 @@ class Int8:
         if type(self.qas) is not bool:
             raise FrontendError(f"Int8: qas={self.qas!r} is neither True nor False")
         if type(self.seed) is not int or not 0 <= self.seed < 2**31:
-            raise FrontendError(f"Int8: seed={self.seed!r} is no whole number from 0 to 2^31 - 1")
+            raise FrontendError(f"Int8: seed={self.seed!r} is not an integer from 0 to 2^31 - 1")
 
 
 def int8_of(dtype: str | Int8 | None) -> Int8 | None:

@@ -227,7 +227,7 @@ class Trainer:
 
     def _set_threads(self, count: int) -> None:
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise DataError(f"threads={count!r} is no number of threads", try_="threads=2")
+            raise DataError(f"threads={count!r} is not a number of threads", try_="threads=2")
         if self.program.target.threads:
             self._function("set_threads")(count)
         elif count > 1:
@@ -495,7 +495,7 @@ def accept(x: Any, info: TensorInfo, name: str, quant: Quant | None = None) -> A
         limits = np.iinfo(np.int32)
         for extreme in (int(array.min()), int(array.max())):
             if not limits.min <= extreme <= limits.max:
-                raise DataError(f"{name} holds {extreme}, which is no 32-bit index")
+                raise DataError(f"{name} holds {extreme}, which is not a 32-bit index")
     return to_stored(array, info)
 
 

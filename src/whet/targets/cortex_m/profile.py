@@ -63,7 +63,7 @@ def profile(program: Program, built: Firmware, seen: Watched, steps: int) -> Pro
         if call is None:
             continue
         while place < len(found) and found[place][0] != call.kernel:
-            place += 1  # a copy or a check, which are no nodes
+            place += 1  # a copy or a check, which are not nodes
         if place == len(found):
             break
         costs.append(Cost(node, call.kernel, phases[node], found[place][1] / steps))
