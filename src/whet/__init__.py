@@ -13,6 +13,7 @@ from .quantize import Int8
 from .runtime import Trainer
 from .saved import load
 from .scheme import Rule, Scheme
+from .training import Send
 
 if TYPE_CHECKING:
     from . import tinytl as tinytl
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from .workbench import plan as plan
 
 __all__ = [
-    "Int8", "Program", "Rule", "Scheme", "Search", "Trainer", "TrialSettings", "WhetError",
+    "Int8", "Program", "Rule", "Scheme", "Search", "Send", "Trainer", "TrialSettings", "WhetError",
     "Workbench", "compare", "compile", "contributions", "errors", "load", "plan", "search",
 ]  # fmt: skip
 __version__ = "0.1.0"

@@ -22,10 +22,11 @@ from .passes.machine import Machine
 from .pipeline import Options, place
 from .scheme import Rule, Scheme
 from .settings import check_name, target_of
-from .training import IntegerRules, Unit
+from .training import IntegerRules, Send, Unit
 
 CLASSES = (
-    Fold, IntegerRules, Machine, Quant, Recompute, Rule, Scheme, TensorInfo, Unit, WeightSlice,
+    Fold, IntegerRules, Machine, Quant, Recompute, Rule, Scheme, Send, TensorInfo, Unit,
+    WeightSlice,
 )  # fmt: skip
 BROKEN = (zipfile.BadZipFile, ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError)
 
