@@ -25,6 +25,7 @@ from .conv import (
     DepthwiseDx,
     Window,
     conv_struct,
+    layer_args,
     layer_vjp,
     taps,
 )
@@ -103,15 +104,11 @@ class Conv2dI8(IntegerLayer):
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
-        return layer_vjp(b, node, douts, wants, Conv2dI8Dx, Conv2dI8Dw, node.ins[1].shape[1:3])
+        return layer_vjp(b, node, douts, wants, Conv2dI8Dx, Conv2dI8Dw)
 
     @staticmethod
     def call(node: Node) -> Call:
-        x, w, *bias = node.ins
-        a = node.attrs
-        struct = conv_struct(x.type, node.out.type, w.shape[1:3], a.groups, a)
-        args = (node.out, x, w, bias[0] if bias else None, a.zero, struct)
-        return Call("whet_conv2d_i8", args, "conv2d_i8")
+        return layer_call(node, node.attrs.groups)
 
     macs = staticmethod(Conv2d.macs)
 
@@ -206,10 +203,7 @@ class Conv2dI8Dx(Op):
 
     @staticmethod
     def call(node: Node) -> Call:
-        dy, w, *_ = node.ins
-        struct = conv_struct(node.out.type, dy.type, w.shape[1:3], node.attrs.groups, node.attrs)
-        source = source_for("conv2d_i8_dx", dy.type)
-        return Call(f"whet_{source}", (node.out, *node.ins, struct), source)
+        return dx_call(node, node.attrs.groups)
 
     macs = staticmethod(Conv2dDx.macs)
 
@@ -265,6 +259,18 @@ class IntegerDw(Op):
         """With a gradient of ones, over all of its pixels."""
         zero = node.attrs.zero
         return math.prod(node.ins[0].shape[:3]) * max(127 - zero, 128 + zero)
+
+
+def layer_call(node: Node, groups: int) -> Call:
+    args, struct = layer_args(node, groups)
+    return Call(f"whet_{node.op.name}", (*args, node.attrs.zero, struct), node.op.name)
+
+
+def dx_call(node: Node, groups: int) -> Call:
+    dy, w, *_ = node.ins
+    struct = conv_struct(node.out.type, dy.type, w.shape[-3:-1], groups, node.attrs)
+    source = source_for(node.op.name, dy.type)
+    return Call(f"whet_{source}", (node.out, *node.ins, struct), source)
 
 
 def dw_call(node: Node, groups: int) -> Call:
@@ -333,15 +339,11 @@ class DepthwiseI8(IntegerLayer):
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
-        kernel = node.ins[1].shape[:2]
-        return layer_vjp(b, node, douts, wants, DepthwiseI8Dx, DepthwiseI8Dw, kernel)
+        return layer_vjp(b, node, douts, wants, DepthwiseI8Dx, DepthwiseI8Dw)
 
     @staticmethod
     def call(node: Node) -> Call:
-        x, w, *bias = node.ins
-        struct = conv_struct(x.type, node.out.type, w.shape[:2], x.shape[3], node.attrs)
-        args = (node.out, x, w, bias[0] if bias else None, node.attrs.zero, struct)
-        return Call("whet_depthwise_i8", args, "depthwise_i8")
+        return layer_call(node, node.ins[0].shape[3])
 
     macs = staticmethod(Depthwise.macs)
 
@@ -376,10 +378,7 @@ class DepthwiseI8Dx(Op):
 
     @staticmethod
     def call(node: Node) -> Call:
-        dy, w, *_ = node.ins
-        struct = conv_struct(node.out.type, dy.type, w.shape[:2], w.shape[2], node.attrs)
-        source = source_for("depthwise_i8_dx", dy.type)
-        return Call(f"whet_{source}", (node.out, *node.ins, struct), source)
+        return dx_call(node, node.out.shape[3])
 
     macs = staticmethod(DepthwiseDx.macs)
 
