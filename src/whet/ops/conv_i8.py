@@ -165,7 +165,37 @@ def scattered(a: Window, size: tuple[int, int], dy: Array, terms: list[list[list
     return dx[:, low_h : low_h + size[0], low_w : low_w + size[1]]
 
 
-class Conv2dI8Dx(Op):
+class IntegerGradient(Op):
+    """dx from dy and w, or dw from dy and x; `real` is its operator on floats.
+
+    An integer dy has a scale, behind the i8 operand, and its sums are exact. Floats are summed
+    `in_order`.
+    """
+
+    same_bits = True
+    real: ClassVar[Any]
+    in_order: ClassVar[Callable[..., Array]]
+
+    @staticmethod
+    def zero(a: Any) -> int:
+        """The zero point of the i8 operand: weights have none."""
+        return 0
+
+    @classmethod
+    def infer(cls, a: Any, dy: Type, operand: Type, scale: Type | None = None) -> Type:
+        require_i8(operand)
+        found: Type = cls.real.infer(a, require_gradient(dy, scale), as_f32(operand))
+        return found
+
+    @classmethod
+    def ref(cls, a: Any, dy: Array, operand: Array, scale: Array | None = None) -> Array:
+        if scale is None:
+            return cls.in_order(a, dy, operand)
+        numbers = whole(centred(operand, cls.zero(a)))
+        return scaled(cls.real.ref(a, whole(dy), numbers), scale)
+
+
+class Conv2dI8Dx(IntegerGradient):
     """dx = the transpose of conv2d_i8 in x, applied to dy: f32 times i8
 
     Each element is summed over the pixels of dy that it reaches, row by row, and of each pixel
@@ -173,18 +203,11 @@ class Conv2dI8Dx(Op):
     """
 
     name = "conv2d_i8_dx"
-    same_bits = True
+    real = Conv2dDx
     Attrs = Conv2dDx.Attrs
 
     @staticmethod
-    def infer(a: Conv2dDx.Attrs, dy: Type, w: Type, scale: Type | None = None) -> Type:
-        require_i8(w)
-        return Conv2dDx.infer(a, require_gradient(dy, scale), as_f32(w))
-
-    @staticmethod
-    def ref(a: Conv2dDx.Attrs, dy: Array, w: Array, scale: Array | None = None) -> Array:
-        if scale is not None:
-            return scaled(Conv2dDx.ref(a, whole(dy), whole(w)), scale)
+    def in_order(a: Conv2dDx.Attrs, dy: Array, w: Array) -> Array:
         o, kh, kw, i = w.shape
         n, p, q, _ = dy.shape
         grouped = w.reshape(a.groups, o // a.groups, kh, kw, i).astype(dy.dtype)
@@ -232,27 +255,12 @@ def inside(x: Array, a: Any, out: tuple[int, int]) -> Array:
     return taps(np.ones((*x.shape[:3], 1), bool), a, a.kernel, out).reshape(-1, *a.kernel)
 
 
-class IntegerDw(Op):
-    """The gradient of i8 weights; `real` is its operator on floats.
+class IntegerDw(IntegerGradient):
+    """The gradient of i8 weights."""
 
-    An integer dy has a scale, behind x, and its sums are exact. Floats are summed `in_order`.
-    """
-
-    same_bits = True
-    real: ClassVar[Any]
-    in_order: ClassVar[Callable[..., Array]]
-
-    @classmethod
-    def infer(cls, a: Any, dy: Type, x: Type, scale: Type | None = None) -> Type:
-        require_i8(x)
-        found: Type = cls.real.infer(a, require_gradient(dy, scale), as_f32(x))
-        return found
-
-    @classmethod
-    def ref(cls, a: Any, dy: Array, x: Array, scale: Array | None = None) -> Array:
-        if scale is None:
-            return cls.in_order(a, dy, x)
-        return scaled(cls.real.ref(a, whole(dy), whole(centred(x, a.zero))), scale)
+    @staticmethod
+    def zero(a: Any) -> int:
+        return int(a.zero)
 
     @staticmethod
     def largest_sum(node: Node) -> int:
@@ -353,7 +361,7 @@ class DepthwiseI8(IntegerLayer):
         return torch_conv2d(torch, node.attrs, ins[0], w, ins[2:], len(w))
 
 
-class DepthwiseI8Dx(Op):
+class DepthwiseI8Dx(IntegerGradient):
     """dx = the transpose of depthwise_i8 in x, applied to dy: f32 times i8
 
     Each element is summed over the pixels of dy that it reaches, row by row. An integer dy has a
@@ -361,18 +369,11 @@ class DepthwiseI8Dx(Op):
     """
 
     name = "depthwise_i8_dx"
-    same_bits = True
+    real = DepthwiseDx
     Attrs = DepthwiseDx.Attrs
 
     @staticmethod
-    def infer(a: DepthwiseDx.Attrs, dy: Type, w: Type, scale: Type | None = None) -> Type:
-        require_i8(w)
-        return DepthwiseDx.infer(a, require_gradient(dy, scale), as_f32(w))
-
-    @staticmethod
-    def ref(a: DepthwiseDx.Attrs, dy: Array, w: Array, scale: Array | None = None) -> Array:
-        if scale is not None:
-            return scaled(DepthwiseDx.ref(a, whole(dy), whole(w)), scale)
+    def in_order(a: DepthwiseDx.Attrs, dy: Array, w: Array) -> Array:
         terms = [[[dy * tap] for tap in row] for row in w.astype(dy.dtype)]
         return scattered(a, a.size, dy, terms)
 
