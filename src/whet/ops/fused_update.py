@@ -13,7 +13,6 @@ from .update import UpdateOp
 
 BLOCK = 2048  # floats of gradient that exist at a time, or a sixteenth of it if that is more
 
-
 Arrays = Array | tuple[Array, ...]
 
 

@@ -195,15 +195,15 @@ class AvgPool(Pool):
         return y
 
 
-class AveragePool(Op):
+class AvgPoolOp(Op):
     """The mean over each window; the gradient is in f32, whatever the operand is."""
 
     Attrs: ClassVar[type[AvgPool]] = AvgPool
-    accepted: ClassVar[DType] = DType.F32
+    accepted: ClassVar[tuple[DType, ...]] = (DType.F32,)
 
     @classmethod
     def infer(cls, a: AvgPool, x: Type) -> Type:
-        require_dtype(x, cls.accepted)
+        require_dtype(x, *cls.accepted)
         check_pool(a, x)
         return Type(x.dtype, (x.shape[0], *a.out, x.shape[3]))
 
@@ -215,7 +215,7 @@ class AveragePool(Op):
         return (b.emit(AvgPool2dDx, douts[0], name=d(x), size=x.shape[1:3], **attrs),)
 
 
-class AvgPool2d(AveragePool):
+class AvgPool2d(AvgPoolOp):
     """y = mean of x over each window"""
 
     name = "avg_pool2d"

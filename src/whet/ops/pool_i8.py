@@ -10,26 +10,27 @@ import numpy as np
 from ..ir import Array, Call, DType, Node, Type
 from ._common import require, straight
 from .conv_i8 import centred
-from .pool import AveragePool, AvgPool, pool_struct
+from .pool import AvgPool, AvgPoolOp, pool_struct
 from .resize import Resize, Scale, UpsampleBilinearDx
 
 
-class AvgPoolI8(AveragePool):
+class AvgPoolI8(AvgPoolOp):
     """y = round(sum of (x - zero) over each window / its size) + zero
 
     The result has the scale and zero point of x. Halves are rounded to the even neighbour.
     """
 
     name = "avg_pool_i8"
-    accepted = DType.I8
+    accepted = (DType.I8,)
 
     class Attrs(AvgPool):
         zero: int = 0
 
     @classmethod
     def infer(cls, a: AvgPool, x: Type) -> Type:
+        y = super().infer(a, x)
         require(all(n == 1 for n in a.dilation), "averages are of neighbours")
-        return super().infer(a, x)
+        return y
 
     @staticmethod
     def ref(a: Attrs, x: Array) -> Array:
