@@ -15,9 +15,9 @@ import whet
 from whet.cli import main
 from whet.errors import BudgetError, DataError, SchemeError, WhetError
 from whet.labs.common.validate import DIVERGED, Outcome
-from whet.labs.search.candidate import HEAD, Candidate, Contributions
+from whet.labs.search.candidate import HEAD, Candidate
 from whet.labs.search.run import choose, doubt
-from whet.labs.search.trial import Training
+from whet.labs.search.trials import Training
 
 QUICK = whet.TrialSettings(epochs=1, head_epochs=2)
 
@@ -50,7 +50,7 @@ def test_budgets_in_schemes_out(tmp_path: Path) -> None:
     paths = found.write(tmp_path / "out")
     assert [path.name for path in paths] == ["auto-41K.toml", "auto-48K.toml", "contributions.json"]
     assert whet.Scheme.from_toml(paths[1]) == found.scheme
-    assert Contributions.from_json(paths[2].read_text()) == found.contributions
+    assert paths[2].read_text() == found.contributions.to_json()
     assert found.missed == (1024,) and f"takes {found.least / 1024:.1f} KiB" in str(found)
     again = searched(tmp_path, finalists=5, splits=2)
     assert [r.scheme.to_toml() for r in again.rows] == [r.scheme.to_toml() for r in found.rows]
@@ -148,13 +148,12 @@ def test_the_best_mean_score_that_fits_is_chosen() -> None:
     small_one, large = Candidate(1), Candidate(4, ((0, 1.0), (3, 1.0)))
     outcomes = {HEAD: Outcome(50.0, 1.0, 2), small_one: Outcome(55.0, 0.9, 2),
                 large: Outcome(60.0, 0.8, 2)}  # fmt: skip
-    own = {str(c): c for c in outcomes}
-    assert choose(plans.ram(large), own, outcomes, plans) == large
-    assert choose(plans.ram(large) - 1, own, outcomes, plans) == small_one
+    assert choose(plans.ram(large), outcomes, plans) == large
+    assert choose(plans.ram(large) - 1, outcomes, plans) == small_one
     outcomes[large] = Outcome(0.0, DIVERGED, 1)
-    assert choose(plans.ram(large), own, outcomes, plans) == small_one
+    assert choose(plans.ram(large), outcomes, plans) == small_one
     outcomes[small_one] = Outcome(49.0, 1.1, 2)
-    assert choose(plans.ram(large), own, outcomes, plans) == HEAD
+    assert choose(plans.ram(large), outcomes, plans) == HEAD
 
 
 def test_what_a_search_needs() -> None:

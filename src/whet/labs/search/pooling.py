@@ -120,6 +120,11 @@ class Pooled:
         return replace(self.measured, biases=(0.0, *map(float, sums)), weights=parts)
 
 
+def pooled_gains(measured: Contributions) -> Contributions:
+    """A proxy has no outcomes to pool."""
+    return Pooled.of(measured).gains if measured.outcomes else measured
+
+
 def has_bias(measured: Contributions) -> Array:
     """Without a bias, two prefixes train the same and share an outcome."""
     outcomes = [measured.outcomes[Candidate(k)] for k in range(len(measured.biases))]
