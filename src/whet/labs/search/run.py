@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,8 +166,8 @@ def run(search: Search, bench: Workbench, data: Any, budgets: Sequence[int]) -> 
         with timed(seconds, "finalists"):
             outcomes = choice.train(found)
         rows = tuple(choice.row(b, found, outcomes) for b in fitting)
-        known = [gains.outcomes[c] for c in gains.outcomes if c == HEAD]
-        learned_nothing = doubt([*known, *outcomes.values()], trials.splits)
+        head = [outcome for c, outcome in gains.outcomes.items() if c == HEAD]
+        learned_nothing = doubt([*head, *outcomes.values()], trials.splits)
     if learned_nothing:
         warn(learned_nothing)
     missed = tuple(sorted({*budgets}.difference(fitting)))
@@ -237,7 +237,11 @@ class Choice:
     trials: Trials
     plans: Plans
     costs: Costs
-    gains: Contributions
+    gains: Contributions  # as measured
+
+    @cached_property
+    def pooled(self) -> Contributions:
+        return pooled_gains(self.gains)
 
     def finalists(self, budgets: Sequence[int]) -> dict[int, Finalists]:
         """For each budget the best sum of pooled gains, and others that train something else."""
@@ -250,7 +254,7 @@ class Choice:
             trials.progress("solving for budgets", len(best), len(jobs))
         found = {}
         for b in budgets:
-            biases = self.costs.best_biases(kinds[POOLED].biases, b)
+            biases = self.costs.best_biases(self.pooled.biases, b)
             own = {POOLED: best[POOLED, b], HEAD_ALONE: HEAD, "biases alone": biases}
             own |= {name: best[name, b] for name in kinds}
             distinct: dict[str, tuple[str, Candidate]] = {}
@@ -265,31 +269,30 @@ class Choice:
         Those are pooled by accuracy or by loss alone, or drawn from the posterior: draws differ
         where the trials leave it open which layers gain more.
         """
-        if not self.gains.outcomes:
-            return {POOLED: self.gains}
-        pooled = Pooled.of(self.gains)
-        kinds = {POOLED: pooled.gains}
-        if self.search.finalists:
-            kinds["by accuracy"] = Pooled.of(self.gains, 0.0).gains
-            kinds["by loss"] = Pooled.of(self.gains, 1.0).gains
-        random = np.random.default_rng(self.search.trial.seed)
-        draws = range(1, self.search.finalists - len(kinds) - 1)
-        return kinds | {f"draw {i}": pooled.sample(random) for i in draws}
+        kinds, gains = {POOLED: self.pooled}, self.gains
+        if gains.outcomes and self.search.finalists:
+            kinds["by accuracy"] = Pooled.of(gains, 0.0).gains
+            kinds["by loss"] = Pooled.of(gains, 1.0).gains
+            posterior, random = Pooled.of(gains), np.random.default_rng(self.search.trial.seed)
+            for i in range(1, self.search.finalists - len(kinds) - 1):
+                kinds[f"draw {i}"] = posterior.sample(random)
+        return kinds
 
     def train(self, found: Mapping[int, Finalists]) -> dict[Candidate, Outcome]:
         """The mean outcome over all splits of each finalist, and of the head for comparison."""
         if not self.search.finalists:
             return {}
         every = [HEAD, *(c for own in found.values() for c in own.values())]
-        epochs, splits = 2 * self.search.trial.epochs, len(self.trials.splits)
-        outcomes = self.trials.outcomes(every, "finalists", epochs, splits)
+        splits = self.trials.splits
+        epochs = 2 * splits[0].settings.epochs
+        outcomes = self.trials.outcomes(every, "finalists", epochs, len(splits))
         return {c: Outcome.mean(own) for c, own in outcomes.items()}
 
     def row(
         self, budget: int, found: Mapping[int, Finalists], outcomes: Mapping[Candidate, Outcome]
     ) -> Row:
         """The best candidate, with its evidence; finalists of other budgets count if they fit."""
-        own, gains = found[budget], pooled_gains(self.gains)
+        own = found[budget]
         chosen = choose(budget, outcomes, self.plans) if outcomes else own[POOLED]
         if chosen not in own.values():
             places = [f"{name} for {kib(b)}" for b, other in sorted(found.items())
@@ -298,10 +301,10 @@ class Choice:
         trained = own if outcomes else {}
         finalists = {n: Finalist(c, self.plans.ram(c), outcomes[c]) for n, c in trained.items()}
         ram, outcome = self.plans.ram(chosen), outcomes.get(chosen)
-        origin = evidence(budget, ram, chosen, gains, outcome)
+        origin = evidence(budget, ram, chosen, self.pooled, outcome)
         name = f"auto-{budget}" if budget % 1024 else f"auto-{budget // 1024}K"
         scheme = chosen.scheme(self.plans.bench.parameters, name, origin)
-        return Row(budget, chosen, ram, gains.score(chosen), outcome, finalists, scheme)
+        return Row(budget, chosen, ram, self.pooled.score(chosen), outcome, finalists, scheme)
 
 
 def solve(find: Find, kinds: Mapping[str, Contributions], job: tuple[str, int]) -> Candidate:
