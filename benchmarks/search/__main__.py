@@ -17,6 +17,7 @@ about three.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import sys
@@ -45,11 +46,11 @@ from whet import Search
 from whet.labs.common.workers import Workers
 from whet.labs.search import run
 from whet.labs.search.candidate import HEAD, Candidate, Contributions
-from whet.labs.search.costs import Costs, Plans
+from whet.labs.search.pooling import pooled_gains
 from whet.labs.search.proxies import by_gradients
-from whet.labs.search.report import evidence
+from whet.labs.search.solve import Costs, Plans
 from whet.labs.search.trials import Trials, analyse
-from whet.scheme import preset
+from whet.scheme import Scheme, preset
 
 HERE = Path(__file__).resolve().parent
 
@@ -107,7 +108,7 @@ def do_analyse(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
     """Contributions by training single layers and biases."""
     if folder.read(case, "gains") is None:
         gains = analyse(trials_of(case, asked, rate_of(case, folder)))
-        folder.keep(case, "gains", study.as_json(gains))
+        folder.keep(case, "gains", json.loads(gains.to_json()))
 
 
 def do_proxies(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
@@ -117,15 +118,19 @@ def do_proxies(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
         return
     trials = trials_of(case, asked, rate_of(case, folder))
     by_loss = Contributions.of(gains.outcomes, "loss", gains.layers)
+    began = time.perf_counter()
+    guesses = by_gradients(trials.splits[0])
+    seconds = time.perf_counter() - began
     proxies = {
         name: {
-            "seconds": guess.seconds,
+            "seconds": seconds,
             "accuracy": agreement(guess, gains),
             "loss": agreement(guess, by_loss),
         }
-        for name, guess in by_gradients(trials.splits[0]).items()
+        for name, guess in guesses.items()
     }
-    body = {"fine-tuning": gains.seconds, "workers": asked.workers, "proxies": proxies}
+    tuning = sum(outcome.seconds for outcome in gains.outcomes.values())
+    body = {"fine-tuning": tuning, "workers": asked.workers, "proxies": proxies}
     folder.keep(case, "proxies", body)
 
 
@@ -168,25 +173,22 @@ def do_search(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
     budgets = budgets_of(case, plans)
     costs = Costs.of(plans, asked.engine, teller(case))
     trials = trials_of(case, asked, rate_of(case, folder), search.splits)
-    found = run.finalists(list(budgets.values()), gains, costs, plans, search, trials)
-    outcomes = run.train(found, search, trials)
+    choice = run.Choice(search, trials, plans, costs, gains)
+    found = choice.finalists(list(budgets.values()))
+    outcomes = choice.train(found)
     rows: dict[str, Any] = {}
-    pooled = run.pooled_gains(gains)
     for word, budget in budgets.items():
-        own = found[budget]
-        chosen = run.choose(budget, own, outcomes, plans)
-        origin = evidence(budget, plans.ram(chosen), chosen, pooled, outcomes[chosen])
-        name = f"searched-{word.split()[0]}"
+        row, name = choice.row(budget, found, outcomes), f"searched-{word.split()[0]}"
         rows[word] = {
-            "scheme": chosen.scheme(plans.bench.parameters, name, origin).to_toml(),
-            "ram": plans.ram(chosen),
-            "candidate": str(chosen),
+            "scheme": Scheme(row.scheme.rules, name, row.scheme.origin).to_toml(),
+            "ram": row.ram,
+            "candidate": str(row.candidate),
             "finalists": {
-                name: {"candidate": str(c), "ram": plans.ram(c), **outcomes[c].as_dict()}
-                for name, c in own.items()
+                name: {"candidate": str(f.candidate), "ram": f.ram, **f.outcome.as_dict()}
+                for name, f in row.finalists.items()
             },
         }
-        say(f"{case}, {word}: {chosen}, {plans.ram(chosen):,} of {budget:,} bytes")
+        say(f"{case}, {word}: {row.candidate}, {row.ram:,} of {budget:,} bytes")
     seconds = round(time.perf_counter() - began, 1)
     trained = sum(o.seconds for o in outcomes.values())
     body = {"budgets": rows, "seconds": seconds, "workers": asked.workers, "trained": trained}
@@ -199,7 +201,7 @@ def do_solvers(case: Case, asked: argparse.Namespace, folder: Folder) -> None:
     if folder.read(case, "solvers") is not None or gains is None:
         return
     plans = case.plans()
-    task = study.Timed(Costs.of(plans, asked.engine), plans, run.pooled_gains(gains))
+    task = study.Timed(Costs.of(plans, asked.engine), plans, pooled_gains(gains))
     jobs = [(w, m, b) for w, b in budgets_of(case, plans).items() for m in run.METHODS]
     rows: dict[str, Any] = {word: {} for word in BUDGETS}
     for (word, method, _), result in asked.engine.results(task, jobs):

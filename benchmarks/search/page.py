@@ -34,7 +34,8 @@ from benchmarks.search.study import (
 )
 from whet import Search
 from whet.labs.search.candidate import Contributions
-from whet.labs.search.run import METHODS, pooled_gains
+from whet.labs.search.pooling import pooled_gains
+from whet.labs.search.run import METHODS
 from whet.scheme import Scheme
 
 PUBLISHED, LAST, BIASES = "published", "last blocks", "biases"

@@ -26,11 +26,11 @@ from benchmarks.common.pictures import CLASSES
 from benchmarks.qas import study as qas_study
 from whet import Scheme, TrialSettings, Workbench
 from whet.labs.common.data import Samples
+from whet.labs.common.validate import Outcome
 from whet.labs.common.workers import Workers
 from whet.labs.search.candidate import Candidate, Contributions, Space
-from whet.labs.search.costs import Costs, Plans
-from whet.labs.search.solve import Solve, evolution, exact
-from whet.labs.search.trial import Trial
+from whet.labs.search.solve import Costs, Plans, best_within, evolution, exact
+from whet.labs.search.trials import Trial
 from whet.scheme import blocks, preset, published
 
 NETS = ("mcunet-5fps", "mbv2-w0.35")
@@ -140,12 +140,12 @@ class Timed:
     plans: Plans
     gains: Contributions
 
-    def run(self, job: tuple[str, str, int]) -> dict[str, float]:
+    def __call__(self, job: tuple[str, str, int]) -> dict[str, float]:
         _, method, budget = job
         plans = Plans(self.plans.bench)
         solver = exact if method == "exact" else evolution
         began = time.perf_counter()
-        found = Solve(self.costs, plans, solver).run(("", budget, self.gains))
+        found = best_within(budget, self.gains, self.costs, plans, solver)
         seconds = time.perf_counter() - began
         return {"score": self.gains.score(found), "ram": plans.ram(found), "seconds": seconds}
 
@@ -176,11 +176,26 @@ class Folder:
 
     def gains(self, case: Case) -> Contributions | None:
         body = self.read(case, "gains")
-        return None if body is None else Contributions.from_json(json.dumps(body))
+        return None if body is None else as_gains(body)
 
 
-def as_json(gains: Contributions) -> Any:
-    return json.loads(gains.to_json())
+def as_gains(body: Any) -> Contributions:
+    """From what `Contributions.to_json` wrote."""
+    return Contributions(
+        body["measure"],
+        tuple(body["biases"]),
+        {(layer, ratio): gain for layer, ratio, gain in body["weights"]},
+        tuple(body["layers"]),
+        {as_candidate(text): Outcome.from_dict(o) for text, o in body["outcomes"].items()},
+    )
+
+
+def as_candidate(text: str) -> Candidate:
+    """The inverse of str, as in "biases-12 3@0.125 30@1"."""
+    biases, *parts = text.split()
+    pairs = (part.split("@") for part in parts)
+    weights = tuple((int(layer), float(ratio)) for layer, ratio in pairs)
+    return Candidate(int(biases.removeprefix("biases-")), weights)
 
 
 def schemes_of(case: Case, folder: Folder) -> Any:
@@ -278,7 +293,7 @@ def cells_of(case: Case, folder: Folder, extent: Extent) -> dict[tuple[str, str]
 class Training:
     """Does cells; goes to worker processes. Each begins with a head that was taught alone."""
 
-    def run(self, cell: Cell) -> dict[str, Any]:
+    def __call__(self, cell: Cell) -> dict[str, Any]:
         began = time.perf_counter()
         variant, recipe = qas_study.VARIANTS[ROUNDING], cell.recipe
         as_cell = qas_study.Cell(cell.case.data, cell.case.net, "", ROUNDING, cell.seed, recipe)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import whet
 from schemes import Ready
-from tiny import convnet
+from tiny import TwoUses, convnet
 from tiny import images as pictures
 from whet.budget.hints import Hint
 from whet.emit.program import Program
@@ -235,17 +235,8 @@ def test_if_nothing_fits_the_least_is_told() -> None:
 
 
 def test_a_weight_that_cannot_train_by_channels_does_not_spoil_the_advice() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.Linear(6, 6)
-            self.head = nn.Linear(6, 3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.head(torch.relu(self.first(x)) * self.first.weight.sum(0))
-
     with pytest.raises(BudgetError, match="try "):
-        whet.compile(Tied().eval(), (torch.randn(2, 6),), ram=100)
+        whet.compile(TwoUses().eval(), (torch.randn(2, 6),), ram=100)
 
 
 # Schemes side by side ------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import textwrap
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 import strategies
 import whet
 from plan_checks import runs_like_the_graph, shares_safely
-from rewriting import assert_same_meaning, buffer_of, expect, names, parse, peak
+from rewriting import assert_same_meaning, buffer_of, expect, full_text, names, parse, peak
 from tiny import convnet, images, mlp, vectors
 from whet.errors import SchemeError
 from whet.ir import Graph, Role, f32
@@ -43,15 +42,13 @@ def test_equal_nodes_are_computed_once() -> None:
     expect(
         share_common,
         """
-        graph g {
-          %x : f32[2,3] input
-          %a = relu %x : f32[2,3]
-          %b = relu %x : f32[2,3]
-          %c = sum %a {axes=(1,)} : f32[2,1]
-          %d = sum %b {axes=(1,)} : f32[2,1]
-          %e = add %c, %d : f32[2,1]
-          return %e, %b
-        }""",
+        %x : f32[2,3] input
+        %a = relu %x : f32[2,3]
+        %b = relu %x : f32[2,3]
+        %c = sum %a {axes=(1,)} : f32[2,1]
+        %d = sum %b {axes=(1,)} : f32[2,1]
+        %e = add %c, %d : f32[2,1]
+        return %e, %b""",
         """
         %a = relu %x : f32[2,3]
         %c = sum %a {axes=(1,)} : f32[2,1]
@@ -64,15 +61,12 @@ def test_nodes_that_differ_are_not_shared() -> None:
     expect(
         share_common,
         """
-        graph g {
-          %x : f32[2,3] input
-          %y : f32[2,3] input
-          %a = sum %x {axes=(1,)} : f32[2,1]
-          %b = sum %y {axes=(1,)} : f32[2,1]
-          %c = sum %x {axes=(0,)} : f32[1,3]
-          %d = mean %x {axes=(1,)} : f32[2,1]
-          return %a, %b, %c, %d
-        }""",
+        %x : f32[2,3] input; %y : f32[2,3] input
+        %a = sum %x {axes=(1,)} : f32[2,1]
+        %b = sum %y {axes=(1,)} : f32[2,1]
+        %c = sum %x {axes=(0,)} : f32[1,3]
+        %d = mean %x {axes=(1,)} : f32[2,1]
+        return %a, %b, %c, %d""",
     )
 
 
@@ -83,29 +77,22 @@ def test_what_does_not_change_is_computed_now() -> None:
     graph = expect(
         lambda g: fold_constants(g, changing=["trained"]),
         """
-        graph g {
-          %x : f32[2] input
-          %frozen : f32[2] param
-          %trained : f32[2] param
-          %two : f32[] const = [2.0]
-          %twice = mul %frozen, %two : f32[2]
-          %negative = neg %twice : f32[2]
-          %kept = mul %trained, %two : f32[2]
-          %a = add %x, %negative : f32[2]
-          %b = add %a, %kept : f32[2]
-          return %b
-        }""",
+        %x : f32[2] input; %frozen : f32[2] param; %trained : f32[2] param
+        %two : f32[] const = [2.0]
+        %twice = mul %frozen, %two : f32[2]
+        %negative = neg %twice : f32[2]
+        %kept = mul %trained, %two : f32[2]
+        %a = add %x, %negative : f32[2]
+        %b = add %a, %kept : f32[2]
+        return %b""",
         """
-        graph g {
-          %x : f32[2] input
-          %trained : f32[2] param
-          %two : f32[] const = [2.0]
-          %negative.folded : f32[2] const = [-16.0, -25.0]
-          %kept = mul %trained, %two : f32[2]
-          %a = add %x, %negative.folded : f32[2]
-          %b = add %a, %kept : f32[2]
-          return %b
-        }""",
+        %x : f32[2] input; %trained : f32[2] param
+        %two : f32[] const = [2.0]
+        %negative.folded : f32[2] const = [-16.0, -25.0]
+        %kept = mul %trained, %two : f32[2]
+        %a = add %x, %negative.folded : f32[2]
+        %b = add %a, %kept : f32[2]
+        return %b""",
         rtol=1e-9,
     )
     assert graph.data["negative.folded"].dtype == np.float64
@@ -115,31 +102,24 @@ def test_nothing_that_would_grow_is_folded() -> None:
     expect(
         lambda g: fold_constants(g, changing=[]),
         """
-        graph g {
-          %x : f32[4,3] input
-          %row : f32[1,3] const = [1.0, 2.0, 3.0]
-          %rows = expand %row {shape=(4, 3)} : f32[4,3]
-          %y = mul %x, %rows : f32[4,3]
-          return %y
-        }""",
+        %x : f32[4,3] input
+        %row : f32[1,3] const = [1.0, 2.0, 3.0]
+        %rows = expand %row {shape=(4, 3)} : f32[4,3]
+        %y = mul %x, %rows : f32[4,3]
+        return %y""",
     )
 
 
 # --- fold_batch_norm
 
 NORM = """
-graph g {
-  %x : f32[1,4,4,2] input
-  %w : f32[3,1,1,2] param
-  %bias : f32[3] param
-  %gamma : f32[3] param
-  %beta : f32[3] param
-  %mean : f32[3] const = [0.5, -1.0, 2.0]
-  %var : f32[3] const = [1.0, 4.0, 0.25]
-  %conv = conv2d %x, %w, %bias : f32[1,4,4,3]
-  %bn = batch_norm %conv, %gamma, %beta, %mean, %var {eps=0.001} : f32[1,4,4,3]
-  return %bn
-}"""
+%x : f32[1,4,4,2] input; %w : f32[3,1,1,2] param; %bias : f32[3] param
+%gamma : f32[3] param; %beta : f32[3] param
+%mean : f32[3] const = [0.5, -1.0, 2.0]
+%var : f32[3] const = [1.0, 4.0, 0.25]
+%conv = conv2d %x, %w, %bias : f32[1,4,4,3]
+%bn = batch_norm %conv, %gamma, %beta, %mean, %var {eps=0.001} : f32[1,4,4,3]
+return %bn"""
 
 
 def test_a_frozen_batch_norm_moves_into_the_convolution() -> None:
@@ -201,32 +181,21 @@ def test_a_batch_norm_moves_into_any_layer(layer: str) -> None:
 def test_some_input_channels_train() -> None:
     before = parse(
         """
-        graph g {
-          %x : f32[2,4] input
-          %w : f32[3,4] param
-          %b : f32[3] param
-          %y = linear %x, %w, %b : f32[2,3]
-          return %y
-        }"""
+        %x : f32[2,4] input; %w : f32[3,4] param; %b : f32[3] param
+        %y = linear %x, %w, %b : f32[2,3]
+        return %y"""
     )
     parts = find_slices(before, {"w": (1, 2)})
     after = split_channels(before, parts)
-    assert (
-        str(after)
-        == textwrap.dedent(
-            """
-        graph g {
-          %x : f32[2,4] input
-          %w : f32[3,4] param
-          %b : f32[3] param
-          %w.part : f32[3,2] param
-          %y.frozen = linear %x, %w, %b : f32[2,3]
-          %x.part = slice %x {axis=1, start=1, stop=3} : f32[2,2]
-          %y.part = linear %x.part, %w.part : f32[2,3]
-          %y = add %y.frozen, %y.part : f32[2,3]
-          return %y
-        }"""
-        ).strip()
+    assert str(after) == full_text(
+        """
+        %x : f32[2,4] input; %w : f32[3,4] param; %b : f32[3] param
+        %w.part : f32[3,2] param
+        %y.frozen = linear %x, %w, %b : f32[2,3]
+        %x.part = slice %x {axis=1, start=1, stop=3} : f32[2,2]
+        %y.part = linear %x.part, %w.part : f32[2,3]
+        %y = add %y.frozen, %y.part : f32[2,3]
+        return %y"""
     )
     assert not after.data["w"][:, 1:3].any() and before.data["w"].all()
     np.testing.assert_array_equal(after.data["w.part"], before.data["w"][parts["w.part"].index])
@@ -236,13 +205,10 @@ def test_some_input_channels_train() -> None:
 def test_channels_apart_are_taken_one_by_one() -> None:
     before = parse(
         """
-        graph g {
-          %x : f32[1,2,2,4] input
-          %w : f32[1,1,4,1] param
-          %v = reshape %w {shape=(1, 1, 4)} : f32[1,1,4]
-          %y = depthwise %x, %v : f32[1,2,2,4]
-          return %y
-        }"""
+        %x : f32[1,2,2,4] input; %w : f32[1,1,4,1] param
+        %v = reshape %w {shape=(1, 1, 4)} : f32[1,1,4]
+        %y = depthwise %x, %v : f32[1,2,2,4]
+        return %y"""
     )
     after = split_channels(before, find_slices(before, {"w": (0, 3)}))
     apart = ["reshape", "depthwise", "take", "reshape", "depthwise", "take_dx", "add"]
@@ -251,9 +217,7 @@ def test_channels_apart_are_taken_one_by_one() -> None:
 
 
 def test_only_layers_train_by_channels() -> None:
-    graph = parse(
-        "graph g {\n%x : f32[2] input\n%w : f32[2] param\n%y = mul %x, %w : f32[2]\nreturn %y\n}"
-    )
+    graph = parse("%x : f32[2] input; %w : f32[2] param\n%y = mul %x, %w : f32[2]\nreturn %y")
     with pytest.raises(SchemeError, match="w cannot train by channels"):
         find_slices(graph, {"w": (0,)})
 
@@ -265,16 +229,12 @@ def test_a_part_is_added_without_zeros_around_it() -> None:
     expect(
         add_parts,
         """
-        graph g {
-          %x : f32[5,2] input
-          %u : f32[3,2] input
-          %i : i32[3] input
-          %a = slice_dx %u {start=1, size=5} : f32[5,2]
-          %b = add %a, %x : f32[5,2]
-          %c = take_dx %u, %i {size=5} : f32[5,2]
-          %d = add %b, %c : f32[5,2]
-          return %d
-        }""",
+        %x : f32[5,2] input; %u : f32[3,2] input; %i : i32[3] input
+        %a = slice_dx %u {start=1, size=5} : f32[5,2]
+        %b = add %a, %x : f32[5,2]
+        %c = take_dx %u, %i {size=5} : f32[5,2]
+        %d = add %b, %c : f32[5,2]
+        return %d""",
         """
         %b = slice_add %x, %u {start=1} : f32[5,2]
         %d = put_add %b, %u, %i : f32[5,2]
@@ -295,14 +255,11 @@ def test_a_part_stays_apart(part: str, rest: str, outputs: str) -> None:
     expect(
         add_parts,
         f"""
-        graph g {{
-          %x : f32[5,2] input
-          %u : f32[3,2] input
-          %a = {part} : f32[5,2]
-          %y = add %a, %x : f32[5,2]
-          {rest}
-          return {outputs}
-        }}""",
+        %x : f32[5,2] input; %u : f32[3,2] input
+        %a = {part} : f32[5,2]
+        %y = add %a, %x : f32[5,2]
+        {rest}
+        return {outputs}""",
     )
 
 
@@ -310,51 +267,32 @@ def test_a_part_is_not_added_to_what_is_broadcast() -> None:
     expect(
         add_parts,
         """
-        graph g {
-          %x : f32[2] input
-          %u : f32[3,2] input
-          %a = slice_dx %u {size=5} : f32[5,2]
-          %y = add %a, %x : f32[5,2]
-          return %y
-        }""",
+        %x : f32[2] input; %u : f32[3,2] input
+        %a = slice_dx %u {size=5} : f32[5,2]
+        %y = add %a, %x : f32[5,2]
+        return %y""",
     )
 
 
 # --- keep_bits
 
 ACTIVATED = """
-graph g {
-  %x : f32[13] input
-  %dy : f32[13] input
-  %w : f32[13] param
-  %lr : f32[] scalar
-  %a = mul %x, %w : f32[13]
-  %y = relu %a : f32[13]
-  %loss = sum %y {axes=(0,)} : f32[1]
-  %da = relu_dx %dy, %y : f32[13]
-  %g = mul %da, %x : f32[13]
-  %next = sgd %w, %g, %lr : f32[13]
-  state %w <- %next
-  return %loss
-}"""
+%x : f32[13] input; %dy : f32[13] input; %w : f32[13] param; %lr : f32[] scalar
+%a = mul %x, %w : f32[13]
+%y = relu %a : f32[13]
+%loss = sum %y {axes=(0,)} : f32[1]
+%da = relu_dx %dy, %y : f32[13]
+%g = mul %da, %x : f32[13]
+%next = sgd %w, %g, %lr : f32[13]
+state %w <- %next
+return %loss"""
 
 
 def test_a_bit_is_kept_for_the_backward_pass() -> None:
     """13 elements take 2 bytes, from the moment y exists; y itself is gone after the loss."""
-    after = expect(
-        keep_bits,
-        ACTIVATED,
-        """
-        %a = mul %x, %w : f32[13]
-        %y = relu %a : f32[13]
-        %y.bits = within_bits %y : u8[2]
-        %loss = sum %y {axes=(0,)} : f32[1]
-        %da = bits_dx %dy, %y.bits : f32[13]
-        %g = mul %da, %x : f32[13]
-        %next = sgd %w, %g, %lr : f32[13]
-        state %w <- %next
-        return %loss""",
-    )
+    kept = ACTIVATED.replace("%loss =", "%y.bits = within_bits %y : u8[2]\n%loss =")
+    kept = kept.replace("relu_dx %dy, %y", "bits_dx %dy, %y.bits")
+    after = expect(keep_bits, ACTIVATED, kept)
     loss = names(after).index("sum")
     assert buffer_of(parse(ACTIVATED), "y").last > loss and buffer_of(after, "y").last == loss
     assert buffer_of(after, "y.bits").last == loss + 1

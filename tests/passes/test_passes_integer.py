@@ -22,15 +22,11 @@ def test_masks_that_nobody_reads_are_not_made() -> None:
     expect(
         drop_masks,
         """
-        graph g {
-          %x : i32[2,8] input
-          %d : f32[2,8] input
-          %s : f32[8] param
-          %y, %y.1 = requantize %x, %s {mask=True} : i8[2,8], u8[2]
-          %z, %z.1 = requantize %x, %s {zero=3, mask=True} : i8[2,8], u8[2]
-          %dx = requantize_dx %d, %z.1, %s : f32[2,8]
-          return %y, %z, %dx
-        }""",
+        %x : i32[2,8] input; %d : f32[2,8] input; %s : f32[8] param
+        %y, %y.1 = requantize %x, %s {mask=True} : i8[2,8], u8[2]
+        %z, %z.1 = requantize %x, %s {zero=3, mask=True} : i8[2,8], u8[2]
+        %dx = requantize_dx %d, %z.1, %s : f32[2,8]
+        return %y, %z, %dx""",
         """
         %y = requantize %x, %s : i8[2,8]
         %z, %z.1 = requantize %x, %s {zero=3, mask=True} : i8[2,8], u8[2]
@@ -44,23 +40,18 @@ def test_sums_are_narrowed_where_they_are_made() -> None:
     expect(
         fuse_narrow,
         """
-        graph g {
-          %x : i8[1,4,4,3] input
-          %w : i8[8,1,1,3] param
-          %p : i8[8,1,1,2] param
-          %v : i8[3,3,8] param
-          %s : f32[8] param
-          %a = conv2d_i8 %x, %w {zero=2} : i32[1,4,4,8]
-          %q = slice %x {axis=3, stop=2} : i8[1,4,4,2]
-          %b = conv2d_i8 %q, %p {zero=2} : i32[1,4,4,8]
-          %c = add %a, %b : i32[1,4,4,8]
-          %y = requantize %c, %s {zero=-5} : i8[1,4,4,8]
-          %d = depthwise_i8 %y, %v {pad=(1, 1, 1, 1), zero=-5} : i32[1,4,4,8]
-          %z, %z.1 = requantize %d, %s {low=0, mask=True} : i8[1,4,4,8], u8[16]
-          %e = conv2d_i8 %x, %w {zero=2} : i32[1,4,4,8]
-          %t = requantize %e, %s : i8[1,4,4,8]
-          return %z, %z.1, %e, %t
-        }""",
+        %x : i8[1,4,4,3] input; %w : i8[8,1,1,3] param; %p : i8[8,1,1,2] param
+        %v : i8[3,3,8] param; %s : f32[8] param
+        %a = conv2d_i8 %x, %w {zero=2} : i32[1,4,4,8]
+        %q = slice %x {axis=3, stop=2} : i8[1,4,4,2]
+        %b = conv2d_i8 %q, %p {zero=2} : i32[1,4,4,8]
+        %c = add %a, %b : i32[1,4,4,8]
+        %y = requantize %c, %s {zero=-5} : i8[1,4,4,8]
+        %d = depthwise_i8 %y, %v {pad=(1, 1, 1, 1), zero=-5} : i32[1,4,4,8]
+        %z, %z.1 = requantize %d, %s {low=0, mask=True} : i8[1,4,4,8], u8[16]
+        %e = conv2d_i8 %x, %w {zero=2} : i32[1,4,4,8]
+        %t = requantize %e, %s : i8[1,4,4,8]
+        return %z, %z.1, %e, %t""",
         """
         %q = slice %x {axis=3, stop=2} : i8[1,4,4,2]
         %y = conv2d_i8_fused %x, %w, %s, %q, %p {zero=-5, x_zero=2, part=True} : i8[1,4,4,8]
@@ -72,18 +63,12 @@ def test_sums_are_narrowed_where_they_are_made() -> None:
 
 
 CHAIN = """
-    graph g {
-      %x : i8[1,16,16,4] input
-      %u : i8[32,1,1,4] param
-      %v : i8[3,3,32] param
-      %w : i8[4,1,1,32] param
-      %s : f32[32] param
-      %t : f32[4] param
-      %a = conv2d_i8_fused %x, %u, %s {zero=-128} : i8[1,16,16,32]
-      %b = depthwise_i8_fused %a, %v, %s {pad=(1, 1, 1, 1), x_zero=-128} : i8[1,16,16,32]
-      %c = conv2d_i8_fused %b, %w, %t : i8[1,16,16,4]
-      return %c
-    }"""
+    %x : i8[1,16,16,4] input; %u : i8[32,1,1,4] param; %v : i8[3,3,32] param
+    %w : i8[4,1,1,32] param; %s : f32[32] param; %t : f32[4] param
+    %a = conv2d_i8_fused %x, %u, %s {zero=-128} : i8[1,16,16,32]
+    %b = depthwise_i8_fused %a, %v, %s {pad=(1, 1, 1, 1), x_zero=-128} : i8[1,16,16,32]
+    %c = conv2d_i8_fused %b, %w, %t : i8[1,16,16,4]
+    return %c"""
 
 
 def test_int8_layers_stream() -> None:

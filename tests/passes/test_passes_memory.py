@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import pytest
 
-from rewriting import assert_same_meaning, expect, names, parse, peak
+from rewriting import assert_same_meaning, expect, full_text, names, parse, peak
 from whet.memory.plan import lifetimes
 from whet.ops.optimizers import OPTIMIZERS, Optimizer
 from whet.passes.fuse_layers import fuse_layers
@@ -19,23 +17,18 @@ from whet.passes.stream_rows import stream_rows
 # --- reorder
 
 UPDATED = """
-graph g {
-  %x : f32[2,3] input
-  %w : f32[3,3] param
-  %v : f32[3,3] param
-  %lr : f32[] scalar
-  %a = linear %x, %w : f32[2,3]
-  %b = linear %a, %v : f32[2,3]
-  %loss = sum %b {axes=(0, 1)} : f32[1,1]
-  %d.v = linear_dw %b, %a : f32[3,3]
-  %d.a = linear_dx %b, %v : f32[2,3]
-  %d.w = linear_dw %d.a, %x : f32[3,3]
-  %v.next = sgd %v, %d.v, %lr : f32[3,3]
-  %w.next = sgd %w, %d.w, %lr : f32[3,3]
-  state %v <- %v.next
-  state %w <- %w.next
-  return %loss
-}"""
+%x : f32[2,3] input; %w : f32[3,3] param; %v : f32[3,3] param; %lr : f32[] scalar
+%a = linear %x, %w : f32[2,3]
+%b = linear %a, %v : f32[2,3]
+%loss = sum %b {axes=(0, 1)} : f32[1,1]
+%d.v = linear_dw %b, %a : f32[3,3]
+%d.a = linear_dx %b, %v : f32[2,3]
+%d.w = linear_dw %d.a, %x : f32[3,3]
+%v.next = sgd %v, %d.v, %lr : f32[3,3]
+%w.next = sgd %w, %d.w, %lr : f32[3,3]
+state %v <- %v.next
+state %w <- %w.next
+return %loss"""
 
 
 def test_updates_follow_their_gradients() -> None:
@@ -64,17 +57,13 @@ def test_updates_wait_for_the_outputs() -> None:
     expect(
         reorder,
         """
-        graph g {
-          %x : f32[3] input
-          %w : f32[3] param
-          %lr : f32[] scalar
-          %g = mul %x, %x : f32[3]
-          %y = mul %x, %g : f32[3]
-          %loss = sum %y {axes=(0,)} : f32[1]
-          %next = sgd %w, %g, %lr : f32[3]
-          state %w <- %next
-          return %loss
-        }""",
+        %x : f32[3] input; %w : f32[3] param; %lr : f32[] scalar
+        %g = mul %x, %x : f32[3]
+        %y = mul %x, %g : f32[3]
+        %loss = sum %y {axes=(0,)} : f32[1]
+        %next = sgd %w, %g, %lr : f32[3]
+        state %w <- %next
+        return %loss""",
     )
 
 
@@ -82,15 +71,12 @@ def test_a_next_value_that_is_read_is_no_update() -> None:
     expect(
         reorder,
         """
-        graph g {
-          %x : f32[3] input
-          %s : f32[3] state
-          %y = neg %x : f32[3]
-          %next = add %s, %x : f32[3]
-          %z = mul %next, %y : f32[3]
-          state %s <- %next
-          return %z
-        }""",
+        %x : f32[3] input; %s : f32[3] state
+        %y = neg %x : f32[3]
+        %next = add %s, %x : f32[3]
+        %z = mul %next, %y : f32[3]
+        state %s <- %next
+        return %z""",
     )
 
 
@@ -101,22 +87,17 @@ def test_an_addition_and_a_clamp_become_part_of_the_layer() -> None:
     expect(
         fuse_layers,
         """
-        graph g {
-          %x : f32[1,4,4,2] input
-          %w : f32[2,1,1,2] param
-          %b : f32[2] param
-          %d : f32[3,3,2] param
-          %l : f32[5,32] param
-          %conv = conv2d %x, %w, %b : f32[1,4,4,2]
-          %sum = add %x, %conv : f32[1,4,4,2]
-          %six = hardtanh %sum {low=0.0, high=6.0} : f32[1,4,4,2]
-          %deep = depthwise %six, %d {pad=(1, 1, 1, 1)} : f32[1,4,4,2]
-          %more = add %deep, %six : f32[1,4,4,2]
-          %flat = reshape %more {shape=(1, 32)} : f32[1,32]
-          %head = linear %flat, %l : f32[1,5]
-          %y = relu %head : f32[1,5]
-          return %y
-        }""",
+        %x : f32[1,4,4,2] input; %w : f32[2,1,1,2] param; %b : f32[2] param
+        %d : f32[3,3,2] param; %l : f32[5,32] param
+        %conv = conv2d %x, %w, %b : f32[1,4,4,2]
+        %sum = add %x, %conv : f32[1,4,4,2]
+        %six = hardtanh %sum {low=0.0, high=6.0} : f32[1,4,4,2]
+        %deep = depthwise %six, %d {pad=(1, 1, 1, 1)} : f32[1,4,4,2]
+        %more = add %deep, %six : f32[1,4,4,2]
+        %flat = reshape %more {shape=(1, 32)} : f32[1,32]
+        %head = linear %flat, %l : f32[1,5]
+        %y = relu %head : f32[1,5]
+        return %y""",
         """
         %six = conv2d_fused %x, %w, %b, %x {bias=True, add=True, low=0.0, high=6.0} : f32[1,4,4,2]
         %more = depthwise_fused %six, %d, %six {pad=(1, 1, 1, 1), add=True} : f32[1,4,4,2]
@@ -141,7 +122,7 @@ def test_an_addition_and_a_clamp_become_part_of_the_layer() -> None:
 def test_a_layer_stays_on_its_own(line: str, outputs: str) -> None:
     leaves = "%x : f32[2,3] input\n%r : f32[3] input\n%w : f32[3,3] param"
     layer = "%a = linear %x, %w : f32[2,3]"
-    graph = parse(f"graph g {{\n{leaves}\n{layer}\n{line}\nreturn {outputs}\n}}")
+    graph = parse(f"{leaves}\n{layer}\n{line}\nreturn {outputs}")
     assert str(fuse_layers(graph)) == str(graph)
 
 
@@ -149,14 +130,11 @@ def test_only_the_first_of_two_clamps_is_fused() -> None:
     """And doing it again does not let the second one take the place of the first."""
     graph = parse(
         """
-        graph g {
-          %x : f32[2,3] input
-          %w : f32[3,3] param
-          %a = linear %x, %w : f32[2,3]
-          %b = relu %a : f32[2,3]
-          %c = hardtanh %b : f32[2,3]
-          return %c
-        }"""
+        %x : f32[2,3] input; %w : f32[3,3] param
+        %a = linear %x, %w : f32[2,3]
+        %b = relu %a : f32[2,3]
+        %c = hardtanh %b : f32[2,3]
+        return %c"""
     )
     once = fuse_layers(graph)
     assert names(once) == ["linear_fused", "hardtanh"]
@@ -172,26 +150,19 @@ LARGE = UPDATED.replace("[2,3]", "[2,64]").replace("[3,3]", "[64,64]")  # more t
 def test_a_gradient_is_spent_while_it_is_made() -> None:
     before = reorder(parse(LARGE))
     after = fuse_updates(before)
-    assert (
-        str(after)
-        == textwrap.dedent(
-            """
-        graph g {
-          %x : f32[2,64] input
-          %w : f32[64,64] param
-          %v : f32[64,64] param
-          %lr : f32[] scalar
-          %a = linear %x, %w : f32[2,64]
-          %b = linear %a, %v : f32[2,64]
-          %loss = sum %b {axes=(0, 1)} : f32[1,1]
-          %d.a = linear_dx %b, %v : f32[2,64]
-          %v.next = dw_sgd %v, %b, %a, %lr : f32[64,64]
-          %w.next = dw_sgd %w, %d.a, %x, %lr : f32[64,64]
-          state %v <- %v.next
-          state %w <- %w.next
-          return %loss
-        }"""
-        ).strip()
+    assert str(after) == full_text(
+        """
+        %x : f32[2,64] input; %w : f32[64,64] param; %v : f32[64,64] param
+        %lr : f32[] scalar
+        %a = linear %x, %w : f32[2,64]
+        %b = linear %a, %v : f32[2,64]
+        %loss = sum %b {axes=(0, 1)} : f32[1,1]
+        %d.a = linear_dx %b, %v : f32[2,64]
+        %v.next = dw_sgd %v, %b, %a, %lr : f32[64,64]
+        %w.next = dw_sgd %w, %d.a, %x, %lr : f32[64,64]
+        state %v <- %v.next
+        state %w <- %w.next
+        return %loss"""
     )
     assert_same_meaning(before, after)
 
@@ -207,20 +178,18 @@ def test_the_gradient_of_a_large_layer_needs_no_buffer(optimizer: Optimizer) -> 
     kinds = ", ".join(["f32[128,1,1,128]"] * (1 + len(moments)))
     graph = parse(
         f"""
-        graph g {{
-          %x : f32[1,4,4,128] input
-          %w : f32[128,1,1,128] param
-          {leaves}
-          %t : f32[] state
-          %lr : f32[] scalar
-          %y = conv2d %x, %w : f32[1,4,4,128]
-          %loss = sum %y {{axes=(0, 1, 2, 3)}} : f32[1,1,1,1]
-          %g = conv2d_dw %y, %x : f32[128,1,1,128]
-          %w.next{outs} = {rule} %w, %g, {ins}%lr : {kinds}
-          state %w <- %w.next
-          {updates}
-          return %loss
-        }}"""
+        %x : f32[1,4,4,128] input
+        %w : f32[128,1,1,128] param
+        {leaves}
+        %t : f32[] state
+        %lr : f32[] scalar
+        %y = conv2d %x, %w : f32[1,4,4,128]
+        %loss = sum %y {{axes=(0, 1, 2, 3)}} : f32[1,1,1,1]
+        %g = conv2d_dw %y, %x : f32[128,1,1,128]
+        %w.next{outs} = {rule} %w, %g, {ins}%lr : {kinds}
+        state %w <- %w.next
+        {updates}
+        return %loss"""
     )
     after = fuse_updates(graph)
     assert names(after) == ["conv2d", "sum", f"dw_{rule}"]
@@ -251,16 +220,12 @@ def test_a_gradient_of_one_block_is_made_whole() -> None:
 # --- stream_rows
 
 CHAIN = """
-graph g {
-  %x : f32[1,8,8,4] input
-  %expand : f32[16,1,1,4] param
-  %deep : f32[3,3,16] param
-  %project : f32[4,1,1,16] param
-  %a = conv2d %x, %expand : f32[1,8,8,16]
-  %b = depthwise %a, %deep {pad=(1, 1, 1, 1)} : f32[1,8,8,16]
-  %c = conv2d %b, %project : f32[1,8,8,4]
-  return %c
-}"""
+%x : f32[1,8,8,4] input; %expand : f32[16,1,1,4] param; %deep : f32[3,3,16] param
+%project : f32[4,1,1,16] param
+%a = conv2d %x, %expand : f32[1,8,8,16]
+%b = depthwise %a, %deep {pad=(1, 1, 1, 1)} : f32[1,8,8,16]
+%c = conv2d %b, %project : f32[1,8,8,4]
+return %c"""
 MAP, ROW, SMALL = 8 * 8 * 16 * 4, 8 * 16 * 4, 8 * 8 * 4 * 4  # bytes of %a, of a row of it, of %c
 
 
@@ -327,7 +292,7 @@ def test_a_long_chain_is_cut_into_streams() -> None:
     layers = [f"%y{i + 1} = conv2d %y{i}, %w {same},3]" for i in range(19)]
     leaves = ["%y0 : f32[1,200,4,3] input", "%w : f32[3,3,3,3] param", "%v : f32[1,3,3,3] param"]
     last = f"%y = conv2d %y19, %v {same},1]"
-    graph = parse("\n".join(["graph g {", *leaves, *layers, last, "return %y", "}"]))
+    graph = parse("\n".join([*leaves, *layers, last, "return %y"]))
     after = stream_rows(graph)
     streams = [len(n.attrs.stages) for n in after.nodes if n.op.name == "stream"]
     assert len(streams) == 2 and max(streams) <= 16
@@ -338,17 +303,13 @@ def test_a_long_chain_is_cut_into_streams() -> None:
 # --- schedule
 
 BRANCHES = """
-graph g {
-  %x : f32[1,4] input
-  %v : f32[256,4] param
-  %w : f32[256,4] param
-  %a = linear %x, %v : f32[1,256]
-  %b = linear %x, %w : f32[1,256]
-  %c = sum %a {axes=(1,)} : f32[1,1]
-  %d = sum %b {axes=(1,)} : f32[1,1]
-  %y = add %c, %d : f32[1,1]
-  return %y
-}"""
+%x : f32[1,4] input; %v : f32[256,4] param; %w : f32[256,4] param
+%a = linear %x, %v : f32[1,256]
+%b = linear %x, %w : f32[1,256]
+%c = sum %a {axes=(1,)} : f32[1,1]
+%d = sum %b {axes=(1,)} : f32[1,1]
+%y = add %c, %d : f32[1,1]
+return %y"""
 
 
 def test_a_branch_ends_before_the_next_begins() -> None:
@@ -372,16 +333,12 @@ def test_what_is_read_late_is_made_late() -> None:
     """%wide is not needed before the work on %a is done."""
     graph = parse(
         """
-        graph g {
-          %x : f32[1,4] input
-          %v : f32[256,4] param
-          %w : f32[256,4] param
-          %wide = linear %x, %w : f32[1,256]
-          %a = linear %x, %v : f32[1,256]
-          %c = sum %a {axes=(1,)} : f32[1,1]
-          %d = mul %wide, %c : f32[1,256]
-          return %d
-        }"""
+        %x : f32[1,4] input; %v : f32[256,4] param; %w : f32[256,4] param
+        %wide = linear %x, %w : f32[1,256]
+        %a = linear %x, %v : f32[1,256]
+        %c = sum %a {axes=(1,)} : f32[1,1]
+        %d = mul %wide, %c : f32[1,256]
+        return %d"""
     )
     after = schedule(graph)
     assert [n.out.name for n in after.nodes] == ["a", "c", "wide", "d"]
@@ -393,18 +350,14 @@ def test_updates_are_not_moved_before_outputs_or_readers() -> None:
     """%next would free the large %g early, but the loss may turn out not to be finite."""
     graph = parse(
         """
-        graph g {
-          %x : f32[256] input
-          %w : f32[256] param
-          %lr : f32[] scalar
-          %g = mul %x, %x : f32[256]
-          %a = mul %x, %w : f32[256]
-          %b = tanh %a : f32[256]
-          %loss = sum %b {axes=(0,)} : f32[1]
-          %next = sgd %w, %g, %lr : f32[256]
-          state %w <- %next
-          return %loss
-        }"""
+        %x : f32[256] input; %w : f32[256] param; %lr : f32[] scalar
+        %g = mul %x, %x : f32[256]
+        %a = mul %x, %w : f32[256]
+        %b = tanh %a : f32[256]
+        %loss = sum %b {axes=(0,)} : f32[1]
+        %next = sgd %w, %g, %lr : f32[256]
+        state %w <- %next
+        return %loss"""
     )
     after = schedule(graph)
     assert names(after)[-1] == "sgd" and not lifetimes(after).copies
@@ -419,35 +372,20 @@ def test_an_order_that_cannot_be_better_stays() -> None:
 # --- rematerialize
 
 KEPT = """
-graph g {
-  %x : f32[256] input
-  %w : f32[256] param
-  %a = mul %x, %w : f32[256]
-  %b = exp %a : f32[256]
-  %c = sin %a : f32[256]
-  %d = mul %b, %c : f32[256]
-  %e = tanh %d : f32[256]
-  %s = sum %e {axes=(0,)} : f32[1]
-  %y = mul %s, %a : f32[256]
-  return %y
-}"""
+%x : f32[256] input; %w : f32[256] param
+%a = mul %x, %w : f32[256]
+%b = exp %a : f32[256]
+%c = sin %a : f32[256]
+%d = mul %b, %c : f32[256]
+%e = tanh %d : f32[256]
+%s = sum %e {axes=(0,)} : f32[1]
+%y = mul %s, %a : f32[256]
+return %y"""
 
 
 def test_a_value_is_computed_again_instead_of_kept() -> None:
-    after = expect(
-        rematerialize,
-        KEPT,
-        """
-        %a = mul %x, %w : f32[256]
-        %b = exp %a : f32[256]
-        %c = sin %a : f32[256]
-        %d = mul %b, %c : f32[256]
-        %e = tanh %d : f32[256]
-        %s = sum %e {axes=(0,)} : f32[1]
-        %a.again = mul %x, %w : f32[256]
-        %y = mul %s, %a.again : f32[256]
-        return %y""",
-    )
+    again = "%a.again = mul %x, %w : f32[256]\n%y = mul %s, %a.again"
+    after = expect(rematerialize, KEPT, KEPT.replace("%y = mul %s, %a", again))
     assert (peak(parse(KEPT)), peak(after)) == (3 * 1024, 2 * 1024)
 
 
@@ -458,17 +396,14 @@ def test_nothing_is_computed_again_below_the_limit() -> None:
 def test_layers_are_computed_again_only_if_that_is_allowed() -> None:
     graph = parse(
         """
-        graph g {
-          %x : f32[1,4] input
-          %w : f32[256,4] param
-          %a = linear %x, %w : f32[1,256]
-          %b = exp %a : f32[1,256]
-          %c = sin %a : f32[1,256]
-          %d = mul %b, %c : f32[1,256]
-          %s = sum %d {axes=(1,)} : f32[1,1]
-          %y = mul %s, %a : f32[1,256]
-          return %y
-        }"""
+        %x : f32[1,4] input; %w : f32[256,4] param
+        %a = linear %x, %w : f32[1,256]
+        %b = exp %a : f32[1,256]
+        %c = sin %a : f32[1,256]
+        %d = mul %b, %c : f32[1,256]
+        %s = sum %d {axes=(1,)} : f32[1,1]
+        %y = mul %s, %a : f32[1,256]
+        return %y"""
     )
     assert str(rematerialize(graph)) == str(graph)
     after = rematerialize(graph, costly=True)

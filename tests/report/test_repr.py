@@ -75,7 +75,7 @@ def test_a_comparison_is_a_line_with_its_memory() -> None:
 
 def test_a_search_shows_no_evidence() -> None:
     outcome = Outcome(1.0, 50.0, 1)
-    gains = Contributions("accuracy", (0.0,) * 500, {(i, 1.0): 0.0 for i in range(500)}, (), 1.0)
+    gains = Contributions("accuracy", (0.0,) * 500, {(i, 1.0): 0.0 for i in range(500)})
     finalists = {str(i): Finalist(Candidate(i), 1, outcome) for i in range(100)}
     scheme = Scheme([Rule("*")] * 400, name="auto-256K")
     row = Row(1 << 18, Candidate(3), 1000, 1.0, outcome, finalists, scheme)

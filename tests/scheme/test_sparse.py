@@ -179,15 +179,7 @@ def test_a_layer_that_is_used_twice_trains_by_channels() -> None:
 
 
 def test_a_weight_with_another_use_trains_whole_or_not_at_all() -> None:
-    class Tied(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first = nn.Linear(4, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.relu(self.first(x)) * self.first.weight.sum(0)
-
-    of = Ready.of(Tied().eval(), torch.randn(2, 4))
+    of = Ready.of(tiny.TwoUses().eval(), torch.randn(2, 6))
     with pytest.raises(SchemeError, match=r"first\.weight cannot train by channels") as error:
         of.program(Scheme([Rule("first.weight", 0.5)]))
     assert "otherwise than one convolution or linear layer" in str(error.value)

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import itertools
+import re
 import textwrap
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
 import strategies
-from whet.ir import Graph, Role, verify
+from whet.ir import Array, Graph, Role, verify
 from whet.ir.interp import interpret
 from whet.ir.text import parse_graph
 from whet.memory.plan import Buffer, lifetimes
 from whet.passes import Pass
 
 
-def parse(text: str) -> Graph:
-    """The graph, with numbers in its parameters and state: squares of integers, over 2."""
-    bare = parse_graph(text)
-    rng = np.random.default_rng(1)
-    leaves = bare.leaves_of(Role.PARAM, Role.STATE)
-    return parse_graph(text, {v.name: rng.integers(1, 9, v.shape) ** 2 / 2 for v in leaves})
+def full_text(text: str) -> str:
+    """The text of a graph, of which tests write the lines inside the braces alone.
+
+    Leaves may share a line, with `;` between them.
+    """
+    text = textwrap.dedent(text).strip()
+    if text.startswith("graph"):
+        return text
+    lines = [part.strip() for line in text.splitlines() for part in line.split(";")]
+    return "\n".join(["graph g {", *(f"  {line}" for line in lines), "}"])
+
+
+def parse(text: str, data: Mapping[str, Array] | None = None) -> Graph:
+    """The graph, with `data` in its leaves, or else with numbers in its parameters and state:
+    squares of integers, over 2."""
+    text = full_text(text)
+    if data is None:
+        rng = np.random.default_rng(1)
+        leaves = parse_graph(text).leaves_of(Role.PARAM, Role.STATE)
+        data = {v.name: rng.integers(1, 9, v.shape) ** 2 / 2 for v in leaves}
+    return parse_graph(text, data)
 
 
 def assert_same_meaning(
@@ -55,7 +71,7 @@ def expect(step: Pass, before: str, after: str | None = None, rtol: float = 0.0)
     """
     graph = parse(before)
     result = step(graph)
-    assert str(result) == whole_graph(textwrap.dedent(before).strip(), after)
+    assert str(result) == whole_graph(full_text(before), after)
     assert_same_meaning(graph, result, rtol)
     return result
 
@@ -64,12 +80,15 @@ def whole_graph(before: str, after: str | None) -> str:
     """The text of the graph `after`, with the leaves of `before` if it has none."""
     if after is None:
         return before
-    text = textwrap.dedent(after).strip()
-    if text.startswith("graph"):
+    text = full_text(after)
+    (name, *rest), (_, *nodes) = before.splitlines(), text.splitlines()
+    if is_leaf(nodes[0]):
         return text
-    name, *rest = before.splitlines()
-    leaves = itertools.takewhile(lambda line: line.startswith("  %") and " = " not in line, rest)
-    return "\n".join([name, *leaves, textwrap.indent(text, "  "), "}"])
+    return "\n".join([name, *itertools.takewhile(is_leaf, rest), *nodes])
+
+
+def is_leaf(line: str) -> bool:
+    return re.match(r"  %\S+ :", line) is not None
 
 
 def names(graph: Graph) -> list[str]:

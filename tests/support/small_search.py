@@ -15,9 +15,8 @@ from whet import TrialSettings, Workbench
 from whet.labs.common.data import Samples, split
 from whet.labs.common.workers import Workers
 from whet.labs.search.candidate import Space
-from whet.labs.search.costs import Costs, Plans
-from whet.labs.search.trial import Trial
-from whet.labs.search.trials import Trials
+from whet.labs.search.solve import Costs, Plans
+from whet.labs.search.trials import Trial, Trials
 
 BATCH, SIDE, CLASSES = 4, 12, 5
 LAYERS = 4  # before the head

@@ -43,6 +43,17 @@ def convnet(seed: int = 0, norm: bool = True, dropout: float = 0.0) -> nn.Module
     return ConvNet(norm, dropout)
 
 
+class TwoUses(nn.Module):
+    """A layer whose weight has another use too, so that it does not train by channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(self.first(x)) * self.first.weight.sum(0))
+
+
 def vectors(batch: int = 4, seed: int = 1) -> Iterator[Batch]:
     """Batches for `mlp`, without end."""
     generator = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""A small model over tokens."""
+"""Small models over tokens."""
 
 from __future__ import annotations
 
@@ -20,3 +20,17 @@ class Tokens(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.place + self.shift
         return self.head(self.layer(x)[:, 0])
+
+
+class Tied(nn.Module):
+    """An embedding whose table is also the output layer, as language models have it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(7, 4)
+        self.middle = nn.Linear(4, 4)
+        self.out = nn.Linear(4, 7, bias=False)
+        self.out.weight = self.table.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.out(torch.tanh(self.middle(self.table(ids)))).transpose(1, 2)

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from torch import nn
 
 import whet
+from rewriting import parse
 from strategies import feed, graphs
+from token_models import Tied
 from whet.errors import FrontendError
 from whet.ir import Array, Builder, Graph, Role, Value, f32
 from whet.ir.interp import interpret
-from whet.ir.text import parse_graph
 from whet.ops import by_name
 from whet.training.autodiff import backward, loss_seed
 
@@ -60,19 +61,15 @@ def operators(graph: Graph) -> list[str]:
 
 
 RESIDUAL = """
-graph forward {
-  %x : f32[2,3] input
-  %w : f32[3,3] param
-  %v : f32[3,3] param
-  %h = linear %x, %w : f32[2,3]
-  %a = tanh %h : f32[2,3]
-  %r = linear %a, %v : f32[2,3]
-  %sum = add %h, %r : f32[2,3]
-  %square = mul %sum, %sum : f32[2,3]
-  %mean = mean %square {axes=(0, 1)} : f32[1,1]
-  %loss = reshape %mean {shape=()} : f32[]
-  return %loss
-}"""
+%x : f32[2,3] input; %w : f32[3,3] param; %v : f32[3,3] param
+%h = linear %x, %w : f32[2,3]
+%a = tanh %h : f32[2,3]
+%r = linear %a, %v : f32[2,3]
+%sum = add %h, %r : f32[2,3]
+%square = mul %sum, %sum : f32[2,3]
+%mean = mean %square {axes=(0, 1)} : f32[1,1]
+%loss = reshape %mean {shape=()} : f32[]
+return %loss"""
 
 
 def random_data(**shapes: tuple[int, ...]) -> dict[str, Array]:
@@ -81,24 +78,22 @@ def random_data(**shapes: tuple[int, ...]) -> dict[str, Array]:
 
 
 def test_both_paths_of_a_residual_reach_the_weight() -> None:
-    forward = parse_graph(RESIDUAL, random_data(w=(3, 3), v=(3, 3)))
+    forward = parse(RESIDUAL, random_data(w=(3, 3), v=(3, 3)))
     graph = agree(forward, "w", "v")
     text = str(graph)
     assert "%d.h_1 = add " in text or "%d.h = add " in text, "the two cotangents of %h are added"
 
 
 def test_the_three_uses_of_a_value_add_up() -> None:
-    forward = parse_graph(
+    forward = parse(
         """
-graph forward {
-  %w : f32[2,2] param
-  %a = sigmoid %w : f32[2,2]
-  %b = mul %a, %a : f32[2,2]
-  %c = mul %b, %a : f32[2,2]
-  %sum = sum %c {axes=(0, 1)} : f32[1,1]
-  %loss = reshape %sum {shape=()} : f32[]
-  return %loss
-}""",
+%w : f32[2,2] param
+%a = sigmoid %w : f32[2,2]
+%b = mul %a, %a : f32[2,2]
+%c = mul %b, %a : f32[2,2]
+%sum = sum %c {axes=(0, 1)} : f32[1,1]
+%loss = reshape %sum {shape=()} : f32[]
+return %loss""",
         {"w": np.array([[0.5, -1.0], [2.0, 0.0]])},
     )
     graph = agree(forward, "w")
@@ -108,37 +103,20 @@ graph forward {
 
 
 def test_a_parameter_used_by_two_layers_gets_both_gradients() -> None:
-    forward = parse_graph(
+    forward = parse(
         """
-graph forward {
-  %x : f32[2,3] input
-  %w : f32[3,3] param
-  %h = linear %x, %w : f32[2,3]
-  %a = tanh %h : f32[2,3]
-  %y = linear %a, %w : f32[2,3]
-  %mean = mean %y {axes=(0, 1)} : f32[1,1]
-  %loss = reshape %mean {shape=()} : f32[]
-  return %loss
-}""",
+%x : f32[2,3] input; %w : f32[3,3] param
+%h = linear %x, %w : f32[2,3]
+%a = tanh %h : f32[2,3]
+%y = linear %a, %w : f32[2,3]
+%mean = mean %y {axes=(0, 1)} : f32[1,1]
+%loss = reshape %mean {shape=()} : f32[]
+return %loss""",
         random_data(w=(3, 3)),
     )
     graph = agree(forward, "w")
     assert operators(graph).count("linear_dw") == 2
     assert operators(graph)[-1] == "add"
-
-
-class Tied(nn.Module):
-    """An embedding whose table is also the output layer, as language models have it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.table = nn.Embedding(7, 4)
-        self.middle = nn.Linear(4, 4)
-        self.out = nn.Linear(4, 7, bias=False)
-        self.out.weight = self.table.weight
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        return self.out(torch.tanh(self.middle(self.table(ids)))).transpose(1, 2)
 
 
 def test_tied_weights_train_as_in_pytorch() -> None:
@@ -164,15 +142,12 @@ def test_tied_weights_train_as_in_pytorch() -> None:
 
 
 PLACED = """
-graph forward {{
-  %w : f32[3,2,2] param
-  %at : i32[2] const
-  %wide = {} : f32[3,5,2]
-  %cube = pow %wide {{exponent=3.0}} : f32[3,5,2]
-  %sum = sum %cube {{axes=(0, 1, 2)}} : f32[1,1,1]
-  %loss = reshape %sum {{shape=()}} : f32[]
-  return %loss
-}}"""
+%w : f32[3,2,2] param; %at : i32[2] const
+%wide = {} : f32[3,5,2]
+%cube = pow %wide {{exponent=3.0}} : f32[3,5,2]
+%sum = sum %cube {{axes=(0, 1, 2)}} : f32[1,1,1]
+%loss = reshape %sum {{shape=()}} : f32[]
+return %loss"""
 
 
 @pytest.mark.parametrize(
@@ -186,27 +161,23 @@ graph forward {{
 )
 def test_the_gradient_of_an_index_can_itself_be_in_a_model(place: str, at: tuple[int, int]) -> None:
     data = random_data(w=(3, 2, 2)) | {"at": np.array(at, np.int32)}
-    agree(parse_graph(PLACED.format(place), data), "w")
+    agree(parse(PLACED.format(place), data), "w")
 
 
 BRANCHES = """
-graph forward {
-  %x : f32[2,3] input
-  %w : f32[3,3] param
-  %v : f32[3,3] param
-  %left = linear %x, %w : f32[2,3]
-  %left.act = tanh %left : f32[2,3]
-  %right = linear %x, %v : f32[2,3]
-  %right.act = sigmoid %right : f32[2,3]
-  %both = mul %left.act, %right.act : f32[2,3]
-  %mean = mean %both {axes=(0, 1)} : f32[1,1]
-  %loss = reshape %mean {shape=()} : f32[]
-  return %loss
-}"""
+%x : f32[2,3] input; %w : f32[3,3] param; %v : f32[3,3] param
+%left = linear %x, %w : f32[2,3]
+%left.act = tanh %left : f32[2,3]
+%right = linear %x, %v : f32[2,3]
+%right.act = sigmoid %right : f32[2,3]
+%both = mul %left.act, %right.act : f32[2,3]
+%mean = mean %both {axes=(0, 1)} : f32[1,1]
+%loss = reshape %mean {shape=()} : f32[]
+return %loss"""
 
 
 def test_an_untrained_branch_has_no_backward_nodes() -> None:
-    forward = parse_graph(BRANCHES, random_data(w=(3, 3), v=(3, 3)))
+    forward = parse(BRANCHES, random_data(w=(3, 3), v=(3, 3)))
     both, left = agree(forward, "w", "v"), agree(forward, "w")
     assert operators(both).count("linear_dw") == 2
     assert {"tanh_dx", "sigmoid_dx"} <= set(operators(both))
@@ -216,7 +187,7 @@ def test_an_untrained_branch_has_no_backward_nodes() -> None:
 
 
 def test_no_gradient_at_all_means_no_backward_pass() -> None:
-    forward = parse_graph(BRANCHES, random_data(w=(3, 3), v=(3, 3)))
+    forward = parse(BRANCHES, random_data(w=(3, 3), v=(3, 3)))
     assert operators(gradient_graph(forward)) == operators(forward)
 
 
@@ -224,7 +195,7 @@ def test_nothing_passes_through_detach() -> None:
     cut = BRANCHES.replace(
         "%both = mul %left.act,", "%still = detach %left.act : f32[2,3]\n  %both = mul %still,"
     )
-    forward = parse_graph(cut, random_data(w=(3, 3), v=(3, 3)))
+    forward = parse(cut, random_data(w=(3, 3), v=(3, 3)))
     assert len(gradient_graph(forward, "w").outputs) == 1, "w has no gradient"
     graph = agree(forward, "v")
     assert "tanh_dx" not in operators(graph)

@@ -18,16 +18,13 @@ from ..passes import check_switches
 from ..settings import to_compare
 from . import demo
 from .files import check_file, check_folder
-from .groups import Memory, Numbers, Sizing, Training, with_groups
+from .groups import Compiling, Memory, Numbers, Sizing, Training, with_groups
 from .ir import ir_command
 from .options import (
-    FlashOpt,
     InputOpt,
     JsonOpt,
     ModelArg,
-    NameOpt,
     OutOpt,
-    PortableOpt,
     RamOpt,
     StepsOpt,
     TargetOpt,
@@ -85,34 +82,21 @@ def compile_command(
     input: InputOpt,
     output: OutOpt,
     training: Training,
-    update: UpdateOpt = None,
     target: TargetOpt = "host",
-    ram: RamOpt = None,
-    flash: FlashOpt = None,
+    compiling: Compiling,
     saving: Memory,
     kind: Numbers,
-    portable: PortableOpt = False,
     accumulate: Annotated[bool, typer.Option(help="add `gradients` and `apply`")] = False,
     library: Annotated[
         bool, typer.Option("--library", help="the model alone, for a project with its own main")
     ] = False,
-    name: NameOpt = "net",
 ) -> None:
     """Write a folder of C that trains MODEL and builds with `make`."""
     start = time.perf_counter()
     invocation = training.invocation(model, input)
     check_folder(output, "the program")
-    program = invocation.compile(
-        **kind.arguments(input),
-        update=update,
-        target=str(target),
-        ram=ram,
-        flash=flash,
-        **saving.arguments(),
-        portable=portable,
-        accumulate=accumulate,
-        name=name,
-    )
+    options = compiling.arguments() | saving.arguments() | kind.arguments(input)
+    program = invocation.compile(**options, target=str(target), accumulate=accumulate)
     folder = program.write(output, library=library)
     say(program.report())
     say()
@@ -122,7 +106,7 @@ def compile_command(
     if library:
         say("next: add them to your project; docs/boards/ says how")
     else:
-        say(f"next: {program.target.run_command(folder, name)}")
+        say(f"next: {program.target.run_command(folder, compiling.name)}")
 
 
 @app.command("check")

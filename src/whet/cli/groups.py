@@ -45,6 +45,20 @@ class Sizing:
 
 
 @dataclass(frozen=True)
+class Compiling:
+    """What to train, the memory that it must fit in, and the C to write."""
+
+    update: options.UpdateOpt = None
+    ram: options.RamOpt = None
+    flash: options.FlashOpt = None
+    portable: options.PortableOpt = False
+    name: options.NameOpt = "net"
+
+    def arguments(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
 class Memory:
     """Ways to save memory, and the passes to leave out."""
 

@@ -11,18 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import CheckpointError, DataError, option
 from .files import SAVE, check_file, opening, read_archive
-from .groups import Memory, Numbers, Training, with_groups
+from .groups import Compiling, Memory, Numbers, Training, with_groups
 from .models import sizes
-from .options import (
-    FlashOpt,
-    InputOpt,
-    ModelArg,
-    NameOpt,
-    PortableOpt,
-    RamOpt,
-    TargetOpt,
-    UpdateOpt,
-)
+from .options import InputOpt, ModelArg, TargetOpt
 
 if TYPE_CHECKING:
     from ..ir import Array
@@ -50,12 +41,8 @@ def run_command(
     save: Annotated[Path | None, typer.Option(help="checkpoint to write at the end")] = None,
     watch: Annotated[bool, typer.Option(help="check every load and store, and count")] = True,
     training: Training,
-    update: UpdateOpt = None,
-    ram: RamOpt = None,
-    flash: FlashOpt = None,
+    compiling: Compiling,
     saving: Memory,
-    portable: PortableOpt = False,
-    name: NameOpt = "net",
     kind: Numbers,
 ) -> None:
     """Train MODEL on an emulated microcontroller, or on this machine."""
@@ -65,16 +52,8 @@ def run_command(
     if load is not None:
         opening(load, CheckpointError, option("save", "FILE") + " writes one")
     found = Batches.read(data) if data is not None else None
-    program = invocation.compile(
-        **kind.arguments(input),
-        **saving.arguments(),
-        update=update,
-        target=str(target),
-        ram=ram,
-        flash=flash,
-        portable=portable,
-        name=name,
-    )
+    options = compiling.arguments() | saving.arguments() | kind.arguments(input)
+    program = invocation.compile(**options, target=str(target))
     batches = found or Batches.made_up(program)
     batch = sizes(input[0])[0][0]
     batches.check(program, batch)

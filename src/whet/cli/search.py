@@ -14,25 +14,9 @@ from ..errors import BuildError, DataError
 from ..report import kib
 from ..settings import parse_bytes
 from .files import check_file, check_folder
-from .models import Invocation, import_file, import_name, numbers, reason
-from .options import (
-    CalibrateOpt,
-    ClipOpt,
-    DecayOpt,
-    DTypeName,
-    DTypeOpt,
-    InputOpt,
-    Int8Opt,
-    LossName,
-    LossOpt,
-    LrOpt,
-    ModelArg,
-    MomentumOpt,
-    OptimizerName,
-    OptimizerOpt,
-    TargetOpt,
-    TrainOpt,
-)
+from .groups import Numbers, Training, with_groups
+from .models import import_file, import_name, reason
+from .options import InputOpt, ModelArg, TargetOpt
 from .run import Batches
 
 if TYPE_CHECKING:
@@ -52,7 +36,9 @@ class MethodName(StrEnum):
     evolution = "evolution"
 
 
+@with_groups
 def search_command(
+    *,
     model: ModelArg,
     input: InputOpt,
     data: Annotated[
@@ -99,17 +85,9 @@ def search_command(
     seed: Annotated[
         int, typer.Option(min=0, help="of the order of samples, the splits and the draws")
     ] = 0,
-    loss: LossOpt = LossName.cross_entropy,
-    optimizer: OptimizerOpt = OptimizerName.sgd,
-    lr: LrOpt = 0.01,
-    momentum: MomentumOpt = 0.0,
-    weight_decay: DecayOpt = 0.0,
-    clip_norm: ClipOpt = None,
-    train: TrainOpt = False,
+    training: Training,
     target: TargetOpt = "host",
-    dtype: DTypeOpt = DTypeName.float32,
-    calibrate: CalibrateOpt = None,
-    int8: Int8Opt = None,
+    kind: Numbers,
 ) -> None:
     """Find what to train of MODEL within each budget of RAM: which biases, which weights.
 
@@ -120,9 +98,7 @@ def search_command(
 
     budgets = [parse_bytes(word.strip()) for word in ram.split(",") if word.strip()]
     check_output(output, len(set(budgets)))
-    invocation = Invocation(
-        model, input, loss, optimizer, lr, momentum, weight_decay, clip_norm, train
-    )
+    invocation = training.invocation(model, input)
     samples, validation = read_data(data)
     words = whet.Search(
         by=by.value,
@@ -140,7 +116,7 @@ def search_command(
     try:
         found = whet.search(
             **invocation.arguments(),
-            **numbers(dtype, calibrate, int8, input),
+            **kind.arguments(input),
             data=samples,
             ram=budgets,
             search=words,

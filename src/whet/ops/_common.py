@@ -42,6 +42,16 @@ def require_f32(*types: Type) -> None:
         require(t.dtype is DType.F32, f"needs f32 operands, got {t}")
 
 
+def require_dtype(x: Type, *accepted: DType) -> None:
+    *most, last = (dtype.label for dtype in accepted)
+    words = f"{', '.join(most)} or {last}" if most else last
+    require(x.dtype in accepted, f"needs {words}, got {x}")
+
+
+def require_bits(bits: Type, x: Type) -> None:
+    require(bits == packed(x.elements, 1), f"{bits} does not hold one bit for each of {x}")
+
+
 def require_same(*types: Type) -> None:
     for t in types[1:]:
         require(t.shape == types[0].shape, f"shapes differ: {types[0]} and {t}")
@@ -52,9 +62,20 @@ def require_axis(a: Axis, x: Type) -> None:
 
 
 def infer_along(a: Axis, x: Type) -> Type:
-    """`infer` of an op whose result has the f32 type of its operand."""
+    """`infer` of an op along one axis, whose result has the f32 type of its operand."""
     require_f32(x)
     require_axis(a, x)
+    return x
+
+
+def infer_float(a: Attributes, x: Type) -> Type:
+    """`infer` of an op whose result has the f32 type of its one operand."""
+    require_f32(x)
+    return x
+
+
+def infer_as_is(a: Attributes, x: Type) -> Type:
+    """`infer` of an op whose result has the type of its one operand, whatever that is."""
     return x
 
 

@@ -30,6 +30,13 @@ def broadcast_call(node: Node, kernel: str, source: str) -> Call:
     return Call(kernel, args, source)
 
 
+def number_call(node: Node, source: str) -> Call:
+    """Of f32 or i32 operands; `source` has the kernel of f32."""
+    label = node.ins[0].type.dtype.label
+    kernel = f"whet_{node.op.name}_{label}"
+    return broadcast_call(node, kernel, source if label == "f32" else "integer")
+
+
 def number_type(a: Type, b: Type) -> DType:
     """f32 or i32, whichever both are."""
     require(a.dtype is b.dtype and a.dtype is not DType.U8, f"{a} and {b} are not one kind")
@@ -62,9 +69,7 @@ class Arithmetic(Binary):
 
     @staticmethod
     def call(node: Node) -> Call:
-        label = node.ins[0].type.dtype.label
-        source = node.op.name if label == "f32" else "integer"
-        return broadcast_call(node, f"whet_{node.op.name}_{label}", source)
+        return number_call(node, node.op.name)
 
 
 class Add(Arithmetic):
@@ -192,14 +197,11 @@ class Compare(Op):
 
     @staticmethod
     def infer(attrs: Attributes, a: Type, b: Type) -> Type:
-        number_type(a, b)
-        return Type(DType.U8, broadcast_shapes(a.shape, b.shape))
+        return Type(DType.U8, Arithmetic.infer(attrs, a, b).shape)
 
     @staticmethod
     def call(node: Node) -> Call:
-        label = node.ins[0].type.dtype.label
-        source = "compare" if label == "f32" else "integer"
-        return broadcast_call(node, f"whet_{node.op.name}_{label}", source)
+        return number_call(node, "compare")
 
 
 class Gt(Compare):

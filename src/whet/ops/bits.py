@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..ir import Array, Attributes, Call, Node, Op, Type
-from ._common import over_first, pack, packed, require, require_f32, unpack
+from ._common import over_first, pack, packed, require_bits, require_f32, unpack
 
 
 class WithinBits(Op):
@@ -51,7 +51,7 @@ class BitsDx(Op):
     @staticmethod
     def infer(a: Attrs, dy: Type, bits: Type) -> Type:
         require_f32(dy)
-        require(bits == packed(dy.elements, 1), f"{bits} does not hold one bit for each of {dy}")
+        require_bits(bits, dy)
         return dy
 
     @staticmethod

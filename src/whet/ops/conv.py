@@ -142,6 +142,13 @@ def winograd_floats(result: Type, c: int, o: int) -> int:
     return 16 * (c * o + min(tiles_of(result), TILES) * (c + o))
 
 
+def layer_args(node: Node, groups: int) -> tuple[tuple[Value | None, ...], Struct]:
+    """The result and the operands of a layer, None for a bias that it has not; and its sizes."""
+    x, w, *bias = node.ins
+    struct = conv_struct(x.type, node.out.type, w.shape[-3:-1], groups, node.attrs)
+    return (node.out, x, w, bias[0] if bias else None), struct
+
+
 def layer_vjp(
     b: Builder,
     node: Node,
@@ -149,12 +156,11 @@ def layer_vjp(
     wants: tuple[bool, ...],
     dx_op: type[Op],
     dw_op: type[Op],
-    kernel: tuple[int, ...],
 ) -> Grads:
     """The gradients of x, w and the bias, if any; only that of w needs the zero point of x."""
     (dy,), (x, w, *bias) = douts, node.ins
     assert dy is not None
-    attrs = asdict(node.attrs)
+    attrs, kernel = asdict(node.attrs), w.shape[-3:-1]
     offset = {"zero": attrs.pop("zero")} if "zero" in attrs else {}
     dx = dw = None
     if wants[0]:
@@ -213,13 +219,11 @@ class Conv2d(Op):
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
-        return layer_vjp(b, node, douts, wants, Conv2dDx, Conv2dDw, node.ins[1].shape[1:3])
+        return layer_vjp(b, node, douts, wants, Conv2dDx, Conv2dDw)
 
     @staticmethod
     def call(node: Node) -> Call:
-        x, w, *bias = node.ins
-        struct = conv_struct(x.type, node.out.type, w.shape[1:3], node.attrs.groups, node.attrs)
-        args = (node.out, x, w, bias[0] if bias else None)
+        args, struct = layer_args(node, node.attrs.groups)
         if node.attrs.winograd:
             return winograd(node, "whet_conv2d_winograd_f32", *args, *NO_EPILOGUE, struct)
         return Call("whet_conv2d_f32", (*args, struct), "conv2d")
@@ -405,14 +409,12 @@ class Depthwise(Op):
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
-        return layer_vjp(b, node, douts, wants, DepthwiseDx, DepthwiseDw, node.ins[1].shape[:2])
+        return layer_vjp(b, node, douts, wants, DepthwiseDx, DepthwiseDw)
 
     @staticmethod
     def call(node: Node) -> Call:
-        x, w, *bias = node.ins
-        struct = conv_struct(x.type, node.out.type, w.shape[:2], x.shape[3], node.attrs)
-        args = (node.out, x, w, bias[0] if bias else None, struct)
-        return Call("whet_depthwise_f32", args, "depthwise")
+        args, struct = layer_args(node, node.ins[0].shape[3])
+        return Call("whet_depthwise_f32", (*args, struct), "depthwise")
 
     @staticmethod
     def macs(node: Node) -> int:

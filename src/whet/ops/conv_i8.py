@@ -25,6 +25,7 @@ from .conv import (
     DepthwiseDx,
     Window,
     conv_struct,
+    layer_args,
     layer_vjp,
     taps,
 )
@@ -103,15 +104,11 @@ class Conv2dI8(IntegerLayer):
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
-        return layer_vjp(b, node, douts, wants, Conv2dI8Dx, Conv2dI8Dw, node.ins[1].shape[1:3])
+        return layer_vjp(b, node, douts, wants, Conv2dI8Dx, Conv2dI8Dw)
 
     @staticmethod
     def call(node: Node) -> Call:
-        x, w, *bias = node.ins
-        a = node.attrs
-        struct = conv_struct(x.type, node.out.type, w.shape[1:3], a.groups, a)
-        args = (node.out, x, w, bias[0] if bias else None, a.zero, struct)
-        return Call("whet_conv2d_i8", args, "conv2d_i8")
+        return layer_call(node, node.attrs.groups)
 
     macs = staticmethod(Conv2d.macs)
 
@@ -168,7 +165,37 @@ def scattered(a: Window, size: tuple[int, int], dy: Array, terms: list[list[list
     return dx[:, low_h : low_h + size[0], low_w : low_w + size[1]]
 
 
-class Conv2dI8Dx(Op):
+class IntegerGradient(Op):
+    """dx from dy and w, or dw from dy and x; `real` is its operator on floats.
+
+    An integer dy has a scale, behind the i8 operand, and its sums are exact. Floats are summed
+    `in_order`.
+    """
+
+    same_bits = True
+    real: ClassVar[Any]
+    in_order: ClassVar[Callable[..., Array]]
+
+    @staticmethod
+    def zero(a: Any) -> int:
+        """The zero point of the i8 operand: weights have none."""
+        return 0
+
+    @classmethod
+    def infer(cls, a: Any, dy: Type, operand: Type, scale: Type | None = None) -> Type:
+        require_i8(operand)
+        found: Type = cls.real.infer(a, require_gradient(dy, scale), as_f32(operand))
+        return found
+
+    @classmethod
+    def ref(cls, a: Any, dy: Array, operand: Array, scale: Array | None = None) -> Array:
+        if scale is None:
+            return cls.in_order(a, dy, operand)
+        numbers = whole(centred(operand, cls.zero(a)))
+        return scaled(cls.real.ref(a, whole(dy), numbers), scale)
+
+
+class Conv2dI8Dx(IntegerGradient):
     """dx = the transpose of conv2d_i8 in x, applied to dy: f32 times i8
 
     Each element is summed over the pixels of dy that it reaches, row by row, and of each pixel
@@ -176,18 +203,11 @@ class Conv2dI8Dx(Op):
     """
 
     name = "conv2d_i8_dx"
-    same_bits = True
+    real = Conv2dDx
     Attrs = Conv2dDx.Attrs
 
     @staticmethod
-    def infer(a: Conv2dDx.Attrs, dy: Type, w: Type, scale: Type | None = None) -> Type:
-        require_i8(w)
-        return Conv2dDx.infer(a, require_gradient(dy, scale), as_f32(w))
-
-    @staticmethod
-    def ref(a: Conv2dDx.Attrs, dy: Array, w: Array, scale: Array | None = None) -> Array:
-        if scale is not None:
-            return scaled(Conv2dDx.ref(a, whole(dy), whole(w)), scale)
+    def in_order(a: Conv2dDx.Attrs, dy: Array, w: Array) -> Array:
         o, kh, kw, i = w.shape
         n, p, q, _ = dy.shape
         grouped = w.reshape(a.groups, o // a.groups, kh, kw, i).astype(dy.dtype)
@@ -206,10 +226,7 @@ class Conv2dI8Dx(Op):
 
     @staticmethod
     def call(node: Node) -> Call:
-        dy, w, *_ = node.ins
-        struct = conv_struct(node.out.type, dy.type, w.shape[1:3], node.attrs.groups, node.attrs)
-        source = source_for("conv2d_i8_dx", dy.type)
-        return Call(f"whet_{source}", (node.out, *node.ins, struct), source)
+        return dx_call(node, node.attrs.groups)
 
     macs = staticmethod(Conv2dDx.macs)
 
@@ -238,33 +255,30 @@ def inside(x: Array, a: Any, out: tuple[int, int]) -> Array:
     return taps(np.ones((*x.shape[:3], 1), bool), a, a.kernel, out).reshape(-1, *a.kernel)
 
 
-class IntegerDw(Op):
-    """The gradient of i8 weights; `real` is its operator on floats.
+class IntegerDw(IntegerGradient):
+    """The gradient of i8 weights."""
 
-    An integer dy has a scale, behind x, and its sums are exact. Floats are summed `in_order`.
-    """
-
-    same_bits = True
-    real: ClassVar[Any]
-    in_order: ClassVar[Callable[..., Array]]
-
-    @classmethod
-    def infer(cls, a: Any, dy: Type, x: Type, scale: Type | None = None) -> Type:
-        require_i8(x)
-        found: Type = cls.real.infer(a, require_gradient(dy, scale), as_f32(x))
-        return found
-
-    @classmethod
-    def ref(cls, a: Any, dy: Array, x: Array, scale: Array | None = None) -> Array:
-        if scale is None:
-            return cls.in_order(a, dy, x)
-        return scaled(cls.real.ref(a, whole(dy), whole(centred(x, a.zero))), scale)
+    @staticmethod
+    def zero(a: Any) -> int:
+        return int(a.zero)
 
     @staticmethod
     def largest_sum(node: Node) -> int:
         """With a gradient of ones, over all of its pixels."""
         zero = node.attrs.zero
         return math.prod(node.ins[0].shape[:3]) * max(127 - zero, 128 + zero)
+
+
+def layer_call(node: Node, groups: int) -> Call:
+    args, struct = layer_args(node, groups)
+    return Call(f"whet_{node.op.name}", (*args, node.attrs.zero, struct), node.op.name)
+
+
+def dx_call(node: Node, groups: int) -> Call:
+    dy, w, *_ = node.ins
+    struct = conv_struct(node.out.type, dy.type, w.shape[-3:-1], groups, node.attrs)
+    source = source_for(node.op.name, dy.type)
+    return Call(f"whet_{source}", (node.out, *node.ins, struct), source)
 
 
 def dw_call(node: Node, groups: int) -> Call:
@@ -333,15 +347,11 @@ class DepthwiseI8(IntegerLayer):
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
-        kernel = node.ins[1].shape[:2]
-        return layer_vjp(b, node, douts, wants, DepthwiseI8Dx, DepthwiseI8Dw, kernel)
+        return layer_vjp(b, node, douts, wants, DepthwiseI8Dx, DepthwiseI8Dw)
 
     @staticmethod
     def call(node: Node) -> Call:
-        x, w, *bias = node.ins
-        struct = conv_struct(x.type, node.out.type, w.shape[:2], x.shape[3], node.attrs)
-        args = (node.out, x, w, bias[0] if bias else None, node.attrs.zero, struct)
-        return Call("whet_depthwise_i8", args, "depthwise_i8")
+        return layer_call(node, node.ins[0].shape[3])
 
     macs = staticmethod(Depthwise.macs)
 
@@ -351,7 +361,7 @@ class DepthwiseI8(IntegerLayer):
         return torch_conv2d(torch, node.attrs, ins[0], w, ins[2:], len(w))
 
 
-class DepthwiseI8Dx(Op):
+class DepthwiseI8Dx(IntegerGradient):
     """dx = the transpose of depthwise_i8 in x, applied to dy: f32 times i8
 
     Each element is summed over the pixels of dy that it reaches, row by row. An integer dy has a
@@ -359,27 +369,17 @@ class DepthwiseI8Dx(Op):
     """
 
     name = "depthwise_i8_dx"
-    same_bits = True
+    real = DepthwiseDx
     Attrs = DepthwiseDx.Attrs
 
     @staticmethod
-    def infer(a: DepthwiseDx.Attrs, dy: Type, w: Type, scale: Type | None = None) -> Type:
-        require_i8(w)
-        return DepthwiseDx.infer(a, require_gradient(dy, scale), as_f32(w))
-
-    @staticmethod
-    def ref(a: DepthwiseDx.Attrs, dy: Array, w: Array, scale: Array | None = None) -> Array:
-        if scale is not None:
-            return scaled(DepthwiseDx.ref(a, whole(dy), whole(w)), scale)
+    def in_order(a: DepthwiseDx.Attrs, dy: Array, w: Array) -> Array:
         terms = [[[dy * tap] for tap in row] for row in w.astype(dy.dtype)]
         return scattered(a, a.size, dy, terms)
 
     @staticmethod
     def call(node: Node) -> Call:
-        dy, w, *_ = node.ins
-        struct = conv_struct(node.out.type, dy.type, w.shape[:2], w.shape[2], node.attrs)
-        source = source_for("depthwise_i8_dx", dy.type)
-        return Call(f"whet_{source}", (node.out, *node.ins, struct), source)
+        return dx_call(node, node.out.shape[3])
 
     macs = staticmethod(DepthwiseDx.macs)
 

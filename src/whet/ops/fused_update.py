@@ -13,6 +13,13 @@ from .update import UpdateOp
 
 BLOCK = 2048  # floats of gradient that exist at a time, or a sixteenth of it if that is more
 
+Arrays = Array | tuple[Array, ...]
+
+
+def gradient(rank: int) -> type[LinearDw] | type[Conv2dDw]:
+    """The operator that computes the gradient of a weight of this rank."""
+    return LinearDw if rank == 2 else Conv2dDw
+
 
 class Block(Attributes):
     rows: int = 0  # of the gradient that are made at a time; 0 leaves it to `block_rows`
@@ -37,24 +44,18 @@ class FusedUpdate(Op):
         cls, a: Conv2dDw.Attrs, w: Type, dy: Type, x: Type, *rest: Type
     ) -> Type | tuple[Type, ...]:
         require_f32(w, dy, x)
-        g = LinearDw.infer(a, dy, x) if w.rank == 2 else Conv2dDw.infer(a, dy, x)
+        g = gradient(w.rank).infer(a, dy, x)
         require(g == w, f"the gradient is {g}, not {w}")
         return cls.update.infer(cls.inner(a), w, g, *rest)
 
     @classmethod
-    def ref(
-        cls, a: Conv2dDw.Attrs, w: Array, dy: Array, x: Array, *rest: Array
-    ) -> Array | tuple[Array, ...]:
-        g = LinearDw.ref(a, dy, x) if w.ndim == 2 else Conv2dDw.ref(a, dy, x)
-        return cls.update.ref(cls.inner(a), w, g, *rest)
+    def ref(cls, a: Conv2dDw.Attrs, w: Array, dy: Array, x: Array, *rest: Array) -> Arrays:
+        return cls.update.ref(cls.inner(a), w, gradient(w.ndim).ref(a, dy, x), *rest)
 
     @classmethod
-    def exact(
-        cls, a: Conv2dDw.Attrs, w: Array, dy: Array, x: Array, *rest: Array
-    ) -> Array | tuple[Array, ...]:
-        g = LinearDw.exact(a, dy, x) if w.ndim == 2 else Conv2dDw.exact(a, dy, x)
+    def exact(cls, a: Conv2dDw.Attrs, w: Array, dy: Array, x: Array, *rest: Array) -> Arrays:
         update = cls.update.exact or cls.update.ref
-        return update(cls.inner(a), w, g, *rest)
+        return update(cls.inner(a), w, gradient(w.ndim).exact(a, dy, x), *rest)
 
     @staticmethod
     def call(node: Node) -> Call:

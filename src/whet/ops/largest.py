@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Type
-from ._common import d, pack, packed, require, require_f32, unpack
+from ._common import d, pack, packed, require, require_bits, require_f32, unpack
+
+
+class Keep(Attributes):
+    keep: int = 1  # elements of each sample
 
 
 class PickLargest(Op):
@@ -15,12 +19,10 @@ class PickLargest(Op):
     """
 
     name = "pick_largest"
-
-    class Attrs(Attributes):
-        keep: int = 1
+    Attrs = Keep
 
     @staticmethod
-    def infer(a: Attrs, x: Type) -> tuple[Type, Type]:
+    def infer(a: Keep, x: Type) -> tuple[Type, Type]:
         require_f32(x)
         require(x.rank > 1, f"{x} has no samples")
         each = x.elements // x.shape[0]
@@ -28,7 +30,7 @@ class PickLargest(Op):
         return Type(DType.F32, (x.shape[0], a.keep)), packed(x.elements, 1)
 
     @staticmethod
-    def ref(a: Attrs, x: Array) -> tuple[Array, Array]:
+    def ref(a: Keep, x: Array) -> tuple[Array, Array]:
         flat = x.reshape(len(x), -1)
         size = np.where(np.isnan(flat), np.inf, np.abs(flat))
         order = np.argsort(-size, axis=1, kind="stable")
@@ -55,18 +57,16 @@ class Pick(Op):
     """values = the elements whose bit is set, in their order"""
 
     name = "pick"
-
-    class Attrs(Attributes):
-        keep: int = 1
+    Attrs = Keep
 
     @staticmethod
-    def infer(a: Attrs, x: Type, bits: Type) -> Type:
+    def infer(a: Keep, x: Type, bits: Type) -> Type:
         require_f32(x)
-        require(bits == packed(x.elements, 1), f"{bits} does not hold one bit for each of {x}")
+        require_bits(bits, x)
         return Type(DType.F32, (x.shape[0], a.keep))
 
     @staticmethod
-    def ref(a: Attrs, x: Array, bits: Array) -> Array:
+    def ref(a: Keep, x: Array, bits: Array) -> Array:
         return x[unpack(bits, 1, x.shape).astype(bool)].reshape(len(x), a.keep)
 
     @staticmethod
@@ -93,7 +93,7 @@ class Spread(Op):
     def infer(a: Attrs, values: Type, bits: Type) -> Type:
         require_f32(values)
         y = Type(DType.F32, a.shape)
-        require(bits == packed(y.elements, 1), f"{bits} does not hold one bit for each of {y}")
+        require_bits(bits, y)
         return y
 
     @staticmethod

@@ -23,19 +23,23 @@ def check_channels(x: Type, *per_channel: Type) -> None:
         require(t.shape == x.shape[-1:], f"{t} does not have one entry per channel of {x}")
 
 
-def fixed_norm_call(node: Node) -> Call:
-    """Of a norm with given statistics."""
-    x = node.ins[0]
-    args = (node.out, *node.ins, rows(x.shape), x.shape[-1], node.attrs.eps)
-    return Call(f"whet_{node.op.name}_f32", args, "batch_norm")
+class FixedNorm(Op):
+    """A batch norm with given statistics, and its gradients."""
+
+    Attrs = Eps
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        x = node.ins[0]
+        args = (node.out, *node.ins, rows(x.shape), x.shape[-1], node.attrs.eps)
+        return Call(f"whet_{node.op.name}_f32", args, "batch_norm")
 
 
-class BatchNorm(Op):
+class BatchNorm(FixedNorm):
     """y = (x - mean) / sqrt(var + eps) * w + b, with given statistics"""
 
     name = "batch_norm"
     norm = True
-    Attrs = Eps
 
     @staticmethod
     def infer(a: Eps, x: Type, w: Type, b: Type, mean: Type, var: Type) -> Type:
@@ -55,15 +59,13 @@ class BatchNorm(Op):
         db = sum_rows(b, dy, bias) if wants[2] else None
         return dx, dw, db, None, None
 
-    call = staticmethod(fixed_norm_call)
     inplace = staticmethod(over_first)
 
 
-class BatchNormDx(Op):
+class BatchNormDx(FixedNorm):
     """dx = dy * w / sqrt(var + eps)"""
 
     name = "batch_norm_dx"
-    Attrs = Eps
 
     @staticmethod
     def infer(a: Eps, dy: Type, w: Type, var: Type) -> Type:
@@ -74,15 +76,13 @@ class BatchNormDx(Op):
     def ref(a: Eps, dy: Array, w: Array, var: Array) -> Array:
         return dy * (w / np.sqrt(var + a.eps))
 
-    call = staticmethod(fixed_norm_call)
     inplace = staticmethod(over_first)
 
 
-class BatchNormDw(Op):
+class BatchNormDw(FixedNorm):
     """dw[c] = sum over rows of dy * (x - mean) / sqrt(var + eps)"""
 
     name = "batch_norm_dw"
-    Attrs = Eps
 
     @staticmethod
     def infer(a: Eps, dy: Type, x: Type, mean: Type, var: Type) -> Type:
@@ -94,8 +94,6 @@ class BatchNormDw(Op):
     def ref(a: Eps, dy: Array, x: Array, mean: Array, var: Array) -> Array:
         normal = (x - mean) / np.sqrt(var + a.eps)
         return (dy * normal).reshape(-1, dy.shape[-1]).sum(axis=0)
-
-    call = staticmethod(fixed_norm_call)
 
 
 class Clipped(Eps):
@@ -162,10 +160,7 @@ class BatchNormClipped(Op):
     name = "batch_norm_clipped"
     Attrs = Clipped
 
-    @staticmethod
-    def infer(a: Clipped, x: Type, w: Type, b: Type, mean: Type, var: Type) -> Type:
-        check_channels(x, w, b, mean, var)
-        return x
+    infer = staticmethod(BatchNorm.infer)
 
     @staticmethod
     def ref(a: Clipped, x: Array, w: Array, b: Array, mean: Array, var: Array) -> Array:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Struct, Type
-from ._common import d, pack, packed, require, require_f32, unpack
+from ._common import d, pack, packed, require, require_dtype, require_f32, unpack
 from ._exact import in_order
 
 
@@ -83,7 +84,7 @@ class MaxPool2d(Op):
 
     @staticmethod
     def infer(a: Pool, x: Type) -> tuple[Type, Type]:
-        require(x.dtype in (DType.F32, DType.I8), f"needs f32 or i8, got {x}")
+        require_dtype(x, DType.F32, DType.I8)
         check_pool(a, x)
         shape = (x.shape[0], *a.out, x.shape[3])
         y, bits = Type(x.dtype, shape), a.bits(x.shape[1:3])
@@ -194,17 +195,30 @@ class AvgPool(Pool):
         return y
 
 
-class AvgPool2d(Op):
+class AvgPoolOp(Op):
+    """The mean over each window; the gradient is in f32, whatever the operand is."""
+
+    Attrs: ClassVar[type[AvgPool]] = AvgPool
+    accepted: ClassVar[tuple[DType, ...]] = (DType.F32,)
+
+    @classmethod
+    def infer(cls, a: AvgPool, x: Type) -> Type:
+        require_dtype(x, *cls.accepted)
+        check_pool(a, x)
+        return Type(x.dtype, (x.shape[0], *a.out, x.shape[3]))
+
+    @staticmethod
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
+        (x,), a = node.ins, node.attrs
+        assert douts[0] is not None
+        attrs = {f: getattr(a, f) for f in AvgPool.__dataclass_fields__}
+        return (b.emit(AvgPool2dDx, douts[0], name=d(x), size=x.shape[1:3], **attrs),)
+
+
+class AvgPool2d(AvgPoolOp):
     """y = mean of x over each window"""
 
     name = "avg_pool2d"
-    Attrs = AvgPool
-
-    @staticmethod
-    def infer(a: AvgPool, x: Type) -> Type:
-        require_f32(x)
-        check_pool(a, x)
-        return Type(x.dtype, (x.shape[0], *a.out, x.shape[3]))
 
     @staticmethod
     def ref(a: AvgPool, x: Array) -> Array:
@@ -220,13 +234,6 @@ class AvgPool2d(Op):
             return total * np.float32(share)
 
         return a.pooled(x, mean)
-
-    @staticmethod
-    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
-        (x,), a = node.ins, node.attrs
-        assert douts[0] is not None
-        attrs = {f: getattr(a, f) for f in AvgPool.__dataclass_fields__}
-        return (b.emit(AvgPool2dDx, douts[0], name=d(x), size=x.shape[1:3], **attrs),)
 
     @staticmethod
     def call(node: Node) -> Call:

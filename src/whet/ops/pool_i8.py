@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from ..ir import Array, Builder, Call, Grads, Node, Op, Type
-from ._common import d, require, straight
-from .conv_i8 import centred, require_i8
-from .pool import AvgPool, AvgPool2dDx, check_pool, pool_struct
+from ..ir import Array, Call, DType, Node, Type
+from ._common import require, straight
+from .conv_i8 import centred
+from .pool import AvgPool, AvgPoolOp, pool_struct
 from .resize import Resize, Scale, UpsampleBilinearDx
 
 
-class AvgPoolI8(Op):
+class AvgPoolI8(AvgPoolOp):
     """y = round(sum of (x - zero) over each window / its size) + zero
 
     The result has the scale and zero point of x. Halves are rounded to the even neighbour.
     """
 
     name = "avg_pool_i8"
+    accepted = (DType.I8,)
 
     class Attrs(AvgPool):
         zero: int = 0
 
-    @staticmethod
-    def infer(a: Attrs, x: Type) -> Type:
-        require_i8(x)
-        check_pool(a, x)
+    @classmethod
+    def infer(cls, a: AvgPool, x: Type) -> Type:
+        y = super().infer(a, x)
         require(all(n == 1 for n in a.dilation), "averages are of neighbours")
-        return Type(x.dtype, (x.shape[0], *a.out, x.shape[3]))
+        return y
 
     @staticmethod
     def ref(a: Attrs, x: Array) -> Array:
@@ -40,14 +39,6 @@ class AvgPoolI8(Op):
             return np.clip(np.rint(total / np.float32(round(1 / share))) + a.zero, -128, 127)
 
         return a.pooled(x, mean)
-
-    @staticmethod
-    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
-        (x,) = node.ins
-        assert douts[0] is not None
-        attrs = asdict(node.attrs)
-        del attrs["zero"]
-        return (b.emit(AvgPool2dDx, douts[0], name=d(x), size=x.shape[1:3], **attrs),)
 
     @staticmethod
     def call(node: Node) -> Call:
@@ -81,11 +72,7 @@ class UpsampleBilinearI8(Resize):
 
     name = "upsample_bilinear_i8"
     dx = UpsampleBilinearDx
-
-    @staticmethod
-    def infer(a: Scale, x: Type) -> Type:
-        require_i8(x)
-        return Resize.infer(a, x)
+    accepted = (DType.I8,)
 
     @staticmethod
     def ref(a: Scale, x: Array) -> Array:

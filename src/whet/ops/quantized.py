@@ -15,7 +15,18 @@ from typing import Any
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Struct, Type, Value
-from ._common import d, over_first, pack, packed, require, require_f32, straight, unpack
+from ._common import (
+    d,
+    over_first,
+    pack,
+    packed,
+    require,
+    require_bits,
+    require_dtype,
+    require_f32,
+    straight,
+    unpack,
+)
 from .binary import Mul
 
 LOW, HIGH = -128, 127
@@ -73,7 +84,7 @@ class Requantize(Op):
 
     @staticmethod
     def infer(a: Attrs, x: Type, scale: Type) -> Type | tuple[Type, Type]:
-        require(x.dtype in SOURCES, f"needs f32, i32 or i8, got {x}")
+        require_dtype(x, *SOURCES)
         require(x.dtype is DType.I8 or a.x_zero == 0, f"{x} has no zero point")
         require_scale(x, scale)
         return a.results(x.shape)
@@ -123,7 +134,7 @@ class RequantizeDx(Op):
     def infer(a: Attributes, dy: Type, bits: Type, scale: Type) -> Type:
         require_f32(dy)
         require_scale(dy, scale)
-        require(bits == packed(dy.elements, 1), f"{bits} does not hold one bit for each of {dy}")
+        require_bits(bits, dy)
         return dy
 
     @staticmethod
@@ -150,7 +161,7 @@ class Dequantize(Op):
 
     @staticmethod
     def infer(a: Attrs, x: Type) -> Type:
-        require(x.dtype in (DType.I8, DType.I32), f"needs i8 or i32, got {x}")
+        require_dtype(x, DType.I8, DType.I32)
         return Type(DType.F32, x.shape)
 
     @staticmethod

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Type
-from ._common import d, over_first, require, require_f32
+from ._common import d, infer_as_is, over_first, require, require_f32
 
 
 def philox(seed: int, counter: tuple[Array, int, int, int]) -> Array:
@@ -118,9 +118,7 @@ class RngNext(Op):
     name = "rng_next"
     differentiable = False
 
-    @staticmethod
-    def infer(a: Attributes, rng: Type) -> Type:
-        return rng
+    infer = staticmethod(infer_as_is)
 
     @staticmethod
     def ref(a: Attributes, rng: Array) -> Array:

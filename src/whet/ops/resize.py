@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Type
-from ._common import d, require, require_f32
+from ._common import d, require, require_dtype, require_f32
 
 
 class Scale(Attributes):
@@ -59,10 +59,11 @@ class ResizeDx(Op):
 class Resize(Op):
     Attrs = Scale
     dx: ClassVar[type[ResizeDx]]  # the op of its gradient
+    accepted: ClassVar[tuple[DType, ...]] = (DType.F32,)
 
-    @staticmethod
-    def infer(a: Scale, x: Type) -> Type:
-        require(x.dtype in (DType.F32, DType.I8), f"needs f32 or i8, got {x}")
+    @classmethod
+    def infer(cls, a: Scale, x: Type) -> Type:
+        require_dtype(x, *cls.accepted)
         require(x.rank == 4, f"needs x[n,h,w,c], got {x}")
         return Type(x.dtype, (x.shape[0], *a.out, x.shape[3]))
 
@@ -107,6 +108,7 @@ class UpsampleNearest(Resize):
     name = "upsample_nearest"
     moves = True
     dx = UpsampleNearestDx
+    accepted = (DType.F32, DType.I8)
 
     @staticmethod
     def ref(a: Scale, x: Array) -> Array:
@@ -130,11 +132,6 @@ class UpsampleBilinear(Resize):
 
     name = "upsample_bilinear"
     dx = UpsampleBilinearDx
-
-    @staticmethod
-    def infer(a: Scale, x: Type) -> Type:
-        require_f32(x)
-        return Resize.infer(a, x)
 
     @staticmethod
     def ref(a: Scale, x: Array) -> Array:

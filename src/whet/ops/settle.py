@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..ir import Arg, Array, Attributes, Call, DType, Node, Op, Type, f32
-from ._common import around, require, require_f32, require_same
+from ._common import around, require, require_dtype, require_f32, require_same
 from ._exact import line_sum
 from .random import random_words
 from .update import UpdateOp
@@ -30,17 +30,13 @@ class Step(Attributes):
     unit: float = 1.0
 
     def sizes(self, q: Array, scale: Array) -> tuple[Array, Array]:
-        return sizes(q, scale, self.axis, self.unit)
-
-
-def sizes(q: Array, scale: Array, axis: int, unit: float) -> tuple[Array, Array]:
-    """s = scale[c] * unit for every element of q, c along `axis`, and 1 / s."""
-    s = scale * scale.dtype.type(unit)
-    shape = [1] * q.ndim
-    if q.ndim:
-        shape[axis] = -1
-    s = s.reshape(shape)
-    return s, 1 / s
+        """s, of a shape that broadcasts with q, and 1 / s."""
+        s = scale * scale.dtype.type(self.unit)
+        shape = [1] * q.ndim
+        if q.ndim:
+            shape[self.axis] = -1
+        s = s.reshape(shape)
+        return s, 1 / s
 
 
 def require_scale(scale: Type, q: Type, axis: int) -> None:
@@ -60,7 +56,7 @@ class StepOp(Op):
 
     @classmethod
     def infer(cls, a: Step, q: Type, g: Type, scale: Type, *rest: Type) -> tuple[Type, ...] | Type:
-        require(q.dtype in INTEGERS, f"needs i8 or i32, got {q}")
+        require_dtype(q, *INTEGERS)
         require_f32(scale)
         require_same(q, g)
         require_scale(scale, q, a.axis)
@@ -91,28 +87,25 @@ class RealSquares(Op):
 
     name = "real_squares"
     differentiable = False
-
-    class Attrs(Attributes):
-        axis: int = 0
-        unit: float = 1.0
+    Attrs = Step
 
     @staticmethod
-    def infer(a: Attrs, g: Type, scale: Type) -> Type:
+    def infer(a: Step, g: Type, scale: Type) -> Type:
         require_f32(g, scale)
         require_scale(scale, g, a.axis)
         return f32()
 
     @staticmethod
-    def ref(a: Attrs, g: Array, scale: Array) -> Array:
+    def ref(a: Step, g: Array, scale: Array) -> Array:
         return np.asarray(RealSquares.squares(a, g, scale).sum())
 
     @staticmethod
-    def exact(a: Attrs, g: Array, scale: Array) -> Array:
+    def exact(a: Step, g: Array, scale: Array) -> Array:
         return line_sum(RealSquares.squares(a, g, scale).reshape(-1))
 
     @staticmethod
-    def squares(a: Attrs, g: Array, scale: Array) -> Array:
-        _, r = sizes(g, scale, a.axis, a.unit)
+    def squares(a: Step, g: Array, scale: Array) -> Array:
+        _, r = a.sizes(g, scale)
         return (g * r) * (g * r)
 
     @staticmethod
@@ -154,7 +147,7 @@ class Settle(Op):
     def infer(
         a: Settling, q: Type, move: Type, extra: Type | None = None
     ) -> Type | tuple[Type, ...]:
-        require(q.dtype in INTEGERS, f"needs i8 or i32, got {q}")
+        require_dtype(q, *INTEGERS)
         require(a.rounding in ROUNDINGS, f"there is no rounding {a.rounding!r}")
         require_f32(move)
         require_same(q, move)
@@ -229,7 +222,7 @@ class SettleMaster(Op):
 
     @staticmethod
     def infer(a: Attributes, q: Type, move: Type, m: Type) -> tuple[Type, Type]:
-        require(q.dtype in INTEGERS, f"needs i8 or i32, got {q}")
+        require_dtype(q, *INTEGERS)
         require_f32(move, m)
         require_same(q, move, m)
         return q, m

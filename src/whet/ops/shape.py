@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Struct, Type, Value
-from ._common import Axis, around, collapse, d, padded, require, require_axis, strides
+from ._common import (
+    Axis,
+    around,
+    collapse,
+    d,
+    infer_as_is,
+    padded,
+    require,
+    require_axis,
+    require_dtype,
+    strides,
+)
 
 MOVED = (DType.F32, DType.I32, DType.I8)  # by the operators that need to know what 0 is
 
@@ -144,7 +155,7 @@ class SliceDx(Op):
 
     @staticmethod
     def infer(a: Attrs, dy: Type) -> Type:
-        require(dy.dtype in MOVED, f"needs f32, i32 or i8, got {dy}")
+        require_dtype(dy, *MOVED)
         last = a.start + a.step * (dy.shape[a.axis] - 1)
         require(last < a.size, f"{dy} does not fit into {a.size} along axis {a.axis}")
         return Type(dy.dtype, (*dy.shape[: a.axis], a.size, *dy.shape[a.axis + 1 :]))
@@ -228,7 +239,7 @@ class Pad(Op):
         require(len(a.low) == len(a.high) == x.rank, f"needs {x.rank} widths on either side")
         require(min((*a.low, *a.high)) >= 0, "widths must not be negative")
         shape = tuple(lo + n + hi for lo, n, hi in zip(a.low, x.shape, a.high, strict=True))
-        require(x.dtype in MOVED, f"needs f32, i32 or i8, got {x}")
+        require_dtype(x, *MOVED)
         fits = x.dtype is DType.F32 or a.value == int(a.value)
         require(fits, f"{a.value} is not a value of {x}")
         return Type(x.dtype, shape)
@@ -271,7 +282,7 @@ class Take(Op):
     @staticmethod
     def infer(a: Attrs, x: Type, index: Type) -> Type:
         require(index.dtype is DType.I32, f"the index must be i32, not {index}")
-        require(x.dtype in MOVED, f"needs f32, i32 or i8, got {x}")
+        require_dtype(x, *MOVED)
         return Type(x.dtype, (*x.shape[: a.axis], *index.shape, *x.shape[a.axis + 1 :]))
 
     @staticmethod
@@ -307,7 +318,7 @@ class TakeDx(Op):
 
     @staticmethod
     def infer(a: Attrs, dy: Type, index: Type) -> Type:
-        require(dy.dtype in (DType.F32, DType.I32), f"needs f32 or i32, got {dy}")
+        require_dtype(dy, DType.F32, DType.I32)
         fits = dy.shape[a.axis : a.axis + index.rank] == index.shape
         require(
             fits and index.dtype is DType.I32, f"{index} is not an index of {dy} at axis {a.axis}"
@@ -413,9 +424,7 @@ class Detach(Op):
     view = True
     differentiable = False
 
-    @staticmethod
-    def infer(a: Attributes, x: Type) -> Type:
-        return x
+    infer = staticmethod(infer_as_is)
 
     @staticmethod
     def ref(a: Attributes, x: Array) -> Array:

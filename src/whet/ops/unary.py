@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Sides, Type
+from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Sides
 from . import _exact
-from ._common import d, infer_pair, require_f32
+from ._common import d, infer_float, infer_pair
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 
@@ -46,10 +46,7 @@ class Unary(Op):
     def sides_dx(a: Any) -> Sides | None:
         return None
 
-    @staticmethod
-    def infer(a: Attributes, x: Type) -> Type:
-        require_f32(x)
-        return x
+    infer = staticmethod(infer_float)
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:

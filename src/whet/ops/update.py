@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..ir import Array, Attributes, Call, Node, Op, Type, Value, f32
-from ._common import require, require_f32, require_same
+from ._common import infer_float, infer_pair, over_first, require, require_f32, require_same
 from ._exact import line_sum
 
 
@@ -47,8 +47,13 @@ class UpdateOp(Op):
     """The float rule of an optimizer.
 
     Operands w, g, the moments, the number of this step if the rule counts steps, lr; results: the
-    next w, then the next moments.
+    next w, then the next moments. The rule of an optimizer with more attributes derives its own
+    from these.
     """
+
+    class Attrs(Attributes):
+        lr_scale: float = 1.0  # the ratio of the learning rate of this parameter to the common one
+        weight_decay: float = 0.0
 
     moments: ClassVar[tuple[Moment, ...]] = ()
     counts: ClassVar[bool] = False  # whether it needs the number of the step, from 1
@@ -85,47 +90,39 @@ class UpdateOp(Op):
     inplace = staticmethod(update_inplace)
 
 
-class CountStep(Op):
+class NextOp(Op):
+    """The next value of its first operand, whose place it may take."""
+
+    differentiable = False
+    call = staticmethod(update_call)
+    inplace = staticmethod(over_first)
+
+
+class CountStep(NextOp):
     """t' = t + 1"""
 
     name = "count_step"
-    differentiable = False
-
-    @staticmethod
-    def infer(a: Attributes, t: Type) -> Type:
-        require_f32(t)
-        return t
+    infer = staticmethod(infer_float)
 
     @staticmethod
     def ref(a: Attributes, t: Array) -> Array:
         return t + 1
 
-    call = staticmethod(update_call)
-    inplace = staticmethod(update_inplace)
 
-
-class Ema(Op):
+class Ema(NextOp):
     """s' = (1 - momentum) * s + momentum * correction * x, a running statistic"""
 
     name = "ema"
-    differentiable = False
 
     class Attrs(Attributes):
         momentum: float = 0.1
         correction: float = 1.0
 
-    @staticmethod
-    def infer(a: Attrs, s: Type, x: Type) -> Type:
-        require_f32(s, x)
-        require_same(s, x)
-        return s
+    infer = staticmethod(infer_pair)
 
     @staticmethod
     def ref(a: Attrs, s: Array, x: Array) -> Array:
         return (1 - a.momentum) * s + a.momentum * a.correction * x
-
-    call = staticmethod(update_call)
-    inplace = staticmethod(update_inplace)
 
 
 class SumSquares(Op):

@@ -22,31 +22,28 @@ def test_neighbours_go_to_one_worker() -> None:
     assert [list(share) for share in stretches(range(2), 5)] == [[0], [1]]
 
 
-class Square:
-    def run(self, job: int) -> int:
-        return job**2
+def square(job: int) -> int:
+    return job**2
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_every_job_has_its_result(count: int) -> None:
-    assert dict(Workers(count).results(Square(), range(5))) == {i: i**2 for i in range(5)}
-    assert list(Workers(count).results(Square(), [])) == []
+    assert dict(Workers(count).results(square, range(5))) == {i: i**2 for i in range(5)}
+    assert list(Workers(count).results(square, [])) == []
 
 
-class Dying:
+def dying(job: int) -> int:
     """The first job ends its process, others take a minute."""
-
-    def run(self, job: int) -> int:
-        if job == 0:
-            os._exit(1)
-        time.sleep(60)
-        return job
+    if job == 0:
+        os._exit(1)
+    time.sleep(60)
+    return job
 
 
 def test_a_worker_that_dies_ends_the_others() -> None:
     began = time.monotonic()
     with pytest.raises(WhetError, match="a worker process ended"):
-        list(Workers(2).results(Dying(), [0, 1]))
+        list(Workers(2).results(dying, [0, 1]))
     assert time.monotonic() - began < 50
 
 
@@ -57,7 +54,7 @@ class Large:
     def __init__(self):
         self.data = bytes(1 << 20)  # more than a pipe holds
 
-    def run(self, job):
+    def __call__(self, job):
         return job
 
 print(list(Workers(2).results(Large(), [0, 1])))
@@ -77,4 +74,4 @@ def test_a_script_that_starts_itself_again_is_told_so(tmp_path: Path) -> None:
 def test_an_address_without_a_cluster_is_refused_at_once() -> None:
     pytest.importorskip("ray")
     with pytest.raises(WhetError, match="no Ray cluster at 127"):
-        list(Workers(1, ray="127.0.0.1:1").results(Square(), [1]))
+        list(Workers(1, ray="127.0.0.1:1").results(square, [1]))

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
 
-import pytest
 import torch
 from torch import nn
 
 import small_search as small
 import whet
-from whet.errors import SchemeError
 from whet.labs.common.validate import DIVERGED, Outcome
 from whet.labs.search.candidate import Candidate, Contributions, Space
-
-
-@pytest.mark.parametrize(
-    "candidate", [Candidate(), Candidate(7), Candidate(12, ((3, 0.125), (30, 1.0)))]
-)
-def test_a_candidate_survives_as_text(candidate: Candidate) -> None:
-    assert Candidate.parse(str(candidate)) == candidate
 
 
 def test_a_candidate_is_a_scheme() -> None:
@@ -71,11 +63,12 @@ def test_gains_are_over_the_head_and_over_the_biases() -> None:
     assert gains.biases == (0.0, 2.0, 1.0)
     assert gains.weights == {(1, 0.5): 3.0, (1, 1.0): 2.0, (0, 1.0): -0.5}
     assert gains.score(Candidate(2, ((0, 1.0), (1, 0.5)))) == 1.0 - 0.5 + 3.0
-    assert gains.seconds == 21.0
     by_loss = Contributions.of(OUTCOMES, "loss", ())
     assert by_loss.biases == (0.0, 0.5, 1.0)
     assert by_loss.weights == {(1, 0.5): 0.25, (1, 1.0): 0.25, (0, 1.0): 0.25}
-    assert Contributions.from_json(gains.to_json()) == gains
+    body = json.loads(gains.to_json())
+    assert body["weights"] == [[1, 0.5, 3.0], [1, 1.0, 2.0], [0, 1.0, -0.5]]
+    assert body["outcomes"]["biases-1 1@0.5"] == OUTCOMES[Candidate(1, ((1, 0.5),))].as_dict()
 
 
 def test_diverged_trials_are_below_all_others_whatever_the_scale() -> None:
@@ -89,7 +82,6 @@ def test_diverged_trials_are_below_all_others_whatever_the_scale() -> None:
     gains = Contributions.of(outcomes, "loss", ())
     assert gains.biases == (0.0, 2e10, -2e10)
     assert gains.weights == {(0, 0.5): 1e10, (0, 1.0): 1e10 - 1.0}
-    assert Contributions.from_json(gains.to_json()).to_json() == gains.to_json()
     assert Outcome.from_dict(outcomes[Candidate(2)].as_dict()).diverged
 
 
@@ -97,9 +89,3 @@ def test_the_mean_of_outcomes_diverges_if_one_does() -> None:
     fine, gone = Outcome(80.0, 1.0, 2, 3.0), Outcome(0.0, DIVERGED, 1, 1.0)
     assert Outcome.mean([fine, gone]).diverged
     assert Outcome.mean([fine, Outcome(70.0, 2.0, 2, 3.0)]) == Outcome(75.0, 1.5, 2, 6.0)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"measure": "loss"}'])
-def test_invalid_contributions_are_refused(text: str) -> None:
-    with pytest.raises(SchemeError, match="not a valid contributions file"):
-        Contributions.from_json(text)

@@ -129,7 +129,10 @@ def test_what_is_found_fits_as_planned(seed: int, capfd: pytest.CaptureFixture[s
 
 @pytest.mark.slow
 def test_what_is_found_is_nearly_the_best_that_fits() -> None:
-    """Against planning every combination there is: 93 % of the best sum on average."""
+    """Against planning every combination: 13 of 15 are the best one, the worst has 83 % of its sum.
+
+    The mean is 97.9 %. Less is found where estimated costs are off.
+    """
     costs, plans = small.costs(), small.plans()
     needs = {c: plans.ram(c) for c in every_combination()}
     shares = []
@@ -138,4 +141,4 @@ def test_what_is_found_is_nearly_the_best_that_fits() -> None:
         best = max(gains.score(c) for c, need in needs.items() if need <= budget)
         found = best_within(budget, gains, costs, plans, exact)
         shares.append(gains.score(found) / best)
-    assert min(shares) > 0.7 and np.mean(shares) > 0.9 and max(shares) <= 1 + 1e-9
+    assert min(shares) > 0.8 and np.mean(shares) > 0.95 and max(shares) <= 1 + 1e-9

@@ -6,6 +6,7 @@ import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ class Samples:
             which = np.minimum(np.arange(start, start + size), len(self) - 1)
             yield self.at(which), min(size, len(self) - start)
 
+    @cached_property
     def checksum(self) -> int:
         crc = 0
         for array in (*self.inputs, self.labels):

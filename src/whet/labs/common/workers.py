@@ -9,24 +9,19 @@ import signal
 import socket
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ...errors import WhetError, either, option
 
 Job = TypeVar("Job")
+Task = Callable[[Any], Any]  # does a job; sent to every worker once
 LOCAL = "local"  # a Ray cluster of this machine alone, started for the purpose
-
-
-class Task(Protocol):
-    """Runs jobs; sent to every worker once."""
-
-    def run(self, job: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class Workers:
         if self.ray is not None:
             return on_ray(task, jobs, self.ray, self.count)
         if self.count == 1:
-            return ((job, task.run(job)) for job in jobs)
+            return ((job, task(job)) for job in jobs)
         return in_processes(task, jobs, self.count)
 
 
@@ -116,7 +111,7 @@ def receive(path: Path) -> None:
 
 
 def run_received(job: Any) -> Any:
-    return _task[0].run(job)
+    return _task[0](job)
 
 
 def on_ray(task: Task, jobs: Sequence[Job], address: str, count: int) -> Iterator[tuple[Job, Any]]:
@@ -130,7 +125,7 @@ def on_ray(task: Task, jobs: Sequence[Job], address: str, count: int) -> Iterato
         connect(ray, address, count)
     try:
         shared = ray.put(task)
-        remote = ray.remote(num_cpus=1, max_retries=3)(run_there)
+        remote = ray.remote(num_cpus=1, max_retries=3)(run_given)
         waiting = {remote.remote(shared, job): job for job in jobs}
         while waiting:
             done, _ = ray.wait(list(waiting), num_returns=1)
@@ -141,8 +136,8 @@ def on_ray(task: Task, jobs: Sequence[Job], address: str, count: int) -> Iterato
             ray.shutdown()
 
 
-def run_there(task: Task, job: Any) -> Any:
-    return task.run(job)
+def run_given(task: Task, job: Any) -> Any:
+    return task(job)
 
 
 def connect(ray: Any, address: str, count: int) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import SchemeError
 from ...scheme import Parameter, Scheme, head, sparse
 from ..common.validate import Outcome
 
@@ -28,19 +27,12 @@ class Candidate:
     weights: tuple[Part, ...] = ()  # layers count from 0 in forward order
 
     def scheme(self, parameters: Sequence[Parameter], name: str = "", origin: str = "") -> Scheme:
-        found = sparse(parameters, self.biases, dict(self.weights), name or str(self))
-        return Scheme(found.rules, found.name, origin)
+        rules = sparse(parameters, self.biases, dict(self.weights)).rules
+        return Scheme(rules, name or str(self), origin)
 
     def __str__(self) -> str:
         parts = [f"{layer}@{ratio:g}" for layer, ratio in self.weights]
         return " ".join([f"biases-{self.biases}", *parts])
-
-    @classmethod
-    def parse(cls, text: str) -> Candidate:
-        """The inverse of str."""
-        first, *rest = text.split()
-        pairs = (part.split("@") for part in rest)
-        return cls(int(first.removeprefix("biases-")), tuple((int(i), float(r)) for i, r in pairs))
 
 
 HEAD = Candidate()
@@ -91,6 +83,7 @@ class Space:
 
     @property
     def singles(self) -> list[Candidate]:
+        """Those that train parts of one weight."""
         return [self.single(i, r) for i, ratios in self.ratios.items() for r in ratios]
 
     def trained(self, candidate: Candidate) -> dict[str, Any]:
@@ -103,15 +96,14 @@ class Contributions:
     """Gains over training the head alone.
 
     `biases[k]` is the gain of the last k biases. `weights[layer, fraction]` comes on top of the
-    biases from that layer on; parts that are not in it are not worth their memory.
+    biases from that layer on; parts that are not in it are not worth their memory. `outcomes` are
+    those of all trials; a proxy has none.
     """
 
     measure: str  # "accuracy", "loss", or the name of a proxy
     biases: tuple[float, ...]
     weights: Mapping[Part, float]
     layers: tuple[str, ...] = ()
-    seconds: float = 0.0
-    base: Outcome | None = None
     outcomes: Mapping[Candidate, Outcome] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -125,18 +117,17 @@ class Contributions:
         cls, outcomes: Mapping[Candidate, Outcome], measure: str, layers: Sequence[str]
     ) -> Contributions:
         """From the outcomes of candidates that train biases, or those and one weight."""
-        base = outcomes[HEAD]
-        last = max(c.biases for c in outcomes)
-        biases = finite([outcomes[Candidate(k)].gain(measure, base) for k in range(last + 1)])
+        table = dict(sorted(outcomes.items()))
+        last = max(c.biases for c in table)
+        prefixes = [table[Candidate(k)] for k in range(last + 1)]
+        biases = finite([outcome.gain(measure, prefixes[0]) for outcome in prefixes])
         known = {
-            c.weights[0]: outcome.gain(measure, outcomes[Candidate(c.biases)])
-            for c, outcome in sorted(outcomes.items())
-            if c.weights and not outcomes[Candidate(c.biases)].diverged
+            c.weights[0]: outcome.gain(measure, prefixes[c.biases])
+            for c, outcome in table.items()
+            if c.weights and not prefixes[c.biases].diverged
         }
         weights = dict(zip(known, finite(list(known.values())), strict=True))
-        seconds = sum(outcome.seconds for outcome in outcomes.values())
-        table = dict(sorted(outcomes.items()))
-        return cls(measure, tuple(biases), weights, tuple(layers), seconds, base, table)
+        return cls(measure, tuple(biases), weights, tuple(layers), table)
 
     def score(self, candidate: Candidate) -> float:
         """The sum of the gains of its parts."""
@@ -145,36 +136,9 @@ class Contributions:
         )
 
     def to_json(self) -> str:
-        body: dict[str, Any] = {
-            "measure": self.measure,
-            "biases": list(self.biases),
-            "weights": [[*part, gain] for part, gain in self.weights.items()],
-            "layers": list(self.layers),
-            "seconds": self.seconds,
-            "base": None if self.base is None else self.base.as_dict(),
-            "outcomes": {str(c): o.as_dict() for c, o in self.outcomes.items()},
-        }
-        return json.dumps(body, indent=1)
-
-    @classmethod
-    def from_json(cls, text: str) -> Contributions:
-        try:
-            body = json.loads(text)
-            return cls(
-                str(body["measure"]),
-                tuple(float(gain) for gain in body["biases"]),
-                {(int(i), float(r)): float(gain) for i, r, gain in body["weights"]},
-                tuple(map(str, body["layers"])),
-                float(body["seconds"]),
-                None if body["base"] is None else Outcome.from_dict(body["base"]),
-                {Candidate.parse(c): Outcome.from_dict(o) for c, o in body["outcomes"].items()},
-            )
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise SchemeError(
-                "not a valid contributions file",
-                why=f"{type(error).__name__}: {error}",
-                try_="the contributions.json that `whet search` writes",
-            ) from error
+        weights = [[*part, gain] for part, gain in self.weights.items()]
+        outcomes = {str(c): outcome.as_dict() for c, outcome in self.outcomes.items()}
+        return json.dumps({**vars(self), "weights": weights, "outcomes": outcomes}, indent=1)
 
 
 def finite(gains: Sequence[float]) -> list[float]:

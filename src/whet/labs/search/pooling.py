@@ -120,6 +120,11 @@ class Pooled:
         return replace(self.measured, biases=(0.0, *map(float, sums)), weights=parts)
 
 
+def pooled_gains(measured: Contributions) -> Contributions:
+    """A proxy has no outcomes to pool."""
+    return Pooled.of(measured).gains if measured.outcomes else measured
+
+
 def has_bias(measured: Contributions) -> Array:
     """Without a bias, two prefixes train the same and share an outcome."""
     outcomes = [measured.outcomes[Candidate(k)] for k in range(len(measured.biases))]
@@ -140,9 +145,8 @@ def features(candidates: Sequence[Candidate], biased: Array) -> Array:
 
 def kernels(names: Sequence[str], layers: int) -> dict[str, Array]:
     """The parts of the prior covariance, each of unit scale."""
-    own = [name.removeprefix(block_of(name)) for name in names] or [""] * layers
-    same = np.array([[a == b for b in own[:layers]] for a in own[:layers]], float)
-    same = same.reshape(layers, layers)
+    own = np.array([name.removeprefix(block_of(name)) for name in names] or [""] * layers)[:layers]
+    same = 1.0 * (own[:, None] == own)
     place = np.arange(layers) / max(NEAR * layers, 1.0)
     near = np.exp(-0.5 * (place[:, None] - place) ** 2)
     of_biases, of_weights = np.diag([1.0, 0.0]), np.diag([0.0, 1.0])

@@ -6,12 +6,10 @@ gradient   the squared norm of the mean gradient: how fast the loss falls, to fi
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from .candidate import RATIOS, Candidate, Contributions, Part
-from .trial import Trial
+from .trials import Trial
 
 PROXIES = ("fisher", "gradient")
 BATCHES = 32
@@ -19,7 +17,7 @@ BATCHES = 32
 
 def by_gradients(trial: Trial) -> dict[str, Contributions]:
     """Contributions by each proxy. A weight's part has the gradients of its channels."""
-    began, space = time.perf_counter(), trial.space
+    space = trial.space
     layer = {p.name: p.layer for p in trial.bench.parameters if p.layer < space.depth}
     names = {p.name for p in trial.bench.parameters if p.kind == "weight"} & layer.keys()
     biases = {proxy: np.zeros(space.depth + 1) for proxy in PROXIES}
@@ -32,14 +30,12 @@ def by_gradients(trial: Trial) -> dict[str, Contributions]:
                     weights[proxy][layer[name], ratio] = total
                 elif name in layer and ratio == RATIOS[0]:
                     biases[proxy][space.reach(layer[name])] += total
-    seconds = time.perf_counter() - began
     return {
         proxy: Contributions(
             proxy,
             tuple(map(float, np.cumsum(biases[proxy]))),
             dict(sorted(weights[proxy].items())),
             space.layers,
-            seconds,
         )
         for proxy in PROXIES
     }

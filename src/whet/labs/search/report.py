@@ -1,11 +1,9 @@
-"""What a search found: a table, the schemes, and the evidence; and its progress bar."""
+"""What a search found: a table, the schemes, and the evidence."""
 
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from ...report import kib
 from ...scheme import Scheme
 from ..common.validate import Outcome
 from .candidate import Candidate, Contributions
-from .trials import Progress, silent
 
 
 @dataclass(frozen=True)
@@ -111,27 +108,3 @@ def evidence(
     if outcome is not None:
         lines.append(f"trained whole, on held-out samples: {outcome}")
     return "; ".join(lines)
-
-
-@contextmanager
-def bar(wanted: bool | None) -> Iterator[Progress]:
-    """A progress bar for each step of the search; on a terminal unless told otherwise."""
-    if not (sys.stderr.isatty() if wanted is None else wanted):
-        yield silent
-        return
-    from rich import progress
-    from rich.console import Console
-
-    columns = ("{task.description:<26}", progress.BarColumn(), progress.MofNCompleteColumn(),
-               progress.TimeElapsedColumn(), "left", progress.TimeRemainingColumn())  # fmt: skip
-    day = 24 * 3600.0  # the period to estimate the speed by: a trial may take minutes
-    console = Console(stderr=True)
-    with progress.Progress(*columns, console=console, speed_estimate_period=day) as bars:
-        tasks: dict[str, progress.TaskID] = {}
-
-        def show(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)
-
-        yield show

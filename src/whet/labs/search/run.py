@@ -11,30 +11,30 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import BudgetError, WhetError, either, option, warn
+from ...report import kib
 from ...runtime import cache_folder
 from ...scheme import Scheme
 from ...workbench import Workbench, parse_bytes
 from ..common.data import Samples, check_enough, gather, split
+from ..common.progress import Progress, bar
 from ..common.validate import Outcome
 from ..common.workers import Workers
 from .candidate import HEAD, Candidate, Contributions
-from .costs import Costs, Plans
-from .pooling import Pooled, Score, failed
+from .pooling import Pooled, Score, failed, pooled_gains
 from .proxies import PROXIES, by_gradients
-from .report import Finalist, Row, SearchReport, bar, evidence
-from .solve import Solve, Solver, check_solver, evolution, exact
-from .trial import Training, Trial, TrialSettings, forget_features
-from .trials import Progress, Trials, analyse
+from .report import Finalist, Row, SearchReport, evidence
+from .solve import Costs, Plans, Solver, best_within, check_solver, evolution, exact
+from .trials import Training, Trial, Trials, TrialSettings, analyse, forget_features
 
 if TYPE_CHECKING:
     import torch
@@ -108,8 +108,8 @@ def contributions(
     """
     search = replace(checked(search), finalists=0)
     with working(search) as progress:
-        return measured(trials_of(search, Workbench.of(model, inputs, **options), data, progress),
-                        search)  # fmt: skip
+        bench = Workbench.of(model, inputs, **options)
+        return measured(trials_of(search, bench, data, progress), search)
 
 
 def search(
@@ -127,10 +127,9 @@ def search(
     are those that `compile` makes with the same arguments.
     """
     several: Any = ram if isinstance(ram, (list, tuple)) else [ram]
-    budgets = [parse_bytes(r) for r in several]
-    search = checked(search)
+    budgets, how = [parse_bytes(r) for r in several], checked(search)
     bench = Workbench.of(model, inputs, ram=max(budgets, default=None), **options)
-    return run(search, bench, data, budgets)
+    return run(how, bench, data, budgets)
 
 
 def checked(search: Any) -> Search:
@@ -145,7 +144,13 @@ def run(search: Search, bench: Workbench, data: Any, budgets: Sequence[int]) -> 
     if search.method == "exact":
         check_solver()
     plans = Plans(bench)
-    least = check_least(plans, max(budgets))  # before hours of training
+    if (least := plans.ram(HEAD)) > max(budgets):  # said before hours of training
+        raise BudgetError(
+            f"{max(budgets):,} bytes of RAM are too few to train anything of this model",
+            why=f"its head alone takes {least:,}",
+            try_=f"a budget of {least} or more, a smaller input or batch, or "
+            f"{option('dtype', 'int8')}",
+        )
     bench.compile(HEAD.scheme(bench.parameters))  # its arrays must fit into flash
     fitting = sorted({b for b in budgets if b >= least})
     seconds: dict[str, float] = {}
@@ -155,123 +160,18 @@ def run(search: Search, bench: Workbench, data: Any, budgets: Sequence[int]) -> 
             gains = measured(trials, search)
         with timed(seconds, "planning"):
             costs = Costs.of(plans, trials.workers, progress)
+        choice = Choice(search, trials, plans, costs, gains)
         with timed(seconds, "search"):
-            pooled = pooled_gains(gains)
-            found = finalists(fitting, gains, costs, plans, search, trials)
+            found = choice.finalists(fitting)
         with timed(seconds, "finalists"):
-            outcomes = train(found, search, trials)
-        chosen = {b: choose(b, found[b], outcomes, plans) for b in fitting}
-        learned_nothing = doubt([gains.base, *outcomes.values()], trials.splits)
-        rows = [row(b, chosen[b], found[b], outcomes, pooled, plans) for b in fitting]
+            outcomes = choice.train(found)
+        rows = tuple(choice.row(b, found, outcomes) for b in fitting)
+        head = [outcome for c, outcome in gains.outcomes.items() if c == HEAD]
+        learned_nothing = doubt([*head, *outcomes.values()], trials.splits)
     if learned_nothing:
         warn(learned_nothing)
-    missed = tuple(sorted({b for b in budgets if b < least}))
-    return SearchReport(tuple(rows), gains, seconds, missed, least)
-
-
-# The steps --------------------------------------------------------------------------------------
-
-
-def trials_of(search: Search, bench: Workbench, data: Any, progress: Progress) -> Trials:
-    """On all splits, or on one if there are no finalists."""
-    if search.batch is not None:
-        bench = bench.rebatched(search.batch)
-    settings, folder = search.trial, search.folder
-    samples = accepted(bench, data)
-    if search.validation is None:
-        share = settings.held_out
-        turns = min(search.splits, int(1 / share)) if search.finalists and 0 < share < 1 else 1
-        pairs = [split(samples, share, bench.batch, settings.seed, turn) for turn in range(turns)]
-    else:
-        pairs = [(samples, accepted(bench, search.validation))]
-        check_enough(len(samples), len(pairs[0][1]), bench.batch)
-    splits = [Trial(bench, train, validation, settings) for train, validation in pairs]
-    return Trials.of(splits, folder, Workers(search.workers, search.ray), progress)
-
-
-def accepted(bench: Workbench, data: Any) -> Samples:
-    """The user's data as the model takes them."""
-    samples = gather(data)
-    *inputs, labels = samples.arrays
-    return replace(samples, arrays=(*bench.check_samples(inputs, labels), labels))
-
-
-def measured(trials: Trials, search: Search) -> Contributions:
-    if search.by == FINE_TUNING:
-        return analyse(trials)
-    return by_gradients(trials.splits[0])[search.by]
-
-
-def pooled_gains(gains: Contributions) -> Contributions:
-    return Pooled.of(gains).gains if gains.outcomes else gains
-
-
-def finalists(
-    budgets: Sequence[int],
-    gains: Contributions,
-    costs: Costs,
-    plans: Plans,
-    search: Search,
-    trials: Trials,
-) -> dict[int, dict[str, Candidate]]:
-    """For each budget, the best sums of several kinds of gains, by name.
-
-    Pooled gains; gains pooled by accuracy or by loss alone; and draws from the posterior, which
-    differ where the trials leave it open which layers gain more. A proxy's gains are one kind.
-    """
-    kinds = {"pooled gains": pooled_gains(gains)}
-    if gains.outcomes and search.finalists:
-        kinds |= {f"by {word}": Pooled.of(gains, share).gains
-                  for word, share in (("accuracy", 0.0), ("loss", 1.0))}  # fmt: skip
-        random, pooled = np.random.default_rng(search.trial.seed), Pooled.of(gains)
-        for i in range(1, search.finalists - len(kinds) - 1):
-            kinds[f"draw {i}"] = pooled.sample(random)
-    jobs = [(name, budget, kind) for budget in budgets for name, kind in kinds.items()]
-    task, solved = Solve(costs, plans, search.solver), dict[tuple[str, int], Candidate]()
-    for (name, budget, _), candidate in trials.workers.results(task, jobs):
-        solved[name, budget] = candidate
-        trials.progress("solving for budgets", len(solved), len(jobs))
-    found = {}
-    for b in budgets:
-        own = {name: solved[name, b] for name in kinds}
-        if search.finalists:
-            biases = costs.best_biases(kinds["pooled gains"].biases, b)
-            best = own.pop("pooled gains")
-            own = {"pooled gains": best, "head alone": HEAD, "biases alone": biases, **own}
-        distinct: dict[str, tuple[str, Candidate]] = {}
-        for name, candidate in own.items():
-            distinct.setdefault(str(trials.space.trained(candidate)), (name, candidate))
-        found[b] = dict(list(distinct.values())[: search.finalists or 1])
-    return found
-
-
-def train(
-    found: Mapping[int, Mapping[str, Candidate]], search: Search, trials: Trials
-) -> dict[Candidate, Outcome]:
-    """The mean outcome over all splits of each finalist, and of the head for comparison."""
-    if not search.finalists:
-        return {}
-    every = dict.fromkeys([HEAD, *(c for own in found.values() for c in own.values())])
-    epochs = 2 * trials.splits[0].settings.epochs
-    outcomes = trials.outcomes(every, "finalists", epochs, len(trials.splits))
-    return {c: Outcome.mean(own) for c, own in outcomes.items()}
-
-
-def choose(
-    budget: int,
-    own: Mapping[str, Candidate],
-    outcomes: Mapping[Candidate, Outcome],
-    plans: Plans,
-) -> Candidate:
-    """The finalist of the best mean score that fits, those of smaller budgets included."""
-    if not outcomes:
-        return next(iter(own.values()))
-    score, head = Score.of(outcomes), outcomes[HEAD]
-    fitting = [c for c, o in outcomes.items() if plans.ram(c) <= budget and not failed(o, head)]
-    return max(fitting, key=lambda c: score(outcomes[c]), default=HEAD)
-
-
-# Around them ------------------------------------------------------------------------------------
+    missed = tuple(sorted({*budgets}.difference(fitting)))
+    return SearchReport(rows, gains, seconds, missed, least)
 
 
 @contextmanager
@@ -290,44 +190,145 @@ def timed(seconds: dict[str, float], what: str) -> Iterator[None]:
     seconds[what] = time.perf_counter() - began
 
 
-def check_least(plans: Plans, budget: int) -> int:
-    """The bytes of the head alone, which must fit."""
-    if (need := plans.ram(HEAD)) > budget:
-        raise BudgetError(
-            f"{budget:,} bytes of RAM are too few to train anything of this model",
-            why=f"its head alone takes {need:,}",
-            try_=f"a budget of {need} or more, a smaller input or batch, or "
-            f"{option('dtype', 'int8')}",
-        )
-    return need
+# Contributions ----------------------------------------------------------------------------------
 
 
-def row(
-    budget: int,
-    chosen: Candidate,
-    own: Mapping[str, Candidate],
-    outcomes: Mapping[Candidate, Outcome],
-    gains: Contributions,
-    plans: Plans,
-) -> Row:
-    finalists = {name: Finalist(c, plans.ram(c), outcomes[c])
-                 for name, c in own.items() if c in outcomes}  # fmt: skip
-    kibs, rest = divmod(budget, 1024)
-    ram, outcome = plans.ram(chosen), outcomes.get(chosen)
-    origin = evidence(budget, ram, chosen, gains, outcome)
-    name = f"auto-{budget}" if rest else f"auto-{kibs}K"
-    scheme = chosen.scheme(plans.bench.parameters, name, origin)
-    return Row(budget, chosen, ram, gains.score(chosen), outcome, finalists, scheme)
+def trials_of(search: Search, bench: Workbench, data: Any, progress: Progress) -> Trials:
+    """On all splits, or on one if there are no finalists."""
+    if search.batch is not None:
+        bench = bench.rebatched(search.batch)
+    settings, samples = search.trial, accepted(bench, data)
+    if search.validation is None:
+        share = settings.held_out
+        turns = min(search.splits, int(1 / share)) if search.finalists and 0 < share < 1 else 1
+        pairs = [split(samples, share, bench.batch, settings.seed, turn) for turn in range(turns)]
+    else:
+        pairs = [(samples, accepted(bench, search.validation))]
+        check_enough(len(samples), len(pairs[0][1]), bench.batch)
+    splits = [Trial(bench, train, validation, settings) for train, validation in pairs]
+    return Trials.of(splits, search.folder, Workers(search.workers, search.ray), progress)
 
 
-def doubt(outcomes: Sequence[Outcome | None], splits: Sequence[Trial]) -> str:
+def accepted(bench: Workbench, data: Any) -> Samples:
+    """The user's data as the model takes them."""
+    samples = gather(data)
+    *inputs, labels = samples.arrays
+    return replace(samples, arrays=(*bench.check_samples(inputs, labels), labels))
+
+
+def measured(trials: Trials, search: Search) -> Contributions:
+    if search.by == FINE_TUNING:
+        return analyse(trials)
+    return by_gradients(trials.splits[0])[search.by]
+
+
+# Candidates for each budget ---------------------------------------------------------------------
+
+Finalists = dict[str, Candidate]  # by name
+Find = Callable[[int, Contributions], Candidate]
+POOLED, HEAD_ALONE = "pooled gains", "head alone"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Makes candidates from gains, trains them, and takes the best for each budget."""
+
+    search: Search
+    trials: Trials
+    plans: Plans
+    costs: Costs
+    gains: Contributions  # as measured
+
+    @cached_property
+    def pooled(self) -> Contributions:
+        return pooled_gains(self.gains)
+
+    def finalists(self, budgets: Sequence[int]) -> dict[int, Finalists]:
+        """For each budget the best sum of pooled gains, and others that train something else."""
+        kinds, trials = self.kinds(), self.trials
+        find = partial(best_within, costs=self.costs, plans=self.plans, solver=self.search.solver)
+        jobs = [(name, budget) for budget in budgets for name in kinds]
+        best: dict[tuple[str, int], Candidate] = {}
+        for job, candidate in trials.workers.results(partial(solve, find, kinds), jobs):
+            best[job] = candidate
+            trials.progress("solving for budgets", len(best), len(jobs))
+        found = {}
+        for b in budgets:
+            biases = self.costs.best_biases(self.pooled.biases, b)
+            own = {POOLED: best[POOLED, b], HEAD_ALONE: HEAD, "biases alone": biases}
+            own |= {name: best[name, b] for name in kinds}
+            distinct: dict[str, tuple[str, Candidate]] = {}
+            for name, candidate in own.items():
+                distinct.setdefault(str(trials.space.trained(candidate)), (name, candidate))
+            found[b] = dict(list(distinct.values())[: self.search.finalists or 1])
+        return found
+
+    def kinds(self) -> dict[str, Contributions]:
+        """Gains to solve for: a proxy's; or pooled gains, and for finalists several variants.
+
+        Those are pooled by accuracy or by loss alone, or drawn from the posterior: draws differ
+        where the trials leave it open which layers gain more.
+        """
+        kinds, gains = {POOLED: self.pooled}, self.gains
+        if gains.outcomes and self.search.finalists:
+            kinds["by accuracy"] = Pooled.of(gains, 0.0).gains
+            kinds["by loss"] = Pooled.of(gains, 1.0).gains
+            posterior, random = Pooled.of(gains), np.random.default_rng(self.search.trial.seed)
+            for i in range(1, self.search.finalists - len(kinds) - 1):
+                kinds[f"draw {i}"] = posterior.sample(random)
+        return kinds
+
+    def train(self, found: Mapping[int, Finalists]) -> dict[Candidate, Outcome]:
+        """The mean outcome over all splits of each finalist, and of the head for comparison."""
+        if not self.search.finalists:
+            return {}
+        every = [HEAD, *(c for own in found.values() for c in own.values())]
+        splits = self.trials.splits
+        epochs = 2 * splits[0].settings.epochs
+        outcomes = self.trials.outcomes(every, "finalists", epochs, len(splits))
+        return {c: Outcome.mean(own) for c, own in outcomes.items()}
+
+    def row(
+        self, budget: int, found: Mapping[int, Finalists], outcomes: Mapping[Candidate, Outcome]
+    ) -> Row:
+        """The best candidate, with its evidence; finalists of other budgets count if they fit."""
+        own = found[budget]
+        chosen = choose(budget, outcomes, self.plans) if outcomes else own[POOLED]
+        if chosen not in own.values():
+            places = [f"{name} for {kib(b)}" for b, other in sorted(found.items())
+                      for name, c in other.items() if c == chosen]  # fmt: skip
+            own = {**own, (places or [HEAD_ALONE])[0]: chosen}
+        trained = own if outcomes else {}
+        finalists = {n: Finalist(c, self.plans.ram(c), outcomes[c]) for n, c in trained.items()}
+        ram, outcome = self.plans.ram(chosen), outcomes.get(chosen)
+        origin = evidence(budget, ram, chosen, self.pooled, outcome)
+        name = f"auto-{budget}" if budget % 1024 else f"auto-{budget // 1024}K"
+        scheme = chosen.scheme(self.plans.bench.parameters, name, origin)
+        return Row(budget, chosen, ram, self.pooled.score(chosen), outcome, finalists, scheme)
+
+
+def solve(find: Find, kinds: Mapping[str, Contributions], job: tuple[str, int]) -> Candidate:
+    name, budget = job
+    return find(budget, kinds[name])
+
+
+def choose(budget: int, outcomes: Mapping[Candidate, Outcome], plans: Plans) -> Candidate:
+    """The finalist of the best mean score that fits."""
+    score, head = Score.of(outcomes), outcomes[HEAD]
+    fitting = [c for c, o in outcomes.items() if plans.ram(c) <= budget and not failed(o, head)]
+    return max(fitting, key=lambda c: score(outcomes[c]), default=HEAD)
+
+
+# A warning --------------------------------------------------------------------------------------
+
+
+def doubt(outcomes: Sequence[Outcome], splits: Sequence[Trial]) -> str:
     """A warning if no candidate has learned anything; else empty."""
-    trained = [o for o in outcomes if o is not None]
-    learned = [o for o in trained if not o.diverged]
-    if not trained:
+    if not outcomes:
         return ""
-    classes = splits[0].bench.classes
+    learned = [o for o in outcomes if not o.diverged]
     accuracies = [o.accuracy for o in learned if not math.isnan(o.accuracy)]
+    classes = splits[0].bench.classes
     if classes is not None and accuracies:
         labels = np.concatenate([trial.validation.labels.ravel() for trial in splits])
         labels = labels[labels != classes.ignored]

@@ -12,7 +12,6 @@ from ..fused_update import Block, FusedUpdate
 from ..settle import Step, StepOp, real
 from ..update import Moment, UpdateOp
 from .record import Named, Optimizer, Options
-from .sgd import Sgd
 
 
 class Adam(UpdateOp):
@@ -27,7 +26,7 @@ class Adam(UpdateOp):
     moments = (Moment("mean", torch="exp_avg"), Moment("square", torch="exp_avg_sq"))
     counts = True
 
-    class Attrs(Sgd.Attrs):
+    class Attrs(UpdateOp.Attrs):
         beta1: float = 0.9
         beta2: float = 0.999
         eps: float = 1e-8

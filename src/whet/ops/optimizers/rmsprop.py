@@ -13,7 +13,6 @@ from ..fused_update import Block, FusedUpdate
 from ..settle import Step, StepOp, real
 from ..update import Moment, UpdateOp
 from .record import Named, Optimizer, Options
-from .sgd import Sgd
 
 
 class RmsProp(UpdateOp):
@@ -32,7 +31,7 @@ class RmsProp(UpdateOp):
         Moment("momentum", torch="momentum_buffer", when="momentum"),
     )
 
-    class Attrs(Sgd.Attrs):
+    class Attrs(UpdateOp.Attrs):
         alpha: float = 0.99
         eps: float = 1e-8
         momentum: float = 0.0

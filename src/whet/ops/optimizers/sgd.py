@@ -25,12 +25,8 @@ class Sgd(UpdateOp):
 
     name = "sgd"
 
-    class Attrs(Attributes):
-        lr_scale: float = 1.0
-        weight_decay: float = 0.0
-
     @staticmethod
-    def ref(a: Attrs, w: Array, g: Array, lr: Array) -> Array:
+    def ref(a: UpdateOp.Attrs, w: Array, g: Array, lr: Array) -> Array:
         return w - lr * a.lr_scale * (g + a.weight_decay * w)
 
 

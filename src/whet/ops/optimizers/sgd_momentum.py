@@ -10,7 +10,7 @@ from ..fused_update import Block, FusedUpdate
 from ..settle import Step, StepOp, real
 from ..update import Moment, UpdateOp
 from .record import Optimizer, Options
-from .sgd import DAMPENING, NAMES, Sgd
+from .sgd import DAMPENING, NAMES
 
 
 class SgdMomentum(UpdateOp):
@@ -23,7 +23,7 @@ class SgdMomentum(UpdateOp):
     name = "sgd_momentum"
     moments = (Moment("momentum", torch="momentum_buffer"),)
 
-    class Attrs(Sgd.Attrs):
+    class Attrs(UpdateOp.Attrs):
         momentum: float = 0.9
         nesterov: bool = False
 

@@ -73,8 +73,9 @@ def vector_norm(
 
 
 def deviation(
-    m: Importer, x: Tensor, op: type[Op], dims: Dims, correction: float | None, keepdim: bool
-) -> tuple[Tensor, float]:
+    m: Importer, x: Tensor, op: type[Op], dims: Dims = None, correction: float | None = None,
+    keepdim: bool = False,
+) -> tuple[Tensor, float]:  # fmt: skip
     """x - mean, reduced, and the divisor of its sum of squares."""
     centred = binary(m, Sub, x, reduced(m, Mean, x, dims, True))
     squares = centred if op is Norm else binary(m, Mul, centred, centred)
@@ -87,21 +88,15 @@ def deviation(
 
 
 @aten("var.correction")
-def var(
-    m: Importer, x: Tensor, dims: Dims = None, *, correction: float | None = None,
-    keepdim: bool = False,
-) -> Tensor:  # fmt: skip
-    y, divisor = deviation(m, x, Sum, dims, correction, keepdim)
+def var(m: Importer, x: Tensor, dims: Dims = None, **how: Any) -> Tensor:
+    y, divisor = deviation(m, x, Sum, dims, **how)
     return binary(m, Mul, y, 1.0 / divisor)
 
 
 @aten("std.correction")
-def std(
-    m: Importer, x: Tensor, dims: Dims = None, *, correction: float | None = None,
-    keepdim: bool = False,
-) -> Tensor:  # fmt: skip
+def std(m: Importer, x: Tensor, dims: Dims = None, **how: Any) -> Tensor:
     """Computed as a norm, whose gradient is 0 where all values are equal, as in PyTorch."""
-    y, divisor = deviation(m, x, Norm, dims, correction, keepdim)
+    y, divisor = deviation(m, x, Norm, dims, **how)
     return binary(m, Mul, y, 1.0 / math.sqrt(divisor))
 
 
