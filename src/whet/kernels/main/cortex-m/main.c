@@ -20,14 +20,14 @@ enum { STEPS = 40 };
 /* Commands from the host (arguments: results). Each is answered with an int32 status, then its
  * results. */
 typedef enum {
+    /* send: commands */
     TRAIN = 'T',   /* float rate, input, label: float loss */
     PREDICT = 'P', /* input: output */
     ONE = 'O',     /* one sample of an input: its output */
     FETCH = 'F',   /* nothing: trained parameters and state, in the layout of net */
     STORE = 'S',   /* those: nothing */
-    /* send: commands */
-    STACK = 'K', /* nothing: uint32 bytes of stack used */
-    QUIT = 'Q'   /* nothing: nothing, and the program ends */
+    STACK = 'K',   /* nothing: uint32 bytes of stack used */
+    QUIT = 'Q'     /* nothing: nothing, and the program ends */
 } command_t;
 
 static void answer(net_status_t status, const void *data, size_t size) {
