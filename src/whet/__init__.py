@@ -11,6 +11,7 @@ from .emit.program import Program
 from .errors import WhetError
 from .quantize import Int8
 from .runtime import Trainer
+from .saved import load
 from .scheme import Rule, Scheme
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Int8", "Program", "Rule", "Scheme", "Search", "Trainer", "TrialSettings", "WhetError",
-    "Workbench", "compare", "compile", "contributions", "errors", "plan", "search",
+    "Workbench", "compare", "compile", "contributions", "errors", "load", "plan", "search",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

@@ -21,7 +21,7 @@ from ..report import program_report
 from ..report.html import program_html
 from ..scheme import Scheme
 from ..training import IntegerRules
-from . import c, c_weights
+from . import c, c_weights, saving
 from .memory import STATIC, memory_of
 from .tensor_info import TensorInfo
 from .tensors import Tensors
@@ -327,6 +327,10 @@ class Program:
                 try_="a folder that exists or can be made, with room on its disk",
             ) from error
         return root
+
+    def save(self, path: str | Path) -> Path:
+        """Write the program to one file; `whet.load` reads it back, without PyTorch."""
+        return saving.save(self, path)
 
     def load(self, threads: int | None = None) -> Trainer:
         """Build with the machine's C compiler and load it into this process.
