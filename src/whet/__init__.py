@@ -15,6 +15,7 @@ from .saved import load
 from .scheme import Rule, Scheme
 
 if TYPE_CHECKING:
+    from . import federated as federated
     from . import tinytl as tinytl
     from .api import compare as compare
     from .api import compile as compile
@@ -36,6 +37,7 @@ LATE = {
     "compare": ".api", "compile": ".api", "plan": ".workbench", "Workbench": ".workbench",
     "Search": ".labs.search", "TrialSettings": ".labs.search", "contributions": ".labs.search",
     "search": ".labs.search", "tinytl": ".tinytl",
+    "federated": ".federated",
 }  # fmt: skip
 
 
