@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,34 +15,29 @@ from whet.federated import History, Round, rounds_svg
 
 Records = Sequence[Mapping[str, Any]]
 
-FASHION = """# Federated training of compiled programs
+TITLE = """# Federated training of compiled programs
 
 Made by `python -m benchmarks.federated` from results.jsonl.gz.
-
-## Fashion-MNIST, ten clients
-
-Percent of the 10,000 test pictures after {rounds} rounds, mean of {seeds} seeds ± their deviation. A
-network of two convolutions and a classifier (11,274 parameters, fp32, all of them train), {pictures:,}
-training pictures divided among {clients} clients, {epochs} epochs of a client in a round, SGD at {rate},
-batches of {batch}. "In one place" trains on all pictures for as many epochs. The splits are Dirichlet
-by class; the values of mu were not tuned. All clients train in every round.
-
 """
-FLOWER = """The row with Flower's simulation is the first seed on {engine} and Ray. Tests hold both
-engines to the same bits where clients answer in the same order; with ten clients in any order, sums
-are rounded differently.
+FASHION = """Percent of the 10,000 test pictures, mean of {seeds} ± their deviation. A network of
+two convolutions and a classifier (11,274 parameters, fp32, all of them train), {pictures:,} training
+pictures divided among {clients} clients, {epochs} epochs of a client in a round, SGD at {rate},
+batches of {batch}, {rounds} rounds. "In one place" trains on all pictures for as many epochs. The
+splits are Dirichlet by class; the values of mu were not tuned. All clients train in every round."""
+FLOWER = """The row of Flower's simulation is the first seed. Tests hold both engines to the same
+bits where clients answer in the same order; ten clients answer in any order, so that sums are
+rounded differently."""
+WATCH = """Percent of held-out windows of people whom the factory never saw, in int8 with a carry of
+8 bits. The factory model is pretrained on two people; then all ten train it, each on the first
+halves of their recordings, and are judged by the second halves of their own. There are five pairs
+of factory people: each line is the mean of {lines} trainings. "Alone" is {epochs} epochs on one's
+own windows, "together" {rounds} rounds of one epoch each (FedAvg), "then alone" {personal} epochs
+more, "in one place" {epochs} epochs on the windows of all ten. Steps of one window at a rate of
+{rate} that falls to 0. Both halves are of one session. ± is the deviation between pairs."""
 
-"""
-WATCH = """## The watch, ten people
 
-Percent of held-out windows of people whom the factory never saw, in int8 with a carry of 8 bits.
-The factory model is pretrained on two people; then all ten train it, each on the first halves of
-their recordings, and are judged by the second halves of their own. There are five pairs of factory
-people, so that each line is the mean of up to four trainings. "Alone" is {epochs} epochs on one's own
-windows, "together" {rounds} rounds of one epoch each (FedAvg), "then alone" {personal} epochs more,
-"in one place" {epochs} epochs on the windows of all ten. Steps of one window at {rate}, falling to 0.
-
-"""
+def wrapped(text: str, **words: Any) -> str:
+    return textwrap.fill(" ".join(text.format(**words).split()), 100) + "\n"
 
 
 def write_page(folder: Path, records: Records) -> None:
@@ -55,7 +51,7 @@ def of(records: Records, study: str) -> list[Mapping[str, Any]]:
 
 
 def page(records: Records) -> str:
-    parts = []
+    parts = [TITLE]
     if of(records, "fashion"):
         parts.append(fashion_part(of(records, "fashion")))
     if of(records, "watch"):
@@ -88,25 +84,26 @@ def fashion_part(records: Records) -> str:
         bytes = statistics.mean(r["sent"] + r["received"] for r in found)
         traffic = "-" if split == "central" else f"{bytes / 1e6:.1f} MB"
         rows.append([f"{'' if split == 'central' else split + ', '}{name}", *shares, traffic])
-    first = records[0]
-    text = FASHION.format(
-        rounds=first["rounds"], seeds=1 + max(r["seed"] for r in records),
+    first, count = records[0], 1 + max(r["seed"] for r in records)
+    text = wrapped(
+        FASHION, rounds=first["rounds"], seeds=f"{count} seed{'s' if count > 1 else ''}",
         pictures=first["pictures"], clients=fashion.CLIENTS, epochs=fashion.EPOCHS,
         rate=fashion.RATE, batch=fashion.BATCH,
     )  # fmt: skip
-    head = ["", "round 5", f"round {first['rounds'] // 2}", "at the end", "sent and received"]
     if any(r["engine"] == "flower" for r in records):
-        text += FLOWER.format(engine="Flower")
-    return f"{text}{table(head, rows)}\n![Accuracy over rounds](rounds.svg)\n"
+        text += "\n" + wrapped(FLOWER)
+    head = ["", "round 5", f"round {first['rounds'] // 2}", "at the end", "sent and received"]
+    picture = "![Accuracy over rounds](rounds.svg)\n"
+    return "\n".join(["## Fashion-MNIST, ten clients\n", text, table(head, rows), picture])
 
 
 def curves(records: Records) -> str:
-    """The first seed's rounds for the non-IID splits, and IID."""
+    """Means of the seeds."""
     shown = {}
     for (split, name), found in grouped(of(records, "fashion")).items():
         if split != "central" and found[0]["engine"] == "loop":
             shown[f"{split}, {name}"] = mean_history(found)
-    return rounds_svg(shown, "Fashion-MNIST, ten clients, means of the seeds")
+    return rounds_svg(shown, "Fashion-MNIST, ten clients")
 
 
 def mean_history(found: Records) -> History:
@@ -130,11 +127,13 @@ def watch_part(records: Records) -> str:
         [statistics.mean(map(float, r["accuracy"][way].values())) for r in records]
         for way in watch.WAYS
     ]
-    rows.append(["**all**, ± between pairs", *map(percent, pairs)])
-    text = WATCH.format(
-        epochs=watch.EPOCHS, rounds=records[0]["rounds"], personal=watch.PERSONAL, rate=watch.RATE
-    )
-    return text + table(["person", *watch.WAYS], rows)
+    rows.append(["**all**", *map(percent, pairs)])
+    counts = sorted({len(values(records, "factory", p)) for p in people})
+    text = wrapped(
+        WATCH, lines=" or ".join(map(str, counts)), epochs=watch.EPOCHS, personal=watch.PERSONAL,
+        rounds=records[0]["rounds"], rate=watch.RATE,
+    )  # fmt: skip
+    return "\n".join(["## The watch, ten people\n", text, table(["person", *watch.WAYS], rows)])
 
 
 def values(records: Records, way: str, person: int) -> list[float]:
