@@ -19,6 +19,7 @@ CLIENTS, ROUNDS, PICTURES = 10, 25, 20_000
 EPOCHS, BATCH, RATE, LEAST = 2, 16, 0.1, 32  # of a client: LEAST samples of it
 SPLITS = {"iid": None, "dirichlet 0.5": 0.5, "dirichlet 0.1": 0.1}
 MUS = (0.01, 0.1)
+RATES = (0.01, 0.03, RATE)  # in one place
 Array = np.ndarray
 
 
@@ -31,11 +32,12 @@ class Cell:
     mu: float = 0.0
     seed: int = 0
     engine: str = "loop"
+    rate: float = RATE
 
     @property
     def name(self) -> str:
         if self.split == "central":
-            return "in one place"
+            return f"in one place, rate {self.rate:g}"
         words = "FedAvg" if self.strategy == "fedavg" else f"FedProx, mu {self.mu:g}"
         return words + (", Flower's simulation" if self.engine == "flower" else "")
 
@@ -43,7 +45,8 @@ class Cell:
 def cells(seeds: int) -> list[Cell]:
     found = []
     for seed in range(seeds):
-        found += [Cell("central", seed=seed), Cell("iid", seed=seed)]
+        found += [Cell("central", seed=seed, rate=rate) for rate in RATES]
+        found.append(Cell("iid", seed=seed))
         for split in ("dirichlet 0.5", "dirichlet 0.1"):
             found.append(Cell(split, seed=seed))
             found += [Cell(split, "fedprox", mu, seed) for mu in MUS]
@@ -74,7 +77,7 @@ def run(
     """The accuracy after each round, and the bytes that travelled."""
     torch.set_num_threads(1)
     model = network(cell.seed)
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    optimizer = torch.optim.SGD(model.parameters(), lr=cell.rate)
     program = whet.compile(model, (torch.zeros(BATCH, 1, 28, 28),), optimizer=optimizer)
     x, y = pictures(folder, "train")
     chosen = np.random.default_rng(cell.seed).permutation(len(y))[:count]

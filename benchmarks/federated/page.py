@@ -20,10 +20,11 @@ TITLE = """# Federated training of compiled programs
 Made by `python -m benchmarks.federated` from results.jsonl.gz.
 """
 FASHION = """Percent of the 10,000 test pictures, mean of {seeds} ± their deviation. A network of
-two convolutions and a classifier (11,274 parameters, fp32, all of them train), {pictures:,} training
-pictures divided among {clients} clients, {epochs} epochs of a client in a round, SGD at {rate},
-batches of {batch}, {rounds} rounds. "In one place" trains on all pictures for as many epochs. The
-splits are Dirichlet by class; the values of mu were not tuned. All clients train in every round."""
+two convolutions and a classifier (11,274 parameters, fp32, all of them train), {pictures:,}
+training pictures divided among {clients} clients, {epochs} epochs of a client in a round, SGD at
+{rate}, batches of {batch}, {rounds} rounds. "In one place" trains on all pictures for as many
+epochs, at several rates; "best" is the best round, which no client could know. The splits are
+Dirichlet by class; the values of mu were not tuned. All clients train in every round."""
 FLOWER = """The row of Flower's simulation is the first seed. Tests hold both engines to the same
 bits where clients answer in the same order; ten clients answer in any order, so that sums are
 rounded differently."""
@@ -62,11 +63,13 @@ def page(records: Records) -> str:
 def grouped(records: Records) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
     """Records of all seeds, by split and way of training."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    ordered = sorted(records, key=lambda r: (r["engine"] != "loop", r["strategy"], r["mu"]))
+    ordered = sorted(
+        records, key=lambda r: (r["engine"] != "loop", r["strategy"], r["mu"], r["rate"])
+    )
     for split in ("central", *fashion.SPLITS):
         for r in ordered:
             if r["split"] == split:
-                words = {k: r[k] for k in ("split", "strategy", "mu", "seed", "engine")}
+                words = {k: r[k] for k in ("split", "strategy", "mu", "seed", "engine", "rate")}
                 found.setdefault((split, Cell(**words).name), []).append(r)
     return found
 
@@ -81,6 +84,7 @@ def fashion_part(records: Records) -> str:
     for (split, name), found in grouped(records).items():
         middle = found[0]["rounds"] // 2
         shares = [percent([r["accuracy"][k] for r in found]) for k in (5, middle, -1)]
+        shares.append(percent([max(r["accuracy"]) for r in found]))
         bytes = statistics.mean(r["sent"] + r["received"] for r in found)
         traffic = "-" if split == "central" else f"{bytes / 1e6:.1f} MB"
         rows.append([f"{'' if split == 'central' else split + ', '}{name}", *shares, traffic])
@@ -92,7 +96,14 @@ def fashion_part(records: Records) -> str:
     )  # fmt: skip
     if any(r["engine"] == "flower" for r in records):
         text += "\n" + wrapped(FLOWER)
-    head = ["", "round 5", f"round {first['rounds'] // 2}", "at the end", "sent and received"]
+    head = [
+        "",
+        "round 5",
+        f"round {first['rounds'] // 2}",
+        "at the end",
+        "best",
+        "sent and received",
+    ]
     picture = "![Accuracy over rounds](rounds.svg)\n"
     return "\n".join(["## Fashion-MNIST, ten clients\n", text, table(head, rows), picture])
 
