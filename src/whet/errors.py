@@ -9,6 +9,7 @@ WhetError
 ├── DataError            an array passed to a running program is not what it expects
 ├── NotFinite            the loss became NaN or infinite; the step changed no parameter
 ├── CheckpointError      a saved blob is truncated, corrupt, or belongs to another model
+├── UpdateError          a sent update is malformed, of another model or round, or not acceptable
 ├── TargetError          the target is unknown, or does not support the request
 ├── BuildError           no C compiler, or the compiler or linker rejected the program
 ├── RunError             an emulated board stopped, or accessed invalid memory
@@ -131,6 +132,10 @@ class NotFinite(WhetError):
 
 class CheckpointError(WhetError):
     code = "W403"
+
+
+class UpdateError(WhetError):
+    code = "W404"
 
 
 class BuildError(WhetError):
