@@ -90,6 +90,12 @@ class WhetError(Exception):
                 lines.append(f"  {label if i == 0 else '':<5} {part}")
         super().__init__(printable("\n".join(lines)))
 
+    @property
+    def why(self) -> tuple[str, ...]:
+        """The reasons in numbers, each a line of the message."""
+        given = self._parts["why"]
+        return (given,) if isinstance(given, str) else tuple(given)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle all parts, for errors from other processes."""
         return _again, (type(self), self.what, self._parts)
