@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hostile import hostile, put, sealed
 from whet.errors import UpdateError
 from whet.runtime import varint
 from whet.runtime.update import CODINGS, HEADER, Update, decode, encode, quantize
@@ -25,16 +26,6 @@ def update(coding: str = "f32", k: int = 5, n: int = 100_000, round: int = 7) ->
     """Gaps of one to three bytes."""
     at = np.array([0, 1, 300, 70_000, n - 1], np.uint32)[:k]
     return Update(MODEL, round, n, at, np.linspace(-2, 3, 5, dtype=np.float32)[:k], coding)
-
-
-def sealed(blob: bytes) -> bytes:
-    """With a checksum that is right again."""
-    return blob[:16] + struct.pack("<I", zlib.crc32(blob[20:])) + blob[20:]
-
-
-def put(at: int, fmt: str, number: float) -> Callable[[bytes], bytes]:
-    end = at + struct.calcsize(fmt)
-    return lambda b: sealed(b[:at] + struct.pack(fmt, number) + b[end:])
 
 
 @st.composite
@@ -201,29 +192,6 @@ def test_indices_may_name_every_coordinate() -> None:
 def test_nothing_is_written_that_would_be_refused(wrong: dict[str, object], words: str) -> None:
     with pytest.raises(UpdateError, match=words):
         encode(replace(update(), **wrong))  # type: ignore[arg-type]
-
-
-def hostile(rng: random.Random, good: list[bytes]) -> bytes:
-    """Noise, or a good update that was changed, cut, extended or spliced, sealed or not."""
-    a, b = rng.choice(good), rng.choice(good)
-    kind = rng.randrange(6)
-    if kind == 0:
-        return rng.randbytes(rng.randrange(80))
-    if kind == 1:
-        blob = bytearray(a)
-        for _ in range(rng.randrange(1, 5)):
-            blob[rng.randrange(len(blob))] = rng.randrange(256)
-        found = bytes(blob)
-    elif kind == 2:
-        found = a[: rng.randrange(len(a))]
-    elif kind == 3:
-        found = a + rng.randbytes(rng.randrange(1, 20))
-    elif kind == 4:
-        found = a[: rng.randrange(len(a))] + b[rng.randrange(len(b)) :]
-    else:
-        at = rng.choice([20, 24, 28, 29, 32])
-        found = a[:at] + rng.randbytes(4) + a[at + 4 :]
-    return sealed(found) if len(found) >= 20 and rng.random() < 0.7 else found
 
 
 def test_ten_thousand_hostile_updates_are_read_or_refused() -> None:
