@@ -223,8 +223,8 @@ ABOUT = """## Deep Gradient Compression
 Made by `python -m benchmarks.federated.dgc` from `dgc.jsonl`. Fashion-MNIST,
 {kind} with {parameters:,} parameters, {nodes} workers with {batch} pictures in a batch,
 {rounds:,} rounds ({epochs:g} epochs). SGD at a rate of {rate:g} that falls to 0, momentum 0.9;
-number of seeds: {seeds}. DGC sends 0.1 % of all coordinates, in fp16; in the first 1 % of rounds, the
-warm-up, 25 to 0.4 %.
+number of seeds: {seeds}. DGC sends 0.1 % of all coordinates, in fp16; in the first 1 % of rounds,
+the warm-up, 25 to 0.4 %.
 
 Bytes are those that arrived at the other end of TCP connections: updates with their headers, and
 4 bytes of length; headers of TCP are not in them. *Late* is the last tenth of all rounds. The

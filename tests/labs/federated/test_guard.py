@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -183,3 +185,11 @@ def test_ten_thousand_fuzzed_updates_do_not_move_the_global_model() -> None:
         reasons[key] = reasons.get(key, 0) + 1
         assert {name: array.tobytes() for name, array in watch.model.items()} == before
     assert 500 < reasons["admitted"] < 5000 and len(reasons) > 10, reasons
+
+
+def test_a_client_needs_neither_torch_nor_flower_to_compress() -> None:
+    """Flower starts a process for each message: what it imports is paid for each time."""
+    code = "import sys; sys.modules['torch'] = sys.modules['flwr'] = None\n"
+    code += "import whet.labs.federated as f; print(f.Compressor(3, 1).kept.tolist(), f.guarded)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("[0.0, 0.0, 0.0]"), done.stderr
