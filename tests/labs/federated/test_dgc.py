@@ -166,6 +166,7 @@ def test_the_server_takes_one_round_at_a_time_and_its_own_model_only() -> None:
         server.merge([encode(Update(2, 5, 4, None, np.arange(4.0)))], 5)
 
 
+@pytest.mark.filterwarnings("ignore:1 operator of the network")
 def test_int8_programs_are_refused() -> None:
     x = torch.zeros(4, 5)
     made = whet.compile(mlp(), (x,), accumulate=True, dtype="int8", calibrate=[x + 1])
