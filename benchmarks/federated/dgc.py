@@ -11,7 +11,7 @@ through TCP connections of this machine, and every byte that arrives is counted.
 dgc.jsonl, one line per cell: a run that was stopped goes on where it was.
 
 `--data` is a folder with the four files of Fashion-MNIST (Debian: dataset-fashion-mnist). A cell
-takes about ten minutes of one core.
+takes about a quarter of an hour of one core.
 """
 
 from __future__ import annotations
