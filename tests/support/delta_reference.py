@@ -73,7 +73,7 @@ def changes(trainer: whet.Trainer) -> Array:
         x = difference(trainer, now, linked[Relation.BASE, now])
         if carry := linked.get((Relation.CARRY, name)):
             unit = np.float32({1: 256, 2: 65536}[program.storage.state[carry].dtype.size])
-            x = x + difference(trainer, carry, linked[Relation.BASE, carry]) / unit
+            x = x - difference(trainer, carry, linked[Relation.BASE, carry]) / unit
         if unit := program.integer_rules.units.get(name):
             sizes = program.entries["train_step"].data[unit.scale] * unit.unit
             sizes = sizes[list(unit.channels)] if unit.channels is not None else sizes

@@ -8,7 +8,8 @@
 
 typedef enum { WHET_SENT_F32, WHET_SENT_I8, WHET_SENT_I16, WHET_SENT_I32 } whet_sent_kind_t;
 
-/* An array of parameters, its base and, of integers, the fractions beside both (or NULL). Element i
+/* An array of parameters, its base and, of integers, the fractions that
+ * rounding left out of both (or NULL): the parameter is now - carry / 2^8 or 2^16. Element i
  * is in units of step[i / inner % channels], or of 1 if that is NULL. */
 typedef struct {
     const void *now, *base, *carry, *carry_base;

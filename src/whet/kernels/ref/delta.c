@@ -80,7 +80,7 @@ static float change(const whet_sent_t *a, int32_t i) {
     if (a->carry) {
         const float part = a->carry_kind == WHET_SENT_I8 ? 1.0f / 256 : 1.0f / 65536;
         const whet_sent_kind_t kind = a->carry_kind;
-        x += (number(a->carry, kind, i) - number(a->carry_base, kind, i)) * part;
+        x -= (number(a->carry, kind, i) - number(a->carry_base, kind, i)) * part;
     }
     return a->step ? x * a->step[i / a->inner % a->channels] : x;
 }
