@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...errors import WhetError
+from .analytic import analytic
+from .cosine import cosine
+from .dlg import dlg
 from .gradients import Observation
 from .recovered import Progress, Recovered
 
-METHODS = ("dlg", "cosine", "analytic")
+ITERATIVE: dict[str, Callable[..., Recovered]] = {"dlg": dlg, "cosine": cosine}
 
 
 def attack(
@@ -26,4 +31,12 @@ def attack(
     A naive one runs the attack as it was first published. `on_progress` is called every 10
     iterations with the start, the iteration, the matching loss and the images.
     """
-    raise WhetError(f"there is no attack {method!r}", try_=", ".join(METHODS))
+    if method == "analytic":
+        return analytic(observation)
+    if method not in ITERATIVE:
+        known = ", ".join(repr(name) for name in (*ITERATIVE, "analytic"))
+        raise WhetError(f"there is no attack {method!r}", try_=known)
+    return ITERATIVE[method](
+        observation, restarts=restarts, iterations=iterations, adaptive=adaptive, seed=seed,
+        on_progress=on_progress,
+    )  # fmt: skip

@@ -20,7 +20,7 @@ from ...errors import DataError
 from .recovered import Array
 
 if TYPE_CHECKING:
-    from ...api import Program
+    from ... import Program
 
 Part = tuple[int, tuple[int, ...]] | None  # axis and indices of what trains; None: all of it
 Differentiable = Callable[[Tensor, Tensor], Tensor]
@@ -33,6 +33,8 @@ class Observation:
     `gradients` are float32, by PyTorch's names and in its axis order. What does not train is not
     there; of a parameter that trains in part, only that slice is, and `parts` says which. `masks`
     are True where a sparsifying defence left a coordinate standing, for those it was applied to.
+    `noise` is the standard deviation of what was added and `scaled` says that they were clipped:
+    defences are public, so an adaptive attacker knows both.
     """
 
     gradients: Mapping[str, Array]
@@ -43,6 +45,8 @@ class Observation:
     parts: Mapping[str, Part] = field(default_factory=dict)
     masks: Mapping[str, Array] = field(default_factory=dict)
     span: tuple[float, float] = (0.0, 1.0)  # what black and white are in the model's input
+    noise: float = 0.0
+    scaled: bool = False
 
     @property
     def batch(self) -> int:
@@ -55,7 +59,12 @@ class Observation:
         return sum(int(self.masks[n].sum()) if n in self.masks else s for n, s in sizes.items())
 
     def defended(
-        self, gradients: Mapping[str, Array], masks: Mapping[str, Array] | None = None
+        self,
+        gradients: Mapping[str, Array],
+        masks: Mapping[str, Array] | None = None,
+        *,
+        noise: float = 0.0,
+        scaled: bool = False,
     ) -> Observation:
         """The same step seen through a defence."""
         for name, gradient in gradients.items():
@@ -64,7 +73,8 @@ class Observation:
                     f"the gradient of {name} has shape {gradient.shape}",
                     why=f"what trains of it has shape {self.gradients[name].shape}",
                 )
-        return replace(self, gradients=dict(gradients), masks=dict(masks or {}))
+        sent = {name: gradient.astype(np.float32) for name, gradient in gradients.items()}
+        return replace(self, gradients=sent, masks=dict(masks or {}), noise=noise, scaled=scaled)
 
 
 def observe(
