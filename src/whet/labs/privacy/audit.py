@@ -14,7 +14,7 @@ from ...errors import BuildError, DataError
 from ...runtime import to_numpy
 from .attack import attack
 from .choices import Choice, defence
-from .costs import accuracy_with
+from .costs import Trained, trained_with
 from .gradients import Observation
 from .page import page, pictures
 from .recovered import Recovered
@@ -73,12 +73,22 @@ class Audit:
     seed: int
     attempts: tuple[Attempt, ...]
     membership: Mapping[str, Roc] = field(default_factory=dict)
-    accuracy: Mapping[str, float] = field(default_factory=dict)  # by the name of a defence
-    training: str = ""  # how that accuracy was measured
+    trained: Mapping[str, Trained] = field(default_factory=dict)  # by the name of a defence
+    training: str = ""  # how that was measured
 
     @property
     def defences(self) -> list[Choice]:
         return list({a.defence.name: a.defence for a in self.attempts}.values())
+
+    @property
+    def rocs(self) -> dict[str, Roc]:
+        """All of membership inference: the model as compiled, and after training."""
+        after = {
+            f"loss after training, {c.words}": self.trained[c.name].members
+            for c in self.defences
+            if c.name in self.trained
+        }
+        return {**self.membership, **{n: roc for n, roc in after.items() if roc is not None}}
 
     def of(self, name: str) -> list[Attempt]:
         return [a for a in self.attempts if a.defence.name == name]
@@ -131,10 +141,11 @@ def audit(
     many local steps, or the `update` given (by name, after minus before). Every attacker is
     adaptive: it knows which coordinates were dropped and how labels show in a gradient.
     `defences` are named as in `noise:0.01`, `prune:0.9`, `top-k:0.01`, `fp16`, `int8`, `clip:1`
-    and `dp:1:0.5`. With `train` and `test`, the accuracy of training behind each defence is
-    measured. With `members`, which the model was trained on, and `others`, which it was not, so is
-    membership inference. `span` is what black and white are in the input; the least and the
-    greatest number of `x` by default. `on_progress` is told what is being done.
+    and `dp:1:0.5`. With `train` and `test`, the program is also trained behind each defence, and
+    accuracy and membership inference are measured after that. If the model was trained before,
+    `members` are samples it was trained on, and `others` samples it was not. `span` is what black
+    and white are in the input: the least and the greatest number of `x` by default. `on_progress`
+    is told what is being done, and how much of the audit is done.
     """
     choices = [defence(name) for name in dict.fromkeys(("none", *defences))]
     check(attacks, restarts, train, test, members, others)
@@ -157,11 +168,12 @@ def audit(
                     attempted(through, choice, method, inputs, labels, restarts, iterations, seed,
                               tell)
                 )  # fmt: skip
-    accuracy, training = {}, ""
+    after: dict[str, Trained] = {}
+    training = ""
     if train is not None and test is not None:
         for choice in choices:
             with work.part(f"training with {choice.words}") as tell:
-                accuracy[choice.name] = accuracy_with(
+                after[choice.name] = trained_with(
                     program, train, test, None if choice.name == "none" else choice, train_steps,
                     seed, tell,
                 )  # fmt: skip
@@ -175,7 +187,7 @@ def audit(
             found = membership_of(program, members, others)
     return Audit(
         described(program, seen), words, inputs, labels, given, restarts, seed, tuple(attempts),
-        found, accuracy, training,
+        found, after, training,
     )  # fmt: skip
 
 

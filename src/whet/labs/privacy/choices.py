@@ -38,10 +38,11 @@ KNOWN: dict[str, tuple[int, str, Callable[..., Defended]]] = {
         lambda g, seed, a: defences.laplacian(g, a, seed=seed),
     ),
     "prune": (
-        1, "smallest {0:.4g} of each tensor set to zero", lambda g, seed, a: defences.prune(g, a),
+        1, "the smallest {percent:g} % of each tensor set to zero",
+        lambda g, seed, a: defences.prune(g, a),
     ),
     "top-k": (
-        1, "largest {0:.4g} of all coordinates sent", lambda g, seed, a: defences.top_k(g, a),
+        1, "only the largest {percent:g} % sent", lambda g, seed, a: defences.top_k(g, a),
     ),
     "fp16": (0, "rounded to 16-bit floats", lambda g, seed: defences.fp16(g)),
     "int8": (0, "rounded to 8-bit integers", lambda g, seed: defences.int8(g)),
@@ -74,6 +75,6 @@ def defence(text: str) -> Choice:
         )
     return Choice(
         text.strip(),
-        said.format(*numbers),
+        said.format(*numbers, percent=100 * sum(numbers[:1])),
         lambda gradients, seed: function(gradients, seed, *numbers),
     )

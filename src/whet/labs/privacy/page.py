@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from ...report.svg import escape
 from .roc import Array, Rate, Roc, roc_svg
 from .score import pixels
 from .strip import png
-from .verdict import HEAD, about, labels_of, row
+from .verdict import HEAD, about, labels_of, notes, row
 
 if TYPE_CHECKING:
     from .audit import Attempt, Audit
@@ -51,10 +51,11 @@ def page(audit: Audit) -> str:
         f'<div class="verdict">{escape(audit.verdict)}</div>',
         *reconstructions(audit),
         "<h2>Every attack</h2>",
-        table(HEAD, [row(audit, a) for a in audit.attempts]),
+        table(HEAD, [row(audit, a) for a in audit.attempts], merge=True),
+        *(paragraph(words, "dim") for words in notes(audit)),
         paragraph(READING, "dim"),
         *behind_defences(audit),
-        *members(audit.membership),
+        *members(audit.rocs),
         "<h2>What was and was not tested</h2>",
         *(paragraph(words, "dim") for words in limits(audit)),
     ]
@@ -126,14 +127,11 @@ def strip_of(audit: Audit, a: Attempt) -> str:
 def behind_defences(audit: Audit) -> list[str]:
     """One line for each defence: what became of the samples, the labels and the accuracy."""
     others = [c for c in audit.defences if c.name != "none"]
-    if not others and not audit.accuracy:
+    if not others and not audit.trained:
         return []
     rows = []
     for choice in [c for c in audit.defences if c.name == "none"] + others:
-        accuracy = audit.accuracy.get(choice.name)
-        words = (
-            "" if accuracy is None else ("diverged" if accuracy != accuracy else f"{accuracy:.1%}")
-        )
+        words = str(audit.trained.get(choice.name, ""))
         found = " ".join([about(audit, choice.name), *labels_of(audit, choice.name)])
         rows.append((choice.words, found, words))
     parts = ["<h2>Defences, and what they cost</h2>"]
@@ -151,7 +149,7 @@ def behind_defences(audit: Audit) -> list[str]:
     return parts
 
 
-def members(found: Any) -> list[str]:
+def members(found: Mapping[str, Roc]) -> list[str]:
     if not found:
         return []
     rows = []
@@ -159,7 +157,7 @@ def members(found: Any) -> list[str]:
         rates = [rate_words(roc.tpr_at(level)) for level in (0.01, 0.001)]
         rows.append((name, f"{roc.auc:.3f} ± {1.96 * roc.auc_error:.3f}", *rates))
     head = ("score", "AUC", "TPR at 1 % FPR", "TPR at 0.1 % FPR")
-    some: Roc = next(iter(found.values()))
+    some = next(iter(found.values()))
     words = (
         f"{some.members} members, {some.others} others. Intervals cover 95 %. To know a false "
         f"positive rate of 0.1 % to about a third takes {some.tpr_at(0.001).needed:,} non-members."
@@ -218,9 +216,23 @@ def paragraph(words: str, kind: str = "") -> str:
     return f'<p class="{kind}">{escape(words)}</p>' if kind else f"<p>{escape(words)}</p>"
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns that are empty in every row are left out."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], merge: bool = False) -> str:
+    """Columns that are empty in every row are left out; `merge` joins equal first cells."""
     used = [i for i in range(len(head)) if any(cells[i] for cells in rows)]
     lines = ["".join(f"<th>{escape(head[i])}</th>" for i in used)]
-    lines += ["".join(f"<td>{escape(cells[i])}</td>" for i in used) for cells in rows]
+    for at, cells in enumerate(rows):
+        line = ""
+        for i in used:
+            if merge and i == 0:
+                if at == 0 or rows[at - 1][0] != cells[0]:
+                    same = equal(rows[at:])
+                    line += f'<td rowspan="{same}">{escape(cells[0])}</td>'
+                continue
+            line += f"<td>{escape(cells[i])}</td>"
+        lines.append(line)
     return f'<div class="wide"><table>{"".join(f"<tr>{line}</tr>" for line in lines)}</table></div>'
+
+
+def equal(rows: Sequence[Sequence[str]]) -> int:
+    """How many rows begin with the same cell as the first."""
+    return next((i for i, cells in enumerate(rows) if cells[0] != rows[0][0]), len(rows))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from .roc import Z
@@ -28,13 +27,11 @@ def about(audit: Audit, defence: str) -> str:
         a = max(best, key=lambda a: (a.recovered, a.gain))
         assert a.score is not None
         return (
-            f"Recovered: {a.method} reconstructed {a.recovered} of {samples(total)} "
+            f"Recovered: {a.method} reconstructed {share(a.recovered, total)} "
             f"({a.score.best:.1f} dB at best; {RECOVERED:g} dB count as recognisable, a constant "
-            f"image has {a.score.baseline.max():.1f} dB)."
+            f"image has {a.score.baseline[int(a.score.psnr.argmax())]:.1f} dB there)."
         )
     if not judged:
-        if any(a.found is not None and not a.failed for a in attempts):
-            return "The input is not an image, so its reconstruction was not scored."
         reason = "every start diverged" if any(a.found for a in attempts) else "no attack applies"
         return f"Inconclusive: {reason}. That is no sign of protection."
     a = max(judged, key=lambda a: a.gain)
@@ -64,9 +61,12 @@ def labels_of(audit: Audit, defence: str) -> list[str]:
 
 def members_of(audit: Audit) -> list[str]:
     """The strongest membership attack; one that is within its error of guessing is said to be."""
-    if not audit.membership:
+    known = dict(audit.membership)
+    if "none" in audit.trained and (after := audit.trained["none"].members) is not None:
+        known["loss after training"] = after
+    if not known:
         return []
-    name, roc = max(audit.membership.items(), key=lambda item: item[1].auc)
+    name, roc = max(known.items(), key=lambda item: item[1].auc)
     rate = roc.tpr_at(0.01)
     if roc.auc < 0.5 + Z * roc.auc_error:
         words = f"Membership was not inferred: by {name}, AUC {roc.auc:.3f} is within the error"
@@ -77,45 +77,54 @@ def members_of(audit: Audit) -> list[str]:
     ]
 
 
-def samples(count: int) -> str:
-    return "1 sample" if count == 1 else f"{count} samples"
+def share(count: int, total: int) -> str:
+    return "the sample" if total == 1 else f"{count} of {total} samples"
 
 
 def row(audit: Audit, a: Attempt) -> tuple[str, ...]:
     """One attempt as cells, those of HEAD."""
-    accuracy = audit.accuracy.get(a.defence.name)
-    cost = "" if accuracy is None else ("diverged" if math.isnan(accuracy) else f"{accuracy:.1%}")
-    if a.found is None:
-        return (a.defence.words, a.method, f"{a.coordinates:,}", a.note, "", "", "", "", "", cost)
-    starts = len(a.found.losses)
-    diverged = f"{a.found.diverged} of {starts}" if starts else "no search"
-    label = f"{a.labels} of {audit.labels.size}"
-    if a.score is None:
-        scores: tuple[str, ...] = ("not scored", "", "", "")
-    else:
-        s = a.score
-        share = f"{a.recovered} of {len(s.psnr)}"
-        outcome = "inconclusive" if a.failed else share
-        scores = (outcome, f"{s.mse.mean():.2g}", f"{s.mean:.1f} ({s.baseline.mean():.1f})",
-                  f"{s.ssim.mean():.2f}")  # fmt: skip
-    return (a.defence.words, a.method, f"{a.coordinates:,}", scores[0], diverged, *scores[1:],
-            label, cost)  # fmt: skip
+    seen = a.defence.words, a.method, f"{a.coordinates:,}"
+    if a.found is None or a.score is None:
+        return (*seen, "does not apply", *[""] * 5)
+    s, starts = a.score, len(a.found.losses)
+    return (
+        *seen,
+        "inconclusive" if a.failed else f"{a.recovered} of {len(s.psnr)}",
+        f"{a.found.diverged} of {starts}" if starts else "no search",
+        f"{s.mse.mean():.2g}",
+        f"{s.mean:.1f} ({s.baseline.mean():.1f})",
+        f"{s.ssim.mean():.2f}",
+        f"{a.labels} of {audit.labels.size}",
+    )
 
 
 HEAD = (
     "defence", "attack", "numbers seen", "recovered", "diverged starts", "MSE",
-    "PSNR, dB (constant image)", "SSIM", "labels found", "accuracy",
+    "PSNR, dB (constant image)", "SSIM", "labels found",
 )  # fmt: skip
+
+
+def notes(audit: Audit) -> list[str]:
+    """Why some attacks do not apply, each said once."""
+    return list(dict.fromkeys(f"{a.method}: {a.note}" for a in audit.attempts if a.note))
 
 
 def as_text(audit: Audit) -> str:
     """For a terminal."""
     lines = [f"update    {audit.sent}", f"of        {audit.program}", ""]
-    table = [HEAD, *(row(audit, a) for a in audit.attempts)]
-    used = [i for i in range(len(HEAD)) if any(cells[i] for cells in table[1:])]
-    widths = {i: max(len(cells[i]) for cells in table) for i in used}
-    for cells in table:
-        lines.append("  ".join(cells[i].ljust(widths[i]) for i in used).rstrip())
-    for name, roc in audit.membership.items():
-        lines += ["", f"membership by {name}: {roc}"]
+    lines += columns([HEAD, *(row(audit, a) for a in audit.attempts)])
+    lines += [f"{note}" for note in notes(audit)]
+    if audit.trained:
+        lines += ["", f"accuracy {audit.training}"]
+        lines += columns([(c.words, str(audit.trained[c.name])) for c in audit.defences])
+    for name, roc in audit.rocs.items():
+        lines += ["", f"membership by {name}:", f"  {roc}"]
     return "\n".join([*lines, "", audit.verdict])
+
+
+def columns(table: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+        for cells in table
+    ]
