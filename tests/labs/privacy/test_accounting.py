@@ -50,7 +50,12 @@ def test_no_noise_is_no_privacy() -> None:
 
 def test_an_epsilon_never_comes_alone() -> None:
     found = str(account(noise=1.0, sampling="poisson", **ROUNDS))
-    expected = ["epsilon 7.90 at delta 1e-05", "100 rounds", "1 clipping norm", "100 of 1000"]
+    expected = [
+        "epsilon 7.90 at delta 1e-05",
+        "100 rounds",
+        "1 times the clipping norm",
+        "100 of 1000",
+    ]
     expected += ["independently", "one client more or less", "not who took part", "Renyi"]
     for words in expected:
         assert words in found, words

@@ -70,10 +70,10 @@ def test_scores_that_cannot_be_judged_are_refused(
 def test_the_drawing_has_log_axes_and_stays_inside() -> None:
     rng = np.random.default_rng(0)
     svg = roc_svg({"loss <b>": Roc.of(rng.normal(1, 1, 500), rng.normal(0, 1, 2000))})
-    for label in ("0.1 %", "1 %", "10 %", "100 %", "loss &lt;b&gt;, AUC 0."):
+    for label in ("0.1 %", "1 %", "10 %", "100 %", "loss &lt;b&gt;", "AUC 0."):
         assert label in svg
     assert "<b>" not in svg
     (path,) = re.findall(r'd="M([^"]+)"', svg)
     points = [tuple(map(float, p.split())) for p in path.split("L")]
-    assert all(46 <= x <= 366 and 10 <= y <= 330 for x, y in points)
-    assert points[-1] == (366, 10)
+    assert all(46 <= x <= 366 and 22 <= y <= 342 for x, y in points)
+    assert points[-1] == (366, 22)

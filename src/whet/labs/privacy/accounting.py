@@ -77,7 +77,7 @@ class Account:
         s = self.setting
         return (
             f"epsilon {number(self.epsilon)} at delta {self.delta:g} for {self.rounds} rounds; "
-            f"noise of {self.noise:g} clipping norms; sampling: {s.sampling}"
+            f"noise of {self.noise:g} times the clipping norm; sampling: {s.sampling}"
             + (
                 f" ({self.per_round} of {self.clients})"
                 if self.sampling in ("poisson", "fixed")

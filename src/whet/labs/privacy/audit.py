@@ -84,7 +84,7 @@ class Audit:
     def rocs(self) -> dict[str, Roc]:
         """All of membership inference: the model as compiled, and after training."""
         after = {
-            f"loss after training, {c.words}": self.trained[c.name].members
+            f"loss after training, {c.name}": self.trained[c.name].members
             for c in self.defences
             if c.name in self.trained
         }

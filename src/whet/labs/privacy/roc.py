@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ...report.svg import element, escape, rule, text
+from ...report.svg import LETTER, element, escape, rule, text
 
 Array = np.ndarray[Any, Any]
 Z = 1.959964  # 95 % of a normal distribution lies within so many deviations
@@ -135,7 +135,7 @@ def roc_svg(curves: Mapping[str, Roc], floor: float = 1e-3) -> str:
     def place(rate: float) -> float:
         return SIDE * (1 - math.log10(max(rate, floor)) / math.log10(floor))
 
-    left, top = EDGE, 10.0
+    left, top = EDGE, 22.0
     bottom = top + SIDE
     parts = [element("style", STYLE)]
     for power in range(round(math.log10(floor)), 1):
@@ -150,7 +150,7 @@ def roc_svg(curves: Mapping[str, Roc], floor: float = 1e-3) -> str:
         rule(left, bottom, left + SIDE, top, "currentColor", stroke_dasharray="3 4", opacity="0.6")
     )
     parts.append(text(left + SIDE / 2, bottom + 32, "false positive rate", text_anchor="middle"))
-    parts.append(text(left, top - 1, "true positive rate", 10, dy="-1"))
+    parts.append(text(4, 12, "true positive rate"))
     for i, (name, roc) in enumerate(curves.items()):
         color = COLORS[i % len(COLORS)]
         parts.append(
@@ -161,15 +161,20 @@ def roc_svg(curves: Mapping[str, Roc], floor: float = 1e-3) -> str:
         )  # fmt: skip
         y = bottom + 52 + 18 * i
         parts.append(rule(left, y - 4, left + 18, y - 4, color, stroke_width=3.0))
-        words = f"{name}, AUC {roc.auc:.3f}"
-        parts.append(text(left + 24, y, words))
+        parts.append(text(left + 24, y, legend(name, roc)))
     height = bottom + 52 + 18 * len(curves)
+    longest = max(len(legend(name, roc)) for name, roc in curves.items())
+    width = left + max(SIDE + 24, 30 + 11 * LETTER * longest)
     title = element("title", escape("Membership inference, ROC on logarithmic axes"))
     return element(
         "svg", title, *parts, xmlns="http://www.w3.org/2000/svg", class_="roc",
-        viewBox=f"0 0 {EDGE + SIDE + 20:g} {height + 4:g}", width=EDGE + SIDE + 20,
-        height=height + 4, fill="currentColor", role="img",
+        viewBox=f"0 0 {width:g} {height:g}", width=width, height=height,
+        fill="currentColor", role="img",
     )  # fmt: skip
+
+
+def legend(name: str, roc: Roc) -> str:
+    return f"AUC {roc.auc:.3f}, {name}"
 
 
 def steps(roc: Roc, floor: float, left: float, bottom: float, place: Any) -> str:
