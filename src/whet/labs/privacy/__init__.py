@@ -6,8 +6,23 @@ dlg         Deep Leakage from Gradients: match the gradients by L-BFGS
 idlg        labels from the gradient of the last layer
 cosine      match the direction of the gradients, with a prior for images
 analytic    read the input of a linear layer off its gradient
-text        tokens from the gradients of a transformer
+text        words from the gradients of a transformer
 defences    noise, pruning, rounding, clipping
 score       how much was recovered
 strip       pictures side by side
 """
+
+from . import defences
+from .attack import attack
+from .encoder import Encoder, masked_step
+from .gradients import Observation, differentiable, observe
+from .recovered import Recovered, Snapshot
+from .score import Score, score
+from .strip import over_iterations, strip
+from .text import RecoveredText, recover_text, recovered_tokens
+
+__all__ = [
+    "Encoder", "Observation", "Recovered", "RecoveredText", "Score", "Snapshot", "attack",
+    "defences", "differentiable", "masked_step", "observe", "over_iterations", "recover_text",
+    "recovered_tokens", "score", "strip",
+]  # fmt: skip

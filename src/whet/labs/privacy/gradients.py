@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...errors import DataError
 from .recovered import Array
@@ -107,7 +108,7 @@ def observe(
         parameter.requires_grad_(True)
     shape = tuple(int(n) for n in np.shape(x))
     with torch.no_grad():
-        classes = known(torch.zeros(shape)).shape[-1]
+        classes = known(torch.as_tensor(x)).shape[-1]
     return Observation(
         gradients=found,
         model=known,
@@ -138,6 +139,7 @@ class Matching:
         self, observation: Observation, *, masked: bool = True, dtype: torch.dtype = torch.float32
     ) -> None:
         self.model = copy.deepcopy(observation.model).to(dtype)
+        self.forward: Callable[[Tensor], Tensor] = self.model
         self.loss = observation.loss
         named = dict(self.model.named_parameters())
         if missing := observation.gradients.keys() - named.keys():
@@ -158,7 +160,8 @@ class Matching:
 
     def gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Differentiable with regard to `x` and to `y`, which are classes or probabilities."""
-        loss = self.loss(self.model(x), y)
+        with sdpa_kernel(SDPBackend.MATH):  # the other kernels have no second derivative
+            loss = self.loss(self.forward(x), y)
         found = torch.autograd.grad(loss, self.parameters, create_graph=True)
         flat = [g.reshape(-1) for g in found]
         return torch.cat([g if p is None else g[p] for g, p in zip(flat, self.places, strict=True)])
