@@ -18,6 +18,7 @@ import whet
 from whet.errors import DataError
 from whet.labs.privacy.audit import Attempt, Audit, audit, named
 from whet.labs.privacy.choices import defence
+from whet.labs.privacy.encoder import Encoder, masked_step
 from whet.labs.privacy.recovered import Recovered
 from whet.labs.privacy.roc import Roc
 from whet.labs.privacy.score import Score
@@ -255,3 +256,49 @@ def test_audits_that_cannot_be_are_refused_before_any_work(words: dict[str, Any]
     x, y = samples(1)
     with pytest.raises(DataError):
         audit(None, x, y, **words)  # type: ignore[arg-type]
+
+
+# Words of a sentence ----------------------------------------------------------------------------
+
+
+class Classifier(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.head = nn.Embedding(50, 6), nn.Linear(6, 2)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.words(ids).mean(1))
+
+
+def test_an_embedding_that_trains_tells_which_words_occur() -> None:
+    x, y = torch.tensor([[3, 7, 7, 41, 12]]), torch.tensor([1])
+    program = whet.compile(Classifier().eval(), (x,), accumulate=True)
+    found = audit(program, x, y, defences=("noise:20",))
+    plain, noisy = (a.words for a in found.attempts)
+    assert plain is not None and noisy is not None
+    assert {*plain.found.tolist()} == {3, 7, 12, 41} and (plain.known, plain.distinct) == (4, 4)
+    assert noisy.known < 4
+    expected = "Recovered: embedding rows found 4 of 4 distinct tokens."
+    assert found.verdict == expected
+    assert "<b>41</b>" in found.html() and Page(found.html()).open == []
+
+
+def test_a_frozen_embedding_does_not() -> None:
+    x, y = torch.tensor([[3, 7, 7, 41, 12]]), torch.tensor([1])
+    program = whet.compile(Classifier().eval(), (x,), update="last", accumulate=True)
+    found = audit(program, x, y)
+    assert found.verdict.startswith("Inconclusive: no attack applies")
+    assert "text: no embedding trains" in str(found)
+
+
+def test_a_sentence_of_masked_language_modelling_is_read() -> None:
+    model = Encoder(vocabulary=60, length=6, width=16, layers=1, heads=2)
+    tokens = torch.tensor([[5, 17, 3, 42, 9, 28]])
+    x, y = masked_step(tokens, [2], mask=0)
+    program = whet.compile(model, (x,), labels=y, accumulate=True)
+    found = audit(program, x, y, mask=0)
+    (words,) = (a.words for a in found.attempts)
+    assert words is not None and words.truth.tolist() == tokens[0].tolist()
+    assert words.placed == 6
+    assert "6 of 6 places" in found.verdict

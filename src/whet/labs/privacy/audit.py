@@ -22,11 +22,13 @@ from .roc import Array, Roc
 from .score import Score, score
 from .updates import sent_by
 from .verdict import as_text, verdict
+from .words import Words, find_words
 
 if TYPE_CHECKING:
     from torch import nn
 
 ATTACKS = ("dlg", "cosine", "analytic")
+TEXT = "text"  # in their place, if the input is ids
 Report = Callable[[str, float], None]  # what is being done, and how much of the audit is done
 
 
@@ -41,6 +43,7 @@ class Attempt:
     score: Score | None
     labels: int = 0  # how many of the batch were named
     note: str = ""
+    words: Words | None = None  # if the input is ids
 
     @property
     def recovered(self) -> int:
@@ -50,7 +53,7 @@ class Attempt:
     @property
     def failed(self) -> bool:
         """Whether it says nothing: every start diverged, or the attack does not apply."""
-        return self.found is None or self.found.failed
+        return self.words is None and (self.found is None or self.found.failed)
 
     @property
     def gain(self) -> float:
@@ -132,6 +135,7 @@ def audit(
     model: nn.Module | None = None,
     loss: Any = None,
     span: tuple[float, float] | None = None,
+    mask: int | None = None,
     seed: int = 0,
     on_progress: Report | None = None,
 ) -> Audit:
@@ -144,16 +148,18 @@ def audit(
     and `dp:1:0.5`. With `train` and `test`, the program is also trained behind each defence, and
     accuracy and membership inference are measured after that. If the model was trained before,
     `members` are samples it was trained on, and `others` samples it was not. `span` is what black
-    and white are in the input: the least and the greatest number of `x` by default. `on_progress`
-    is told what is being done, and how much of the audit is done.
+    and white are in the input: the least and the greatest number of `x` by default. If the input is
+    ids, words are looked for, and `mask` is the id of a hidden one. `on_progress` is told what is
+    being done, and how much of the audit is done.
     """
     choices = [defence(name) for name in dict.fromkeys(("none", *defences))]
     check(attacks, restarts, train, test, members, others)
     inputs, labels = np.asarray(to_numpy(x)), np.asarray(to_numpy(y))
+    methods = list(attacks) if inputs.dtype.kind == "f" else [TEXT]
     given = span or (0.0, 1.0)
     if span is None and inputs.dtype.kind == "f":
         given = (float(inputs.min()), max(float(inputs.max()), float(inputs.min()) + 1e-6))
-    steps_of_work = len(choices) * (len(attacks) + (train is not None)) + (members is not None)
+    steps_of_work = len(choices) * (len(methods) + (train is not None)) + (members is not None)
     work = Work(on_progress, steps_of_work)
     seen, words = sent_by(
         program, inputs, labels, steps=steps, update=update, model=model, loss=loss, span=given
@@ -162,8 +168,11 @@ def audit(
     for choice in choices:
         defended = choice.apply(seen.gradients, seed)
         through = seen.defended(defended.gradients, defended.masks)
-        for method in attacks:
+        for method in methods:
             with work.part(f"{method} against {choice.words}") as tell:
+                if method == TEXT:
+                    attempts.append(read(through, choice, inputs, labels, mask, seed))
+                    continue
                 attempts.append(
                     attempted(through, choice, method, inputs, labels, restarts, iterations, seed,
                               tell)
@@ -216,6 +225,17 @@ def attempted(
         return Attempt(method, choice, seen.coordinates, None, None, note=error.what)
     scored = score(pictures(originals), pictures(found.images), span=seen.span)
     return Attempt(method, choice, seen.coordinates, found, scored, named(found.labels, labels))
+
+
+def read(
+    seen: Observation, choice: Choice, x: Array, y: Array, mask: int | None, seed: int
+) -> Attempt:
+    """An attack on ids."""
+    try:
+        found = find_words(seen, x, y, mask, seed)
+    except DataError as error:
+        return Attempt(TEXT, choice, seen.coordinates, None, None, note=error.what)
+    return Attempt(found.method, choice, seen.coordinates, None, None, words=found)
 
 
 def named(guessed: Array, labels: Array) -> int:

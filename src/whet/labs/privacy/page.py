@@ -16,6 +16,7 @@ from .verdict import HEAD, about, labels_of, notes, row
 
 if TYPE_CHECKING:
     from .audit import Attempt, Audit
+    from .words import Words
 
 SAMPLES = 8  # of a batch that are shown
 SNAPSHOTS = 8  # of a search that are shown
@@ -80,6 +81,10 @@ READING = (
 def reconstructions(audit: Audit) -> list[str]:
     """The update without a defence: originals beside what each attack found."""
     parts = ["<h2>Original and reconstruction</h2>"]
+    if texts := [a.words for a in audit.of("none") if a.words is not None]:
+        return [*parts, *map(sentence, texts)]
+    if audit.originals.dtype.kind != "f":
+        return []
     originals = pictures(audit.originals)
     shown = [a for a in audit.of("none") if a.found is not None and a.score is not None]
     for i in range(min(len(originals), SAMPLES)):
@@ -89,6 +94,16 @@ def reconstructions(audit: Audit) -> list[str]:
     if len(originals) > SAMPLES:
         parts.append(paragraph(f"{len(originals) - SAMPLES} more are not shown.", "dim"))
     return [*parts, *(strip_of(audit, a) for a in shown)]
+
+
+def sentence(words: Words) -> str:
+    """Ids, those that were found in bold."""
+    known = {*words.found.tolist()}
+    marked = [f"<b>{t}</b>" if t in known else str(t) for t in words.truth.tolist()]
+    found = " ".join(map(str, words.found.tolist()))
+    return f"<p>original: {' '.join(marked)}</p><p>{escape(words.method)}: {found}</p>" + paragraph(
+        "Token ids; those that were found are bold.", "dim"
+    )
 
 
 def caption(words: str, audit: Audit, i: int) -> str:

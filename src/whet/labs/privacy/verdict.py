@@ -9,6 +9,7 @@ from .score import RECOVERED
 
 if TYPE_CHECKING:
     from .audit import Attempt, Audit
+    from .words import Words
 
 CLOSER = 3.0  # dB above the constant image: half of its squared error
 
@@ -22,6 +23,8 @@ def about(audit: Audit, defence: str) -> str:
     """What became of the samples behind one defence: the best attack counts."""
     attempts = audit.of(defence)
     total = len(audit.labels)
+    if texts := [a.words for a in attempts if a.words is not None]:
+        return about_words(texts[0])
     judged = [a for a in attempts if a.score is not None and not a.failed]
     if best := [a for a in judged if a.recovered]:
         a = max(best, key=lambda a: (a.recovered, a.gain))
@@ -45,6 +48,16 @@ def about(audit: Audit, defence: str) -> str:
             f"{words}."
         )
     return f"Not recovered {words}."
+
+
+def about_words(words: Words) -> str:
+    """Half of the words count as recovered."""
+    tested = "this is not a proof"
+    if 2 * words.known >= words.distinct:
+        return f"Recovered: {words.method} found {words}."
+    if words.known:
+        return f"Partly recovered: {words.method} found {words}; {tested}."
+    return f"Not recovered by {words.method}; {tested}."
 
 
 def labels_of(audit: Audit, defence: str) -> list[str]:
@@ -84,6 +97,8 @@ def share(count: int, total: int) -> str:
 def row(audit: Audit, a: Attempt) -> tuple[str, ...]:
     """One attempt as cells, those of HEAD."""
     seen = a.defence.words, a.method, f"{a.coordinates:,}"
+    if a.words is not None:
+        return (*seen, str(a.words), *[""] * 5)
     if a.found is None or a.score is None:
         return (*seen, "does not apply", *[""] * 5)
     s, starts = a.score, len(a.found.losses)
