@@ -26,7 +26,7 @@ ROWS = (
     ("training",), ("scheme",), ("frontend",), ("quantize",), ("report",), ("emit",),
     ("runtime",), ("targets",), ("tune",), ("settings",), ("debug",), ("pipeline",), ("budget",),
     ("verify",), ("source",), ("workbench",), ("api",),
-    ("__init__",), ("labs",), ("tinytl",), ("cli", "demo"), ("__main__",),
+    ("__init__",), ("labs",), ("tinytl", "privacy"), ("cli", "demo"), ("__main__",),
 )  # fmt: skip
 ROW = {room: i for i, rooms in enumerate(ROWS) for room in rooms}
 
@@ -139,7 +139,14 @@ def test_the_core_can_be_imported_without_pytorch() -> None:
         command = [sys.executable, "-c", code, *modules]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    needs = WITH_TORCH - {"frontend"} | {"source", "workbench", "api", "tinytl", "__main__"}
+    needs = WITH_TORCH - {"frontend"} | {
+        "source",
+        "workbench",
+        "api",
+        "tinytl",
+        "privacy",
+        "__main__",
+    }
     modules = {module_name(file) for file in FILES if package_of(file) not in needs}
     modules = {name for name in modules if not name.startswith("whet.frontend.torch")}
     assert {"whet.pipeline", "whet.frontend.model", "whet.quantize.model"} < modules

@@ -14,6 +14,7 @@ from .runtime import Trainer
 from .scheme import Rule, Scheme
 
 if TYPE_CHECKING:
+    from . import privacy as privacy
     from . import tinytl as tinytl
     from .api import compare as compare
     from .api import compile as compile
@@ -34,7 +35,7 @@ __version__ = "0.1.0"
 LATE = {
     "compare": ".api", "compile": ".api", "plan": ".workbench", "Workbench": ".workbench",
     "Search": ".labs.search", "TrialSettings": ".labs.search", "contributions": ".labs.search",
-    "search": ".labs.search", "tinytl": ".tinytl",
+    "search": ".labs.search", "tinytl": ".tinytl", "privacy": ".privacy",
 }  # fmt: skip
 
 
