@@ -9,6 +9,7 @@ features.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -53,8 +54,15 @@ def first_linear(observation: Observation) -> str | None:
     """The name of a linear layer that is given the input as it is, if there is one."""
     example = torch.rand(observation.shape, generator=torch.Generator().manual_seed(0))
     given: dict[str, Tensor] = {}
+
+    def note(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        def hook(_: nn.Module, inputs: tuple[Tensor, ...], __: Tensor) -> None:
+            given.setdefault(name, inputs[0])
+
+        return hook
+
     hooks = [
-        module.register_forward_hook(lambda _, x, __, name=name: given.setdefault(name, x[0]))
+        module.register_forward_hook(note(name))
         for name, module in observation.model.named_modules()
         if isinstance(module, nn.Linear)
     ]
