@@ -55,14 +55,14 @@ def first_linear(observation: Observation) -> str | None:
     example = torch.rand(observation.shape, generator=torch.Generator().manual_seed(0))
     given: dict[str, Tensor] = {}
 
-    def watch(name: str) -> Callable[..., None]:
-        def note(_: nn.Module, inputs: tuple[Tensor, ...], __: Tensor) -> None:
-            given.setdefault(name, inputs[0])  # returns nothing: that would replace the output
+    def note(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        def hook(_: nn.Module, inputs: tuple[Tensor, ...], __: Tensor) -> None:
+            given.setdefault(name, inputs[0])
 
-        return note
+        return hook
 
     hooks = [
-        module.register_forward_hook(watch(name))
+        module.register_forward_hook(note(name))
         for name, module in observation.model.named_modules()
         if isinstance(module, nn.Linear)
     ]

@@ -62,7 +62,7 @@ def pixels(images: Any, span: tuple[float, float] = (0.0, 1.0)) -> Array:
     """From the units of a model's input to 0 for black and 1 for white, clamped."""
     low, high = span
     scaled = (np.asarray(images, np.float64) - low) / (high - low)
-    return np.clip(np.nan_to_num(scaled), 0, 1)
+    return np.clip(np.nan_to_num(scaled, nan=0.5), 0, 1)
 
 
 def psnr(mse: Any) -> Array:
