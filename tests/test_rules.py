@@ -24,8 +24,8 @@ FILES = files_of()
 ROWS = (
     ("names",), ("errors",), ("ir",), ("ops",), ("models",), ("memory",), ("passes",),
     ("training",), ("scheme",), ("frontend",), ("quantize",), ("report",), ("emit",),
-    ("runtime",), ("targets",), ("tune",), ("settings",), ("debug",), ("pipeline",), ("budget",),
-    ("verify",), ("source",), ("workbench",), ("api",),
+    ("runtime",), ("targets",), ("tune",), ("settings",), ("debug",), ("pipeline",), ("saved",),
+    ("budget",), ("verify",), ("source",), ("workbench",), ("api",),
     ("__init__",), ("labs",), ("tinytl", "privacy"), ("cli", "demo"), ("__main__",),
 )  # fmt: skip
 ROW = {room: i for i, rooms in enumerate(ROWS) for room in rooms}

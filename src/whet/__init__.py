@@ -11,7 +11,9 @@ from .emit.program import Program
 from .errors import WhetError
 from .quantize import Int8
 from .runtime import Trainer
+from .saved import load
 from .scheme import Rule, Scheme
+from .training import Send
 
 if TYPE_CHECKING:
     from . import privacy as privacy
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
     from .workbench import plan as plan
 
 __all__ = [
-    "Int8", "Program", "Rule", "Scheme", "Search", "Trainer", "TrialSettings", "WhetError",
-    "Workbench", "compare", "compile", "contributions", "errors", "plan", "search",
+    "Int8", "Program", "Rule", "Scheme", "Search", "Send", "Trainer", "TrialSettings", "WhetError",
+    "Workbench", "compare", "compile", "contributions", "errors", "load", "plan", "search",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

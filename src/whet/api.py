@@ -19,6 +19,7 @@ from .report.compare import Comparison
 from .scheme import Scheme
 from .settings import AUTO, Settings, check_search, to_compare
 from .source import Source as Source
+from .training import Send
 from .tune.kept import this_machine
 from .workbench import Workbench
 from .workbench import plan as plan
@@ -58,6 +59,7 @@ def compile(
     dtype: str | Int8 | None = None,
     calibrate: Iterable[Any] | None = None,
     frozen: str | None = None,
+    send: Send | None = None,
     without: Collection[str] = (),
     name: str = "net",
 ) -> Program:
@@ -85,6 +87,8 @@ def compile(
     eval mode; `calibrate` gives batches like those it will see, to find the range of activations.
     `frozen="int8"` stores weights that do not train in 8 bits if those make them up, as after
     `whet.tinytl.prepare(..., bits=8)`, and widens each where it is used.
+    `send`, a `whet.Send`, adds what a device needs to learn together with others: the update since
+    the start of a round, clipped, with noise and sparse as it says, as bytes to be sent.
     """
     settings = Settings.of(
         update=update, target=target, ram=ram, flash=flash, rematerialize=rematerialize,
@@ -96,7 +100,7 @@ def compile(
     check_search(searching, budget, data)
     options = Options(
         settings.name, accumulate, settings.without, settings.recompute, place, this_machine(),
-        narrow=frozen is not None,
+        narrow=frozen is not None, send=send,
     )  # fmt: skip
     if searching and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size

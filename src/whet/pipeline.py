@@ -22,7 +22,7 @@ from .quantize import Int8
 from .quantize.model import integer_model
 from .scheme import Chosen, Scheme, parameters_of
 from .targets import HOST
-from .training import IntegerRules, Training
+from .training import IntegerRules, Send, Training
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Options:
     machine: Machine = UNTUNED  # that the kernels are chosen for
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
     narrow: bool = False  # frozen weights are stored in 8 bits where those make them up
+    send: Send | None = None  # how updates leave the device; entry point `begin`
     single: bool = True  # a program for batches also predicts one sample
 
 
@@ -127,6 +128,8 @@ def differentiate(
     if options.accumulate:
         entries["gradients"] = training.gradients(graph, rules)
         entries["apply"] = training.apply(graph, rules, entries["gradients"])
+    if options.send is not None:
+        entries["begin"] = training.begin(entries["train_step"])
     entries["predict"] = training.predict(forward["prediction"])
     show("differentiate", entries)
     return entries

@@ -295,6 +295,7 @@ def model_c(
     threads: bool,
     int8: bool,
     places: Sequence[InputBuffer],
+    more: Sequence[str] = (),
 ) -> str:
     structs: dict[Struct, str] = {}
     writers = [EntryWriter(prefix, p, tensors, structs) for p in plans.values()]
@@ -310,6 +311,7 @@ def model_c(
         "",
         '#include "weights.h"',
         kernel_headers(int8),
+        *(['#include "whet_delta.h"'] if more else []),
         "",
         "/* An address inside the arena, whose size is in model.h. */",
         "#define AT(type, offset) ((type *)(void *)(net->arena + (offset)))",
@@ -321,6 +323,7 @@ def model_c(
     for function in functions:
         lines += ["", *function]
     lines += ["", *checkpoint_functions(prefix, tensors, fingerprint)]
+    lines += ["", *more] if more else []
     lines += [line for place in places for line in ("", *place.defined(prefix))]
     if threads:
         head = f"int {prefix}_set_threads(int count)"
@@ -347,6 +350,11 @@ def init_function(prefix: str, tensors: Tensors) -> list[str]:
                 word = tensors.ids[name]
                 place = f"net->{part}.{word}"
                 lines += call_text("memcpy", [place, f"{prefix}_{word}", f"sizeof {place}"])
+    for name, of in tensors.bases.items():
+        part = "params" if of in tensors.params else "state"
+        place = f"net->state.{tensors.ids[name]}"
+        source = f"net->{part}.{tensors.ids[of]}"
+        lines += call_text("memcpy", [place, source, f"sizeof {place}"])
     return [*lines, "}", "", f"size_t {prefix}_sizeof(void) {{ return sizeof({prefix}_t); }}"]
 
 
@@ -398,6 +406,7 @@ def model_h(
     quants: Mapping[str, Quant],
     axes: Mapping[str, str],
     places: Sequence[InputBuffer],
+    more: Sequence[str] = (),
 ) -> str:
     upper = prefix.upper()
     lines = [
@@ -455,6 +464,7 @@ def model_h(
         "",
         f"size_t {prefix}_sizeof(void);",
         "",
+        *more,
         *(line for place in places for line in place.declared(prefix)),
         *(threads_h(prefix) if threads else ()),
         "#ifdef __cplusplus",
@@ -495,6 +505,7 @@ ENTRY_DOCS = {
     "gradients": "Forward and backward pass; adds to the accumulated gradients.",
     "apply": "Update from the accumulated gradients, times `scale`, and clear them.",
     "predict": "Forward pass only, in eval mode.",
+    "begin": "The start of a round: from here on, the changes to be sent are counted.",
     "predict_one": "Forward pass only, in eval mode, on one sample instead of a batch.",
 }
 

@@ -23,7 +23,7 @@ def memory_of(program: Program) -> dict[str, int]:
     frozen parameters and constants, and the initial values of what trains; code comes on top.
     """
     store, plans, target = program.storage, program.plans, program.target
-    arena = max(plan.arena for plan in plans.values())
+    arena = program.arena
     arrays = program_arrays(program)
     align = program.alignment
     network = up(network_bytes(program) + max(arena, 1), align)  # an empty array is not C

@@ -21,7 +21,8 @@ from ..report import program_report
 from ..report.html import program_html
 from ..scheme import Scheme
 from ..training import IntegerRules
-from . import c, c_weights
+from . import c, c_weights, saving
+from .c_delta import Delta, delta_of
 from .memory import STATIC, memory_of
 from .tensor_info import TensorInfo
 from .tensors import Tensors
@@ -125,7 +126,14 @@ class Program:
 
     @property
     def arena(self) -> int:
-        return max(p.arena for p in self.plans.values())
+        """On a device whose inputs lie inside, an update is written here, too."""
+        updates = self.delta.bytes if self.delta and self.target.inside_inputs else 0
+        return max(updates, *(p.arena for p in self.plans.values()))
+
+    @functools.cached_property
+    def delta(self) -> Delta | None:
+        """The update that the program sends, if it was compiled with `send`."""
+        return delta_of(self)
 
     @property
     def in_bytes(self) -> int:
@@ -196,6 +204,7 @@ class Program:
                 self.quants,
                 self.axes,
                 places,
+                self.delta.declared() if self.delta else (),
             ),
             "model.c": c.model_c(
                 self.name,
@@ -205,6 +214,7 @@ class Program:
                 threads,
                 self.integer,
                 places,
+                self.delta.defined() if self.delta else (),
             ),
             "weights.h": c_weights.weights_h(self.name, self.storage),
             "weights.c": weights,
@@ -240,6 +250,7 @@ class Program:
         An integer program has those for vectors in a folder of their own, with their own headers.
         """
         used = {*c.used_kernels(self.plans.values()), *self.target.shared}
+        used |= {"delta"} if self.delta else set()
         if not self.integer or not self.target.vectors:
             return self._in_folder("kernels", self.isa, used)
         same = {"threads", *c.same_bits(self.plans.values())}
@@ -327,6 +338,10 @@ class Program:
                 try_="a folder that exists or can be made, with room on its disk",
             ) from error
         return root
+
+    def save(self, path: str | Path) -> Path:
+        """Write the program to one file; `whet.load` reads it back, without PyTorch."""
+        return saving.save(self, path)
 
     def load(self, threads: int | None = None) -> Trainer:
         """Build with the machine's C compiler and load it into this process.

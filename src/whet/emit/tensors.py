@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..ir import Array, Graph, Role, Type, Value
+from ..ir import Array, Graph, Relation, Role, Type, Value
 from .layout import pack, packed_weights
 from .reserved import reserved
 
@@ -43,6 +43,7 @@ class Tensors:
     frozen: dict[str, Type] = field(default_factory=dict)  # parameters and constants: in flash
     data: dict[str, Array] = field(default_factory=dict)  # initial or constant content
     const: dict[tuple[str, str], str] = field(default_factory=dict)  # (entry, leaf) -> name
+    bases: dict[str, str] = field(default_factory=dict)  # copies -> what they begin as a copy of
     packed: frozenset[str] = frozenset()  # leaves stored in the layout of vector kernels
     ids: dict[str, str] = field(default_factory=dict)
 
@@ -63,6 +64,8 @@ class Tensors:
                 else:
                     table = self.params if leaf.name in updated else self.frozen
                 table[leaf.name] = leaf.type
+                if leaf.link and leaf.is_a(Relation.BASE):
+                    self.bases[leaf.name] = leaf.link.of
                 self.data[leaf.name] = self.laid_out(graph, leaf)
         for entry, graph in entries.items():
             for leaf in graph.leaves_of(Role.CONST):
@@ -91,7 +94,9 @@ class Tensors:
     def stored(self) -> dict[str, Type]:
         """What the program image contains: constants, frozen parameters, and initial values.
 
-        State that starts as zeros is not stored.
+        State that starts as zeros is not stored, nor is a copy.
         """
-        started = {n: t for n, t in self.state.items() if self.data[n].any()}
+        started = {
+            n: t for n, t in self.state.items() if n not in self.bases and self.data[n].any()
+        }
         return {**self.frozen, **self.params, **started}

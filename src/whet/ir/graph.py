@@ -101,6 +101,7 @@ class Relation(Enum):
     MOMENT = "moment"  # optimizer state of the same shape
     MASTER = "master"  # the float that an integer parameter is rounded from
     CARRY = "carry"  # what rounding an integer parameter dropped
+    BASE = "base"  # the same, as of the start of a round
     COTANGENT = "cotangent"  # computed in the backward pass of a value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ C_TYPES: dict[DType, Any] = {
     DType.I8: ctypes.c_int8,
     DType.U8: ctypes.c_uint8,
 }
+KEY = 32  # bytes of the key of the noise
 STATUS = [name for name, _ in STATUSES]
 
 
@@ -70,6 +72,28 @@ class Trainer:
     def apply(self, lr: float | None = None, scale: float = 1.0) -> None:
         """Update from the collected gradients, times `scale`, and clear them."""
         self._run("apply", {}, {"lr": lr, "scale": scale})
+
+    def begin(self) -> None:
+        """Start a round: the update to send is what changes from here on."""
+        self._check_sends()
+        self._run("begin", {}, {})
+
+    def delta(self, round: int = 0, key: bytes | None = None) -> bytes:
+        """The update to send, as compiled in by `send`; see `whet.runtime.update` to read it.
+
+        `key`, 32 bytes that nobody else may know, is what noise is made from. By default it is
+        random. A key must not be used for two updates of one round.
+        """
+        self._check_sends()
+        if not 0 <= round < 2**32:
+            raise DataError(f"round={round} is not a number from 0 to 2^32 - 1")
+        key = secrets.token_bytes(KEY) if key is None else key
+        if len(key) != KEY:
+            raise DataError(f"the key has {len(key)} bytes", try_=f"secrets.token_bytes({KEY})")
+        update = self._delta(round, key)
+        if not update:
+            raise NotFinite("there is no update: a parameter is NaN or infinite")
+        return update
 
     def predict(self, x: Any) -> Any:
         """The model's output in eval mode, as a NumPy array (a tuple if there are several).
@@ -366,6 +390,18 @@ class Trainer:
         status = self._function(entry)(*args)
         self._raise(status, entry, feed, outs)
         return outs
+
+    def _check_sends(self) -> None:
+        if self.program.delta is None:
+            raise DataError("the program sends nothing", try_="compile(..., send=whet.Send())")
+
+    def _delta(self, round: int, key: bytes) -> bytes:
+        assert self.program.delta is not None
+        buffer = ctypes.create_string_buffer(self.program.delta.bytes)
+        function = self._function("delta", ctypes.c_size_t)
+        room = ctypes.c_size_t(len(buffer))
+        size = function(self._pointer, buffer, room, ctypes.c_uint32(round), key)
+        return buffer.raw[:size]
 
     def _scalar(self, value: float | None) -> ctypes.c_float:
         return ctypes.c_float(self.program.lr if value is None else float(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -29,9 +30,19 @@ def main_c(program: Program, name: str) -> str:
 def static_main(program: Program, name: str) -> str:
     if not has_one_input(program):
         return main_for_many(program)
-    text = filled(template(name), {"arrays": "\n".join(arrays_lines(program))})
+    words = {"arrays": "\n".join(arrays_lines(program))}
+    text = filled(with_sending(template(name), program.delta is not None), words)
     prefix = program.name
     return text.replace("NET_", f"{prefix.upper()}_").replace("net_", f"{prefix}_")
+
+
+def with_sending(text: str, sends: bool) -> str:
+    """A main program; the lines that mark where commands to send updates belong are replaced by
+    those, or removed."""
+    mark = re.compile(r"^ */\* send: (\w+) \*/\n", re.MULTILINE)
+    parts = mark.split(template("cortex-m/send.txt"))
+    code = dict(zip(parts[1::2], parts[2::2], strict=True)) if sends else {}
+    return mark.sub(lambda found: code.get(found[1], ""), text)
 
 
 def arrays_lines(program: Program) -> list[str]:

@@ -18,7 +18,7 @@ from .emulator import Emulator, Watched
 from .firmware import firmware
 from .profile import PHASES, Profile, profile
 
-LETTERS = {"train_step": b"T", "predict": b"P", "predict_one": b"O"}
+LETTERS = {"train_step": b"T", "predict": b"P", "predict_one": b"O", "begin": b"B"}
 
 
 class Board(Trainer):
@@ -115,8 +115,9 @@ class Board(Trainer):
         arrays = [feed[v.name] for _, v in signature.leaves if v.name in feed]
         data = rate + b"".join(array.tobytes() for array in arrays)
         outs = [np.zeros(v.shape, v.type.dtype.numpy) for _, v in signature.outputs]
-        if entry == "train_step":
+        if entry in ("train_step", "begin"):
             self._fresh = False
+        if entry == "train_step":
             self.steps += 1
         answer = self._ask(LETTERS[entry], data, sum(out.nbytes for out in outs))
         for out in outs:
@@ -124,6 +125,12 @@ class Board(Trainer):
             answer = answer[out.nbytes :]
         self._raise(self._status, entry, feed, outs)
         return outs
+
+    def _delta(self, round: int, key: bytes) -> bytes:
+        with self._machine.exchange():
+            self._machine.send(b"D" + struct.pack("<I", round) + key)
+            _, size = struct.unpack("<iI", self._machine.receive(8))
+            return self._machine.receive(size)
 
     def _view(self, name: str) -> Array:
         if not self._fresh:

@@ -25,8 +25,9 @@ typedef enum {
     ONE = 'O',     /* one sample of an input: its output */
     FETCH = 'F',   /* nothing: trained parameters and state, in the layout of net */
     STORE = 'S',   /* those: nothing */
-    STACK = 'K',   /* nothing: uint32 bytes of stack used */
-    QUIT = 'Q'     /* nothing: nothing, and the program ends */
+    /* send: commands */
+    STACK = 'K', /* nothing: uint32 bytes of stack used */
+    QUIT = 'Q'   /* nothing: nothing, and the program ends */
 } command_t;
 
 static void answer(net_status_t status, const void *data, size_t size) {
@@ -61,6 +62,7 @@ static void predict_one(void) {
 }
 #endif
 
+/* send: functions */
 static void serve(void) {
     for (;;) {
         uint8_t command;
@@ -84,6 +86,7 @@ static void serve(void) {
             board_read(&ram.net, offsetof(net_t, arena));
             answer(NET_OK, NULL, 0);
             break;
+        /* send: cases */
         case STACK: {
             const uint32_t used = board_stack_used();
             answer(NET_OK, &used, sizeof used);
