@@ -51,7 +51,7 @@ SPARSE = whet.Scheme(
     name="sparse",
 )
 UPDATES: dict[str, Any] = {"full": "full", "last": "last", "sparse": SPARSE}
-DEFENCES = ("none", "dp:1:0.03", "dp:1:0.1")
+DEFENCES = ("none", "dp:1:0.1", "dp:1:1")
 LR, BATCH = 0.05, 10
 CELL = ("study", "update", "defence", "seed", "size")  # what names a cell
 NAMES = {"lira": "calibrated"}

@@ -169,6 +169,35 @@ def test_a_given_update_is_attacked_as_it_is() -> None:
         sent_by(program, x, y, update={n: u for n, u in update.items() if n != "0.bias"})
 
 
+def test_the_bytes_that_a_program_sends_are_attacked() -> None:
+    x, y = samples(1)
+    plain, _ = sent_by(compiled(), x, y)
+    dense, words = sent_by(compiled(send=whet.Send()), x, y)
+    assert "bytes that it sends after one local step (values as f32)" in words
+    for name, gradient in plain.gradients.items():
+        np.testing.assert_allclose(dense.gradients[name], gradient, rtol=1e-3, atol=2e-5)
+    assert dense.masks == {}
+    sparse, words = sent_by(compiled(send=whet.Send(clip=1e-3, top_k=0.1)), x, y)
+    assert "clip=0.001, top_k=0.1" in words
+    assert sparse.coordinates == round(0.1 * plain.coordinates)
+    size = np.sqrt(sum(np.square(g).sum() for g in sparse.gradients.values()))
+    assert 0.5e-3 / 0.1 < size <= 1.001e-3 / 0.1
+    program = compiled(send=whet.Send(clip=1.0, noise=1.0))
+    noisy = [sent_by(program, x, y, seed=s)[0] for s in (0, 0, 1)]
+    a, b, c = (n.gradients["0.bias"] for n in noisy)
+    assert (a == b).all() and (a != c).any()
+
+
+def test_shapes_in_the_wrong_brightness_count_as_partly_recovered() -> None:
+    x, y = samples(1)
+    program = compiled(send=whet.Send(top_k=0.5))
+    found = audit(program, x, y, attacks=("dlg",), restarts=2, iterations=150)
+    (attempt,) = found.attempts
+    assert attempt.coordinates == 608 and found.sent.startswith("the ")
+    assert attempt.recovered == 0 and attempt.gain < 3 and attempt.alike > 0.7
+    assert found.verdict.startswith("Partly recovered: dlg came to 12.")
+
+
 def test_a_program_without_its_model_says_what_is_needed() -> None:
     x, y = samples(1)
     with pytest.raises(DataError, match="needs the PyTorch model"):
@@ -196,7 +225,7 @@ def test_verdicts_promise_no_more_than_was_tested() -> None:
     assert about(made([25.0, 9.0]), "none").startswith(
         "Recovered: dlg reconstructed 1 of 2 samples"
     )
-    assert about(made([16.0]), "none").startswith("Partly recovered: dlg came 6.0 dB closer")
+    assert about(made([16.0]), "none").startswith("Partly recovered: dlg came to 16.0 dB, 6.0")
     hidden = about(made([12.0]), "none")
     assert hidden == "Not recovered by dlg with 2 starts each; this is not a proof."
     assert about(made([5.0], diverged=1), "none") == hidden

@@ -62,6 +62,11 @@ class Attempt:
             return float("-inf")
         return float((self.score.psnr - self.score.baseline).max())
 
+    @property
+    def alike(self) -> float:
+        """The best sample's SSIM, which does not mind a wrong brightness as PSNR does."""
+        return 0.0 if self.score is None else float(self.score.ssim.max())
+
 
 @dataclass(frozen=True, eq=False)
 class Audit:
@@ -141,8 +146,9 @@ def audit(
 ) -> Audit:
     """Attack the update that `program` sends after one batch, as it is and behind each defence.
 
-    The update is the gradients of one step, or with `steps` the change of the parameters after so
-    many local steps, or the `update` given (by name, after minus before). Every attacker is
+    The update is what a program compiled with `send=` writes; of another, the gradients of one
+    step, or with `steps` the change of the parameters after so many local steps; or the `update`
+    given (by name, after minus before). Every attacker is
     adaptive: it knows which coordinates were dropped and how labels show in a gradient.
     `defences` are named as in `noise:0.01`, `prune:0.9`, `top-k:0.01`, `fp16`, `int8`, `clip:1`
     and `dp:1:0.5`. With `train` and `test`, the program is also trained behind each defence, and
@@ -162,7 +168,15 @@ def audit(
     steps_of_work = len(choices) * (len(methods) + (train is not None)) + (members is not None)
     work = Work(on_progress, steps_of_work)
     seen, words = sent_by(
-        program, inputs, labels, steps=steps, update=update, model=model, loss=loss, span=given
+        program,
+        inputs,
+        labels,
+        steps=steps,
+        update=update,
+        model=model,
+        loss=loss,
+        span=given,
+        seed=seed,
     )
     attempts = []
     for choice in choices:

@@ -2,6 +2,8 @@
 
 gradients    of one batch, as `trainer.gradients` collects them: shared in every step
 difference   of the trained parameters after local steps, as in federated averaging
+delta        the bytes that a program compiled with `send=` writes, clipped, noised and sparse as
+             they are, and read as a server reads them
 given        arrays by name, after minus before: what a received message was decoded to
 
 An attacker who sees a difference takes it for a gradient: divided by the learning rate and the
@@ -21,10 +23,9 @@ from torch import nn
 from ... import Program
 from ...errors import DataError
 from ...runtime import to_numpy, trained
+from ...runtime.update import by_name, decode
 from .gradients import Observation, observe
 from .roc import Array
-
-GRADIENTS, DIFFERENCE, GIVEN = "gradients", "difference", "given"
 
 
 def sent_by(
@@ -37,26 +38,70 @@ def sent_by(
     model: nn.Module | None = None,
     loss: Any = None,
     span: tuple[float, float] = (0.0, 1.0),
+    seed: int = 0,
 ) -> tuple[Observation, str]:
     """What is seen of one batch, and in words what that is.
 
-    With `steps` it is the difference after so many of them on this batch, and without `steps` the
-    collected gradients, if the program collects them. `update` is what was sent, if it is known.
+    A program that sends updates is asked for one, after `steps` on this batch or else after one.
+    Of another it is the difference after so many steps, and without `steps` the collected
+    gradients, if the program collects them. `update` is what was sent, if that is known.
     """
     check_source(program, model, loss)
+    if update is None and program.delta is not None:
+        return delta(program, x, y, max(steps, 1), model, loss, span, seed)
     if update is None and steps == 0 and "gradients" in program.entries:
         return observe(program, x, y, model=model, loss=loss, span=span), "gradients of one step"
     count = max(steps, 1)
     if update is None:
         seen = difference(program, x, y, count)
-        words = "change of the trained parameters after " + (
-            "one local step" if count == 1 else f"{count} local steps on one batch"
-        )
+        words = f"change of the trained parameters after {local(count)}"
     else:
         seen = {n: np.asarray(to_numpy(a), np.float32) for n, a in update.items()}
         words = "the update as given"
     gradients = {n: -a / (program.lr * count) for n, a in seen.items()}
     return seen_through(program, gradients, x, model, loss, span), words
+
+
+def local(steps: int) -> str:
+    return "one local step" if steps == 1 else f"{steps} local steps on one batch"
+
+
+def delta(
+    program: Program,
+    x: Any,
+    y: Any,
+    steps: int,
+    model: nn.Module | None,
+    loss: Any,
+    span: tuple[float, float],
+    seed: int,
+) -> tuple[Observation, str]:
+    """The attacker knows which coordinates were left out, and not the factor of a clipped update.
+
+    The key of the noise is made from the seed, so that an audit can be repeated.
+    """
+    trainer = program.load()
+    trainer.begin()
+    for _ in range(steps):
+        trainer.step(x, y)
+    blob = trainer.delta(0, np.random.default_rng(seed).bytes(32))
+    update = decode(blob, program.fingerprint)
+    arrays = by_name(program, update, real=True)
+    gradients = {n: -a / (program.lr * steps) for n, a in arrays.items()}
+    seen = seen_through(program, gradients, x, model, loss, span)
+    if update.k < update.n:
+        seen = seen.defended(seen.gradients, {n: a != 0 for n, a in arrays.items()})
+    words = (
+        f"the {len(blob):,} bytes that it sends after {local(steps)} ({said(program.options.send)})"
+    )
+    return seen, words
+
+
+def said(send: Any) -> str:
+    words = [f"clip={send.clip:g}"] if send.clip is not None else []
+    words += [f"noise={send.noise:g}"] if send.noise else []
+    words += [f"top_k={send.top_k:g}"] if send.top_k < 1 else []
+    return ", ".join([*words, f"values as {send.coding}"])
 
 
 def difference(program: Program, x: Any, y: Any, steps: int) -> dict[str, Array]:

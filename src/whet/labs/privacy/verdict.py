@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .words import Words
 
 CLOSER = 3.0  # dB above the constant image: half of its squared error
+ALIKE = 0.5  # SSIM from which shapes show, even in the wrong brightness; a constant image has none
 
 
 def verdict(audit: Audit) -> str:
@@ -37,15 +38,15 @@ def about(audit: Audit, defence: str) -> str:
     if not judged:
         reason = "every start diverged" if any(a.found for a in attempts) else "no attack applies"
         return f"Inconclusive: {reason}. That is no sign of protection."
-    a = max(judged, key=lambda a: a.gain)
-    assert a.score is not None
     names = " and ".join(dict.fromkeys(a.method for a in judged))
     words = f"by {names} with {audit.restarts} starts each; this is not a proof"
-    if a.gain > CLOSER:
+    a = max(judged, key=lambda a: (a.alike >= ALIKE, a.gain))
+    assert a.score is not None
+    if a.gain > CLOSER or a.alike >= ALIKE:
         return (
-            f"Partly recovered: {a.method} came {a.gain:.1f} dB closer than a constant image "
-            f"({a.score.best:.1f} dB at best), short of {RECOVERED:g} dB. Not more was recovered "
-            f"{words}."
+            f"Partly recovered: {a.method} came to {a.score.best:.1f} dB, {a.gain:.1f} dB above a "
+            f"constant image and short of {RECOVERED:g} dB, with an SSIM of {a.alike:.2f}. Not "
+            f"more was recovered {words}."
         )
     return f"Not recovered {words}."
 
