@@ -181,7 +181,7 @@ def audit(
     attempts = []
     for choice in choices:
         defended = choice.apply(seen.gradients, seed)
-        through = seen.defended(defended.gradients, defended.masks)
+        through = seen.defended(defended.gradients, both(seen.masks, defended.masks))
         for method in methods:
             with work.part(f"{method} against {choice.words}") as tell:
                 if method == TEXT:
@@ -212,6 +212,12 @@ def audit(
         described(program, seen), words, inputs, labels, given, restarts, seed, tuple(attempts),
         found, after, training,
     )  # fmt: skip
+
+
+def both(sent: Mapping[str, Array], left: Mapping[str, Array]) -> dict[str, Array]:
+    """Coordinates that the program sends and that a defence leaves standing."""
+    names = {**sent, **left}
+    return {n: np.asarray(sent.get(n, True)) & np.asarray(left.get(n, True)) for n in names}
 
 
 def attempted(
