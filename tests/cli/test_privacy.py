@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+import whet
 from whet.cli import main
 
 MODEL = """
@@ -81,6 +84,23 @@ def test_a_saved_program_needs_its_model(
     with pytest.raises(SystemExit, match="1"):
         main()
     assert "an attack needs the PyTorch model" in capsys.readouterr().err
+
+
+def test_a_saved_program_is_audited_with_its_model(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(folder))
+    model = importlib.import_module("net").make()
+    whet.compile(model, (torch.zeros(1, 1, 6, 6),), update="last").save("net.whet")
+    words = ("audit", "net.whet", "--input", "1,1,6,6", "--data", "data.npz", "--train-steps", "3")
+    run(monkeypatch, *words, "--of", "net.py:make", "--attack", "dlg", "--iterations", "20",
+        "--restarts", "1")  # fmt: skip
+    assert "change of the trained parameters after one local step" in capsys.readouterr().out
+    Path("net.py").write_text(MODEL.replace("manual_seed(0)", "manual_seed(1)"))
+    monkeypatch.setattr(sys, "argv", ["whet", "privacy", *words, "--of", "net.py:make"])
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    assert "net.whet was not compiled from net.py:make" in capsys.readouterr().err
 
 
 def test_an_account_names_what_it_assumes(

@@ -12,11 +12,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from ..errors import DataError
 from .files import check_file
 from .groups import Memory, Numbers, Training, with_groups
-from .models import sizes
+from .models import Invocation, sizes
 from .options import InputOpt, ModelArg, UpdateOpt
 from .run import Batches
 
 if TYPE_CHECKING:
+    from ..emit.program import Program
     from ..labs.privacy.accounting import Account
 
 app = typer.Typer(no_args_is_help=True, help="See what shared updates tell about the data.")
@@ -69,23 +70,27 @@ def audit_command(
         int, typer.Option(min=1, help="steps of training behind each defence")
     ] = 300,
     seed: Annotated[int, typer.Option(min=0, help="of starts, noise and batches")] = 0,
+    of: Annotated[
+        str | None,
+        typer.Option(help="the PyTorch model, where MODEL is a saved program", metavar="MODEL"),
+    ] = None,
     update: UpdateOpt = None,
     training: Training,
     saving: Memory,
     kind: Numbers,
 ) -> None:
     """Attack the update that MODEL's program would send, and write what was found as a page."""
-    if model.endswith(".whet"):
+    saved = model.endswith(".whet")
+    if saved and of is None:
         raise DataError(
             f"{model} is a saved program, and an attack needs the PyTorch model",
             why="it compares the update with gradients of guesses, which PyTorch computes",
-            try_=(
-                "whet privacy audit package.module:make_model --input ... --update ...",
-                "in Python: whet.privacy.audit(program, x, y, model=model, loss=loss)",
-            ),
+            try_="--of package.module:make_model, from which the program was compiled",
         )
+    if of is not None and not saved:
+        raise DataError(f"--of {of} is for saved programs", try_="leave it out")
     check_file(output, ".html")
-    invocation = training.invocation(model, input)
+    invocation = training.invocation(of or model, input)
     batches = Batches.read(data)
     batch = sizes(input[0])[0][0]
     if first + batch > len(batches.x):
@@ -94,13 +99,15 @@ def audit_command(
             why=f"{data} has {len(batches.x)} samples",
             try_="--first 0, or a smaller batch: the first number of --input",
         )
-    program = invocation.compile(
-        **kind.arguments(input), **saving.arguments(), update=update, accumulate=steps == 0
-    )
-    batches.check(program, batch)
+    options = kind.arguments(input) | saving.arguments() | {"update": update}
     made: dict[str, Any] = {}
+    if saved:
+        program, made = loaded(model, invocation, options)
+    else:
+        program = invocation.compile(**options, accumulate=steps == 0)
+    batches.check(program, batch)
     if batches.test is not None:
-        made = dict(train=(batches.x, batches.y), test=batches.test, train_steps=train_steps)
+        made |= dict(train=(batches.x, batches.y), test=batches.test, train_steps=train_steps)
     from ..labs.privacy.audit import audit
 
     columns = (
@@ -122,6 +129,28 @@ def audit_command(
         progress.update(task, completed=1.0, description="done")
     say(str(found))
     say(f"\nwrote {found.write(output)}")
+
+
+def loaded(
+    path: str, invocation: Invocation, options: dict[str, Any]
+) -> tuple[Program, dict[str, Any]]:
+    """A saved program, and what an audit is told about the model it was compiled from.
+
+    The attacker's model has the trained numbers of the program; the frozen ones must be the same,
+    which the checksum of a program compiled from it tells.
+    """
+    import whet
+
+    program = whet.load(path)
+    again = invocation.compile(**options | {"update": options["update"] or program.scheme})
+    if again.identity != program.identity:
+        raise DataError(
+            f"{path} was not compiled from {invocation.model}",
+            why="an operation, a frozen number or what trains differs",
+            try_="the same weights, --input, --update and --dtype as when it was compiled",
+        )
+    source = again.source
+    return program, dict(model=source.model, loss=source.loss)
 
 
 @app.command("account")
