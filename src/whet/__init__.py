@@ -17,6 +17,7 @@ from .training import Send
 
 if TYPE_CHECKING:
     from . import federated as federated
+    from . import privacy as privacy
     from . import tinytl as tinytl
     from .api import compare as compare
     from .api import compile as compile
@@ -37,8 +38,8 @@ __version__ = "0.1.0"
 LATE = {
     "compare": ".api", "compile": ".api", "plan": ".workbench", "Workbench": ".workbench",
     "Search": ".labs.search", "TrialSettings": ".labs.search", "contributions": ".labs.search",
-    "search": ".labs.search", "tinytl": ".tinytl",
-    "federated": ".federated",
+    "search": ".labs.search", "tinytl": ".tinytl", "federated": ".federated",
+    "privacy": ".privacy",
 }  # fmt: skip
 
 
