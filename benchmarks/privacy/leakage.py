@@ -5,9 +5,10 @@
     python -m benchmarks.privacy.leakage sparse --limit 4       some cells, to see that it runs
     python -m benchmarks.privacy.leakage page                   the page again, from what is kept
 
-Parts: single, batch, text, defence, accuracy, sparse, page. Needs $WHET_DATA and Fashion-MNIST (see
-subjects.py). About 700 cells that take two to three hours of one core together; each is added to
-`--results` when it is done, and a run that was stopped goes on where it was. CPU only.
+Parts: single, batch, text, defence, accuracy, bound, sparse, page. Needs $WHET_DATA and
+Fashion-MNIST (see subjects.py). About 550 cells that take two to three hours of one core together;
+each is added to `--results` when it is done, and a run that was stopped goes on where it was. CPU
+only.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from benchmarks.privacy.leakage_cells import Cell, planned, run
 from benchmarks.privacy.leakage_page import write_page
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("single", "batch", "text", "defence", "accuracy", "sparse", "page")
+PARTS = ("single", "batch", "text", "defence", "accuracy", "bound", "sparse", "page")
 
 
 def key(cell: dict[str, Any]) -> str:
@@ -63,11 +64,13 @@ def run_cells(cells: list[Cell], path: Path, workers: int) -> int:
 
 
 def summary(record: dict[str, Any]) -> str:
-    if "psnr" in record:
+    if "losses" in record:
         psnr = ", ".join(f"{value:.1f}" for value in record["psnr"])
         return f"{psnr} dB, {record['diverged']} of {len(record['losses'])} diverged"
     if "placed" in record:
         return f"{100 * record['bag']:.0f} % of the words, {100 * record['placed']:.0f} % in place"
+    if "directions" in record:
+        return f"{record['directions']} of {record['unknowns']} directions, {record['psnr']:.1f} dB"
     return f"{record['accuracy']:.1f} %"
 
 

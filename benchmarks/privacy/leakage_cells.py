@@ -21,6 +21,7 @@ from whet.labs.privacy import (
     Observation,
     Recovered,
     defences,
+    determined,
     masked_step,
     observe,
     recover_text,
@@ -136,8 +137,10 @@ def planned() -> list[Cell]:
     text = [Cell("text", "sentence", i, update=u, attacker=a)
             for u, names in means.items() for a in names.split()
             for i in range(SENTENCES)]  # fmt: skip
+    bound = [Cell("bound", s, 0, update=u, attacker="") for s in ("photo", "grey") for u in UPDATES]
+    bound += [Cell("bound", "photo", 0, defence=d, attacker="") for d in DEFENCES if d != "none"]
     accuracy = [Cell("accuracy", "clothes", 0, defence=d, attacker="") for d in DEFENCES]
-    return [*batch, *accuracy, *single, *text, *defended, *parts, *sparse]
+    return [*batch, *accuracy, *single, *text, *bound, *defended, *parts, *sparse]
 
 
 # --- One cell -------------------------------------------------------------------------------------
@@ -147,11 +150,14 @@ def run(cell: Cell) -> dict[str, Any]:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     start = time.process_time()
-    how = {"text": run_text, "accuracy": run_accuracy}.get(cell.part, run_images)
+    how = {"text": run_text, "accuracy": run_accuracy, "bound": run_bound}.get(
+        cell.part, run_images
+    )
     return {"cell": asdict(cell), **how(cell), "cpu": time.process_time() - start}
 
 
-def run_images(cell: Cell) -> dict[str, Any]:
+def observed(cell: Cell) -> tuple[torch.Tensor, torch.Tensor, Observation, Defended]:
+    """A batch, its labels, and what an attacker sees of them after a defence."""
     kind, _, wide = cell.subject.partition(", ")
     channels = 3 if kind == "photo" else 1
     x, y = subjects.photographs(cell.index * cell.batch, cell.batch, channels)
@@ -163,13 +169,18 @@ def run_images(cell: Cell) -> dict[str, Any]:
     plain = observe(program, x, y)
     sent = DEFENCES[cell.defence](plain.gradients, seed=cell.index)
     scaled = cell.defence.startswith("DP")
-    observation = plain.defended(sent.gradients, sent.masks, noise=sent.absolute, scaled=scaled)
+    return x, y, plain.defended(
+        sent.gradients, sent.masks, noise=sent.absolute, scaled=scaled), sent  # fmt: skip
+
+
+def run_images(cell: Cell) -> dict[str, Any]:
+    x, y, observation, sent = observed(cell)
     found = ATTACKERS[cell.attacker](observation)
     scored = score(x, found.images)
     told = labels(observation)
     return {
         "coordinates": observation.coordinates, "unknowns": x.numel(),
-        "rms": defences.rms(plain.gradients), "noise": sent.absolute, "relative": sent.relative,
+        "rms": defences.rms(sent.gradients), "noise": sent.absolute, "relative": sent.relative,
         "mse": scored.mse.tolist(), "psnr": scored.psnr.tolist(), "ssim": scored.ssim.tolist(),
         "baseline": scored.baseline.tolist(), "labels": sorted(y.tolist()),
         "told": None if told is None else told.tolist(),
@@ -177,6 +188,13 @@ def run_images(cell: Cell) -> dict[str, Any]:
         "first_exact": first_exact(x, found), "evaluations": found.evaluations,
         "seconds": found.seconds, "images": encoded(found.images[scored.order]),
     }  # fmt: skip
+
+
+def run_bound(cell: Cell) -> dict[str, Any]:
+    x, y, observation, _ = observed(cell)
+    found = asdict(determined(observation, x, y))
+    del found["values"]
+    return found
 
 
 def first_exact(x: torch.Tensor, found: Recovered) -> int | None:
