@@ -5,8 +5,8 @@
     python -m benchmarks.privacy.leakage sparse --limit 4       some cells, to see that it runs
     python -m benchmarks.privacy.leakage page                   the page again, from what is kept
 
-Parts: single, batch, text, defence, accuracy, bound, sparse, page. Needs $WHET_DATA and
-Fashion-MNIST (see subjects.py). About 550 cells that take two to three hours of one core together;
+Parts: single, batch, text, defence, accuracy, bound, sparse, trained, page. Needs $WHET_DATA and
+Fashion-MNIST (see subjects.py). About 600 cells that take two to three hours of one core together;
 each is added to `--results` when it is done, and a run that was stopped goes on where it was. CPU
 only.
 """
@@ -29,7 +29,7 @@ from benchmarks.privacy.leakage_cells import Cell, planned, run
 from benchmarks.privacy.leakage_page import write_page
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("single", "batch", "text", "defence", "accuracy", "bound", "sparse", "page")
+PARTS = ("single", "batch", "text", "defence", "accuracy", "bound", "sparse", "trained", "page")
 
 
 def key(cell: dict[str, Any]) -> str:

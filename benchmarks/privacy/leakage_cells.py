@@ -43,6 +43,9 @@ QUARTER = whet.Scheme(
     [Rule("7.*"), *(Rule(f"{n}.weight", channels=0.25) for n in (2, 4)),
      *(Rule(f"{n}.bias") for n in (2, 4))], name="channels 25 %",
 )  # fmt: skip
+RELU_QUARTER = whet.Scheme(
+    [Rule("7.*"), Rule("3.weight", channels=0.25), Rule("3.bias")], name="channels 25 %"
+)
 UPDATES: dict[str, dict[str, Any]] = {  # arguments of whet.compile
     "full": {"update": "full"},
     "last": {"update": "last"},
@@ -92,7 +95,11 @@ ATTACKERS: dict[str, Attacker] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """`subject` is photo (colour) or grey; `wide` has a network of 32 channels instead of 12."""
+    """`subject` is photo (colour), grey or clothes.
+
+    Photographs are given to the network of the DLG paper with 12 channels, or 32 if it is wide;
+    clothes to one with ReLU and batch norm, trained or not.
+    """
 
     part: str
     subject: str
@@ -134,13 +141,16 @@ def planned() -> list[Cell]:
               for s in ("photo", "grey") for u in UPDATES for a in ("adaptive", "cosine")
               for i in range(4)]  # fmt: skip
     means = {"full": "rows", "layers+last": "span match", "layer 2+last": "match"}
+    trained = [Cell("trained", f"clothes, {s}", i, update=u, attacker=a)
+               for s in ("untrained", "trained") for u in UPDATES for a in ("adaptive", "cosine")
+               for i in range(4) if s == "trained" or u == "full"]  # fmt: skip
     text = [Cell("text", "sentence", i, update=u, attacker=a)
             for u, names in means.items() for a in names.split()
             for i in range(SENTENCES)]  # fmt: skip
     bound = [Cell("bound", s, 0, update=u, attacker="") for s in ("photo", "grey") for u in UPDATES]
     bound += [Cell("bound", "photo", 0, defence=d, attacker="") for d in DEFENCES if d != "none"]
     accuracy = [Cell("accuracy", "clothes", 0, defence=d, attacker="") for d in DEFENCES]
-    return [*batch, *accuracy, *single, *text, *bound, *defended, *parts, *sparse]
+    return [*batch, *accuracy, *single, *text, *bound, *trained, *defended, *parts, *sparse]
 
 
 # --- One cell -------------------------------------------------------------------------------------
@@ -158,13 +168,21 @@ def run(cell: Cell) -> dict[str, Any]:
 
 def observed(cell: Cell) -> tuple[torch.Tensor, torch.Tensor, Observation, Defended]:
     """A batch, its labels, and what an attacker sees of them after a defence."""
-    kind, _, wide = cell.subject.partition(", ")
-    channels = 3 if kind == "photo" else 1
-    x, y = subjects.photographs(cell.index * cell.batch, cell.batch, channels)
-    model = subjects.lenet(channels, 32 if wide else 12, seed=cell.index)
     options = dict(UPDATES[cell.update])
+    kind, _, state = cell.subject.partition(", ")
+    if kind == "clothes":
+        images, classes = subjects.clothes("t10k", cell.index + 1)
+        x, y, model = images[-1:], classes[-1:], subjects.relu_net(state == "trained")
+        typical = subjects.clothes("train", 32)[0]
+        if options["update"] is QUARTER:
+            options["update"] = RELU_QUARTER
+    else:
+        channels = 3 if kind == "photo" else 1
+        x, y = subjects.photographs(cell.index * cell.batch, cell.batch, channels)
+        model = subjects.lenet(channels, 32 if state == "wide" else 12, seed=cell.index)
+        typical = subjects.photographs(1000, 32, channels)[0]
     if "dtype" in options:
-        options["calibrate"] = [subjects.photographs(1000, 32, channels)[0]]
+        options["calibrate"] = [typical]
     program = whet.compile(model, (x,), accumulate=True, **options)
     plain = observe(program, x, y)
     sent = DEFENCES[cell.defence](plain.gradients, seed=cell.index)
