@@ -70,7 +70,6 @@ PUBLIC = {
     "whet", "whet.api", "whet.errors", "whet.models", "whet.report", "whet.report.svg",
     "whet.runtime", "whet.runtime.update", "whet.scheme", "whet.workbench",
     "whet.frontend.torch.aten.largest",  # the PyTorch operator `whet.keep_largest`
-    "whet.report.svg",  # to draw results
 }  # fmt: skip
 
 
@@ -197,7 +196,7 @@ def test_c_is_written_in_one_place() -> None:
 
     found = {str(file.relative_to(ROOT)): c_lines(file) for file in FILES}
     assert len(found.pop("emit/c.py")) > 20, "the pattern knows C when it sees it"
-    assert found.pop("emit/c_weights.py") and found.pop("emit/c_main.py")
+    assert all(found.pop(f"emit/c_{name}.py") for name in ("weights", "main", "delta"))
     assert {file: lines for file, lines in found.items() if lines} == {}
 
 
@@ -225,8 +224,10 @@ def test_files_are_short_enough_to_read(folder: str) -> None:
 
 
 def test_the_public_names_are_these() -> None:
-    names = "Int8 Program Rule Scheme Search Trainer TrialSettings WhetError Workbench compare "
-    names += "compile contributions errors plan search"
+    names = (
+        "Int8 Program Rule Scheme Search Send Trainer TrialSettings WhetError Workbench compare "
+    )
+    names += "compile contributions errors load plan search"
     assert whet.__all__ == names.split()
     for name in whet.__all__:
         assert getattr(whet, name) is not None

@@ -38,6 +38,26 @@ def test_dlg_recovers_a_picture_from_a_program() -> None:
     assert np.array_equal(again.images, found.images), "the same seed, the same result"
 
 
+@pytest.mark.slow
+def test_dlg_recovers_a_picture_of_32_pixels_exactly() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(3, 12, 5, 2, 2), nn.Sigmoid(), nn.Conv2d(12, 12, 5, 2, 2), nn.Sigmoid(),
+        nn.Conv2d(12, 12, 5, 1, 2), nn.Sigmoid(), nn.Flatten(), nn.Linear(768, 10),
+    ).eval()  # fmt: skip
+    for parameter in model.parameters():
+        nn.init.uniform_(parameter, -0.5, 0.5)
+    x = picture(1, 3, 32)
+    observation = seen(model, x, torch.tensor([7]))
+    assert observation.coordinates == 15826
+    found = attack(observation, restarts=2, iterations=500)
+    assert score(x, found.images).mse[0] < 1e-3 and found.labels.tolist() == [7]
+    pruned = defences.prune(observation.gradients, 0.7)
+    sent = observation.defended(pruned.gradients, pruned.masks)
+    scored = score(x, attack(sent, restarts=1, iterations=300).images)
+    assert scored.mean > 20 > scored.baseline[0], "70 % pruning does not hide it"
+
+
 def test_the_published_attack_finds_the_label_by_itself() -> None:
     found = attack(in_torch(sigmoid_net(), X, Y), adaptive=False, iterations=150, restarts=3)
     assert len(found.losses) == 3 and found.labels.tolist() == [2]

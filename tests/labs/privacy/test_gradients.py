@@ -85,6 +85,20 @@ def test_masked_coordinates_are_left_out() -> None:
     assert len(whole) == plain.coordinates
 
 
+def test_a_checkpoint_is_observed_as_it_has_been_trained() -> None:
+    x = picture()
+    program = whet.compile(sigmoid_net(), (x,), accumulate=True)
+    trainer = program.load()
+    for _ in range(3):
+        trainer.step(x, Y, lr=0.5)
+    trainer.gradients(x, Y)  # collected and not yet applied
+    observation = observe(program, x, Y, checkpoint=trainer.save())
+    matching = Matching(observation)
+    assert float((matching.gradients(x, Y) - matching.target).detach().abs().max()) < 1e-5
+    fresh = observe(program, x, Y)
+    assert not np.allclose(fresh.gradients["5.bias"], observation.gradients["5.bias"], atol=1e-3)
+
+
 def test_what_does_not_fit_is_refused() -> None:
     x = picture()
     observation = in_torch(sigmoid_net(), x, Y)

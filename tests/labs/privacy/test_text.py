@@ -19,9 +19,9 @@ SENTENCE = torch.tensor([[17, 42, 9, 42, 80]])  # a word occurs twice
 LAYERS = whet.Scheme([whet.Rule("layers.*"), whet.Rule("head.*")])
 
 
-def seen(update: Any, sentence: torch.Tensor = SENTENCE) -> Observation:
-    model = Encoder(vocabulary=100, length=LENGTH, width=16, layers=1, heads=2)
-    x, y = masked_step(sentence, [2], MASK)
+def seen(update: Any, width: int = 16) -> Observation:
+    model = Encoder(vocabulary=100, length=LENGTH, width=width, layers=1, heads=2)
+    x, y = masked_step(SENTENCE, [2], MASK)
     program = whet.compile(
         model, (x,), loss=nn.CrossEntropyLoss(), labels=y, update=update, accumulate=True
     )
@@ -43,7 +43,7 @@ def test_the_span_of_the_first_layer_names_them_if_the_embedding_does_not_train(
 
 @pytest.mark.slow
 def test_matching_finds_most_words() -> None:
-    found = recover_text(seen(LAYERS), mask=MASK, method="match")
+    found = recover_text(seen(LAYERS, width=64), mask=MASK, method="match")
     some, placed = recovered_tokens(SENTENCE[0].numpy(), found.tokens)
     assert some >= 0.8 and placed >= 0.6 and found.evaluations > 100
 

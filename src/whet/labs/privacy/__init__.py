@@ -7,6 +7,7 @@ idlg        labels from the gradient of the last layer
 cosine      match the direction of the gradients, with a prior for images
 analytic    read the input of a linear layer off its gradient
 text        words from the gradients of a transformer
+identify    what the gradients determine, whatever the optimiser
 defences    noise, pruning, rounding, clipping
 score       how much was recovered
 strip       pictures side by side
@@ -24,6 +25,7 @@ from .audit import Attempt, Audit, audit
 from .choices import defence
 from .encoder import Encoder, masked_step
 from .gradients import Observation, differentiable, observe
+from .identify import Determined, determined
 from .membership import (
     alignment_scores,
     confidences,
@@ -42,9 +44,10 @@ from .text import RecoveredText, recover_text, recovered_tokens
 from .updates import sent_by
 
 __all__ = [
-    "Account", "Attempt", "Audit", "Encoder", "Observation", "PropertyAttack", "Rate", "Recovered",
-    "RecoveredText", "Roc", "Score", "Snapshot", "account", "account_table", "accounts",
-    "alignment_scores", "attack", "audit", "confidences", "defence", "defences", "differentiable",
-    "lira", "loss_scores", "losses", "masked_step", "norm_scores", "observe", "over_iterations",
-    "recover_text", "recovered_tokens", "roc_svg", "sample_gradients", "score", "sent_by", "strip",
+    "Account", "Attempt", "Audit", "Determined", "Encoder", "Observation", "PropertyAttack",
+    "Rate", "Recovered", "RecoveredText", "Roc", "Score", "Snapshot", "account", "account_table",
+    "accounts", "alignment_scores", "attack", "audit", "confidences", "defence", "defences",
+    "determined", "differentiable", "lira", "loss_scores", "losses", "masked_step", "norm_scores",
+    "observe", "over_iterations", "recover_text", "recovered_tokens", "roc_svg",
+    "sample_gradients", "score", "sent_by", "strip",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from .starts import State, best_of
 
 ITERATIONS = 2000  # the paper takes 4,800 to 24,000
 RATE = 0.1
-VARIATION = 1e-4  # weight of the total variation
+VARIATION = 1e-2  # weight of the total variation
 MILESTONES = (3 / 8, 5 / 8, 7 / 8)  # of the iterations, where the rate falls to a tenth
 
 

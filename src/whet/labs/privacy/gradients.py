@@ -86,12 +86,14 @@ def observe(
     model: nn.Module | None = None,
     loss: Any = None,
     span: tuple[float, float] = (0.0, 1.0),
+    checkpoint: bytes | None = None,
 ) -> Observation:
     """The gradients of one batch as the built program computes them.
 
     The program is compiled with accumulate=True. `model` and `loss` are those it was compiled
-    from, if it does not remember them. For an int8 program the attacker's model has the numbers
-    that its trained integers stand for.
+    from, if it does not remember them. `checkpoint`, of `trainer.save()`, has the parameters that
+    it has trained so far; without it they are those it was compiled with. For an int8 program the
+    attacker's model has the numbers that its trained integers stand for.
     """
     source = program.source
     if source is None and (model is None or loss is None):
@@ -100,21 +102,22 @@ def observe(
             try_="observe(program, x, y, model=..., loss=...)",
         )
     trainer = program.load()
+    if checkpoint is not None:
+        trainer.load(checkpoint)
+    before = trainer.collected(real=True)  # a checkpoint may hold a sum that was not yet applied
     trainer.gradients(x, y)
-    found = {n: unfolded(program, n, g) for n, g in trainer.collected(real=True).items()}
+    sums = trainer.collected(real=True)
+    found = {n: unfolded(program, n, g - before[n]) for n, g in sums.items()}
     known = copy.deepcopy(source.model if model is None else model)
     known.load_state_dict(trainer.state_dict(), strict=False)
     for parameter in known.parameters():
         parameter.requires_grad_(True)
-    shape = tuple(int(n) for n in np.shape(x))
-    with torch.no_grad():
-        classes = known(torch.as_tensor(x)).shape[-1]
     return Observation(
         gradients=found,
         model=known,
         loss=source.loss if loss is None else loss,
-        shape=shape,
-        classes=int(classes),
+        shape=tuple(int(n) for n in np.shape(x)),
+        classes=int(program.outputs[0].shape[-1]),
         parts={n: program.trained[n] for n in found},
         span=span,
     )

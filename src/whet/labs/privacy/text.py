@@ -30,6 +30,7 @@ ATTENTION = "layers.0.self_attn.in_proj_weight"
 NOTHING = 1e-6  # of the largest row: a row of the embedding that is smaller has no gradient
 ALIKE = 1e-3  # relative difference below which two gradients are the same one
 ITERATIONS = 200
+POLISHED = 3  # starts whose words are improved one by one
 NEAREST = 4  # words that are tried in place of each when all else is done
 SHARE = 0.01  # of the L1 norm in the distance of gradients, as TAG has it
 
@@ -129,10 +130,11 @@ def match(observation: Observation, model: Encoder, mask: int, seed: int) -> Rec
     with one_thread():
         places = range(observation.shape[1])
         found = [match_at(matching, model, observation, p, mask, seed) for p in places]
-        best = min(found, key=lambda f: f.loss)
-        polished = polish(matching, model, observation, best.tokens, mask)
-    total = sum(f.evaluations for f in found) + polished.evaluations
-    return RecoveredText("match", polished.tokens, polished.loss, evaluations=total)
+        standing = sorted(found, key=lambda f: f.loss)[:POLISHED]
+        polished = [polish(matching, model, observation, f.tokens, mask) for f in standing]
+    best = min(polished, key=lambda f: f.loss)
+    total = sum(f.evaluations for f in [*found, *polished])
+    return RecoveredText("match", best.tokens, best.loss, evaluations=total)
 
 
 def polish(
