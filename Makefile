@@ -77,14 +77,14 @@ $(VENV)/.core: pyproject.toml constraints.txt | system-build
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core
-	@echo "-- installing the test tools and the models the tests compare with ..."
-	@$(PIP) --editable '.[torch,search,dev]'
+	@echo "-- installing the test tools, Flower and the models the tests compare with ..."
+	@$(PIP) --editable '.[torch,search,fl,dev]'
 	@$(PIP) --no-deps timm torchvision==0.28.0
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.dev
 	@echo "-- installing Ray, for the slow tests ..."
-	@$(PIP) --editable '.[torch,search,ray,dev]'
+	@$(PIP) --editable '.[torch,search,ray,fl-sim,dev]'
 	@touch $@
 
 $(VENV)/.watch: $(VENV)/.core

@@ -26,7 +26,7 @@ ROWS = (
     ("training",), ("scheme",), ("frontend",), ("quantize",), ("report",), ("emit",),
     ("runtime",), ("targets",), ("tune",), ("settings",), ("debug",), ("pipeline",), ("saved",),
     ("budget",), ("verify",), ("source",), ("workbench",), ("api",),
-    ("__init__",), ("labs",), ("tinytl",), ("cli", "demo"), ("__main__",),
+    ("__init__",), ("labs",), ("tinytl", "federated"), ("cli", "demo"), ("__main__",),
 )  # fmt: skip
 ROW = {room: i for i, rooms in enumerate(ROWS) for room in rooms}
 
@@ -69,6 +69,7 @@ PUBLIC = {
     "whet", "whet.api", "whet.errors", "whet.models", "whet.report", "whet.runtime", "whet.scheme",
     "whet.workbench",
     "whet.frontend.torch.aten.largest",  # the PyTorch operator `whet.keep_largest`
+    "whet.report.svg",  # to draw results
 }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from .scheme import Rule, Scheme
 from .training import Send
 
 if TYPE_CHECKING:
+    from . import federated as federated
     from . import tinytl as tinytl
     from .api import compare as compare
     from .api import compile as compile
@@ -37,6 +38,7 @@ LATE = {
     "compare": ".api", "compile": ".api", "plan": ".workbench", "Workbench": ".workbench",
     "Search": ".labs.search", "TrialSettings": ".labs.search", "contributions": ".labs.search",
     "search": ".labs.search", "tinytl": ".tinytl",
+    "federated": ".federated",
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from .. import __version__
 from ..errors import BuildError, WhetError, for_the_shell
 from ..passes import check_switches
 from ..settings import to_compare
-from . import demo
+from . import demo, fed
 from .files import check_file, check_folder
 from .groups import Compiling, Memory, Numbers, Sizing, Training, with_groups
 from .ir import ir_command
@@ -46,6 +46,7 @@ app = typer.Typer(
     help="Compile a PyTorch model into a small C program that trains it.",
 )
 app.add_typer(demo.app, name="demo")
+app.add_typer(fed.app, name="fed")
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
