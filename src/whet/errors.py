@@ -9,6 +9,7 @@ WhetError
 ├── DataError            an array passed to a running program is not what it expects
 ├── NotFinite            the loss became NaN or infinite; the step changed no parameter
 ├── CheckpointError      a saved blob is truncated, corrupt, or belongs to another model
+├── UpdateError          a sent update is malformed, of another model or round, or not acceptable
 ├── TargetError          the target is unknown, or does not support the request
 ├── BuildError           no C compiler, or the compiler or linker rejected the program
 ├── RunError             an emulated board stopped, or accessed invalid memory
@@ -89,6 +90,12 @@ class WhetError(Exception):
                 lines.append(f"  {label if i == 0 else '':<5} {part}")
         super().__init__(printable("\n".join(lines)))
 
+    @property
+    def why(self) -> tuple[str, ...]:
+        """The reasons in numbers, each a line of the message."""
+        given = self._parts["why"]
+        return (given,) if isinstance(given, str) else tuple(given)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle all parts, for errors from other processes."""
         return _again, (type(self), self.what, self._parts)
@@ -131,6 +138,10 @@ class NotFinite(WhetError):
 
 class CheckpointError(WhetError):
     code = "W403"
+
+
+class UpdateError(WhetError):
+    code = "W404"
 
 
 class BuildError(WhetError):

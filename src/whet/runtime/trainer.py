@@ -20,6 +20,7 @@ from ..ir.quant import Quant
 from ..ops.settle import LIMITS
 from .build import library
 from .checkpoint import Checkpoint, Layout
+from .steps import along, step_sizes
 
 C_TYPES: dict[DType, Any] = {
     DType.F32: ctypes.c_float,
@@ -315,19 +316,10 @@ class Trainer:
         self._view(name)[:] = (stored if place is None else stored[place]).ravel()
 
     def _along(self, name: str, numbers: Array) -> Array:
-        """One number per channel of an integer parameter, shaped to multiply it in PyTorch."""
-        unit, info = self.program.integer_rules.units[name], self.program.tensors[name]
-        along = [1] * info.type.rank
-        along[info.order[unit.axis]] = -1
-        return np.asarray(numbers, np.float64).reshape(along)
+        return along(self.program, name, numbers)
 
     def _step_sizes(self, name: str) -> Array:
-        """What a step of 1 of an integer parameter stands for."""
-        unit = self.program.integer_rules.units[name]
-        sizes = self.program.entries["train_step"].data[unit.scale] * unit.unit
-        if unit.channels is not None:
-            sizes = sizes[list(unit.channels)]
-        return self._along(name, sizes)
+        return step_sizes(self.program, name)
 
     def _real(self, name: str, integers: Array) -> Array:
         """What integers stand for, before a batch norm became part of them."""
