@@ -102,8 +102,8 @@ HEAD = ("", "RAM added", "flash added", "instructions of a step, M", "start of a
 def row(found: dict[str, Any], plain: dict[str, Any]) -> list[str]:
     line = [found["send"]]
     if found is plain:
-        return [*line, f"of {plain['ram']:,}", f"of {plain['flash']:,}", f"{plain['step'] / 1e6:.3f}",
-                "", "", "", ""]  # fmt: skip
+        sizes = [f"of {plain[key]:,}" for key in ("ram", "flash")]
+        return [*line, *sizes, f"{plain['step'] / 1e6:.3f}", "", "", "", ""]
     return [
         *line, f"{found['ram'] - plain['ram']:,}", f"{found['flash'] - plain['flash']:,}",
         *(f"{found[key] / 1e6:.3f}" for key in ("step", "begin", "delta")),

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+CONNECTED = "SuperNode ID:"  # what a node says that was let in
 PATIENCE = 240.0  # seconds for anything to happen, on a busy machine
 
 
@@ -112,6 +113,23 @@ class Deployment:
         node = ["--node-config", " ".join(quoted).replace("'", '"')] if quoted else []
         where = ["--superlink", self.address, "--host", "127.0.0.1", "--port", str(free_port())]
         self.start(name, tool("flower-supernode"), *secure, *where, *node, *words)
+
+    def again(self, name: str, key: Path, **config: Any) -> None:
+        """Start a node that was killed, as a service manager does: until it is let in.
+
+        The SuperLink takes a node for connected until it misses heartbeats for a minute, and
+        refuses a second one with its key.
+        """
+        before, until = self.log(name).count(CONNECTED), time.monotonic() + PATIENCE
+        while self.log(name).count(CONNECTED) == before:
+            if time.monotonic() > until:
+                raise TimeoutError(f"{name} was not let in again:\n{self.log(name)[-3000:]}")
+            if name not in self.processes:
+                self.supernode(name, key, **config)
+            elif self.processes[name].poll() is not None:
+                self.kill(name)
+                time.sleep(5)
+            time.sleep(0.3)
 
     def flwr(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([tool("flwr"), *words], cwd=self.app, env=self.environment,

@@ -1,8 +1,9 @@
 """Devices that learn together: a program is a client of Flower, and only what trains travels.
 
-`client_app` and `server_app` are for `flwr run`, and `Gateway` speaks for a microcontroller; `simulate` runs many clients on one machine, by
-`federate`, a loop in this process, or by Flower. `distributed` exchanges compressed gradients
-instead. Nothing here imports torch, and Flower is imported only where it is used.
+`client_app` and `server_app` are for `flwr run`, and `Gateway` speaks for a microcontroller.
+`simulate` runs many clients on one machine, by `federate`, a loop in this process, or by Flower.
+`distributed` exchanges compressed gradients instead. Nothing here imports torch, and Flower is
+imported only where it is used.
 """
 
 from .client import client_app, gateway_app

@@ -28,9 +28,7 @@ class Board(Trainer):
     `counted` is the entry point whose instructions are told apart from all others.
     """
 
-    def __init__(
-        self, program: Program, watched: bool = True, counted: str = "train_step"
-    ) -> None:
+    def __init__(self, program: Program, watched: bool = True, counted: str = "train_step") -> None:
         chip = chip_of(program)
         check_one_input(program)
         self.program = program
