@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 CONNECTED = "SuperNode ID:"  # what a node says that was let in
-PATIENCE = 240.0  # seconds for anything to happen, on a busy machine
+PATIENCE = 600.0  # seconds for anything to happen, on a busy machine
 
 
 class Deployment:

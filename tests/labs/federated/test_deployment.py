@@ -123,7 +123,7 @@ def test_a_key_that_is_not_registered_is_refused(deployed: Deployment) -> None:
     assert process.wait(deployment.PATIENCE) == 1
     text = deployed.log("stranger")
     assert "Exit Code: 305" in text and deployment.CONNECTED not in text, text
-    assert "REASON" in deployed.log("superlink")
+    assert "No SuperNode found with the given public key" in deployed.log("superlink")
 
 
 def test_without_tls_nobody_is_served(deployed: Deployment) -> None:
