@@ -70,6 +70,7 @@ PUBLIC = {
     "whet.workbench",
     "whet.frontend.torch.aten.largest",  # the PyTorch operator `whet.keep_largest`
     "whet.report.svg",  # to draw results
+    "whet.runtime.update",  # the format of updates
 }  # fmt: skip
 
 
