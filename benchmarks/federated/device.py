@@ -92,8 +92,8 @@ Made by `python -m benchmarks.federated.device` from `device.jsonl`. The network
 updates, on an emulated Cortex-M7. An update is made once a round, however many steps that has, so
 its instructions are also given as a part of those of one step. Bytes are added to those of the same
 firmware without an update; those of RAM are a copy of what trains, as of the start of the round, and
-the buffer that the firmware writes the update to. The bits of every update were {verdict} those of
-the same program on the host.
+what the arena lacks for the update, which is written there between steps. The bits of every update
+were {verdict} those of the same program on the host.
 """
 HEAD = ("", "RAM added", "flash added", "instructions of a step, M", "start of a round, M",
         "update, M", "update, steps", "bytes sent")  # fmt: skip
