@@ -16,6 +16,7 @@ from torch import nn
 import whet
 from delta_reference import chacha20, changes, gaussian_table, noise, update, varints
 from whet.errors import DataError, NotFinite, SchemeError
+from whet.targets.cortex_m import Board
 from whet.training.send import most_gap_bytes
 
 X = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
@@ -201,3 +202,21 @@ def test_the_base_is_in_the_memory_and_in_checkpoints() -> None:
     other = one.program.load()
     other.load(one.save())
     assert other.delta(1) == one.delta(1)
+
+
+def test_the_instructions_of_an_update_are_counted_on_a_board() -> None:
+    """Twice as many updates take twice as many; noise takes more than none."""
+    options = {"dtype": whet.Int8(rounding="carry8"), "calibrate": [X], "target": "cortex-m7"}
+    found: dict[tuple[str, int], int] = {}
+    for send, times in (("dense", 1), ("dense", 2), ("noisy", 1)):
+        with Board(program(SENDS[send], **options), counted="delta") as board:
+            for _ in range(times):
+                board.delta(7, KEY)
+        found[send, times] = board.instructions()
+        assert board.watched is not None and found[send, times] < board.watched.instructions
+    n = program(SENDS["dense"], **options).storage.params.values()
+    assert found["dense", 1] > sum(kind.elements for kind in n)
+    assert found["dense", 2] == 2 * found["dense", 1]
+    assert found["noisy", 1] > 3 * found["dense", 1]
+    with pytest.raises(DataError, match="nothing was watched"):
+        board.profile()

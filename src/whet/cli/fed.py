@@ -1,4 +1,4 @@
-"""`whet fed simulate`: clients with samples of their own train one model, in a picture."""
+"""`whet fed`: clients with samples of their own train one model."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from .run import Batches
 if TYPE_CHECKING:
     from ..emit.program import Program
     from ..labs.federated import ClientData, History, Local, Round
+    from ..runtime import Trainer
 
 app = typer.Typer(no_args_is_help=True, help="Devices that learn together.")
 console = Console(highlight=False, soft_wrap=True)
@@ -94,6 +95,43 @@ def simulate_command(
         title = f"{model}, {clients} clients, {how}"
         output.write_text(rounds_svg({strategy.value: history}, title))
         console.print(f"drew {output}", markup=False)
+
+
+@app.command("gateway")
+def gateway_command(
+    program: Annotated[
+        Path, typer.Argument(help="saved, with send=whet.Send(...), for a microcontroller")
+    ],
+    socket: Annotated[Path, typer.Option(help="where clients on this machine ask")],
+    data: Annotated[Path, typer.Option(help=".npz with x, y, x_test and y_test: the device's own")],
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="updates that leave the device, at most")
+    ] = None,
+    watch: Annotated[bool, typer.Option(help="check every load and store")] = False,
+) -> None:
+    """Speak for a device in a federation, until interrupted."""
+    import logging
+    import signal
+
+    import whet
+
+    from ..labs.federated import ClientData, Gateway
+
+    loaded, found = whet.load(program), Batches.read(data)
+    found.check(loaded, loaded.batch)
+    own = ClientData(found.x, found.y, *(found.test or (found.x[:0], found.y[:0])))
+
+    def connect() -> Trainer:
+        return loaded.target.load(loaded, watched=watch)
+
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    with Gateway(connect, own, socket, limit=limit) as gateway:
+        console.print(f"{len(own.y):,} samples; listening on {socket}", markup=False)
+        try:
+            gateway.serve()
+        except KeyboardInterrupt:
+            console.print(f"{gateway.answered:,} updates were sent", markup=False)
 
 
 def divided(found: Batches, clients: int, alpha: float | None, seed: int) -> list[ClientData]:

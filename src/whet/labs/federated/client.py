@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...errors import WhetError
-from .local import Client, Local
+from .gateway import GatewayClient
+from .local import Arrays, Client, Local, Score
+from .mods import BLOB
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
     from flwr.clientapp import ClientApp
 
 ARRAYS, CONFIG, METRICS, EXAMPLES = "arrays", "config", "metrics", "num-examples"
+GATEWAY = "gateway"  # in the configuration of a node: the socket of its device's gateway
+Reply = tuple[Arrays, float, int]  # arrays, mean loss, number of samples
 
 
 def flower() -> Any:
@@ -40,10 +47,9 @@ def client_app(
     `program` is a compiled one, a trainer of one, or the path of a saved one. `data(partition,
     partitions)` gives an object with the arrays x, y, x_test and y_test. The message, or else the
     configuration of the app, may say `local-epochs`, `lr`, `proximal-mu` and `seed`. Only what
-    trains travels, and running statistics if asked for; `mods` are Flower's.
+    trains travels, and running statistics if asked for; `mods` are Flower's. A node whose
+    configuration has a `gateway` is spoken for by it, as in `gateway_app`.
     """
-    flwr = flower()
-    app: ClientApp = flwr.clientapp.ClientApp(mods=list(mods))
     held: list[Client] = []  # opened by the first message
 
     def client() -> Client:
@@ -51,9 +57,66 @@ def client_app(
             held.append(Client(program, statistics))
         return held[0]
 
-    def own(context: Context) -> tuple[int, Any]:
-        number, count = (int(context.node_config[n]) for n in ("partition-id", "num-partitions"))
-        return number, data(number, count)
+    def samples(context: Context) -> Any:
+        return data(*(int(context.node_config[n]) for n in ("partition-id", "num-partitions")))
+
+    def train(arrays: Arrays, context: Context, local: Local, turn: int) -> Reply:
+        if GATEWAY in context.node_config:
+            return ask_to_train(None, arrays, context, local, turn)
+        own = samples(context)
+        found, loss = client().train(arrays, own, local, turn, number_of(context))
+        return found, loss, len(own.y)
+
+    def judge(arrays: Arrays, context: Context) -> Score:
+        if GATEWAY in context.node_config:
+            return gateway_of(None, context).judge(arrays)
+        own = samples(context)
+        return client().judge(arrays, own.x_test, own.y_test)
+
+    return app_of(train, judge, mods)
+
+
+def gateway_app(path: str | Path | None = None, *, mods: Sequence[Any] = ()) -> ClientApp:
+    """A Flower ClientApp for a device behind a gateway, see gateway.py.
+
+    It replies with the bytes of the device's update; the server reads them with `guarded`. Without
+    `path`, the socket is what the configuration of the node says: --node-config 'gateway="..."'.
+    """
+
+    def train(arrays: Arrays, context: Context, local: Local, turn: int) -> Reply:
+        return ask_to_train(path, arrays, context, local, turn)
+
+    def judge(arrays: Arrays, context: Context) -> Score:
+        return gateway_of(path, context).judge(arrays)
+
+    return app_of(train, judge, mods)
+
+
+def ask_to_train(
+    path: str | Path | None, arrays: Arrays, context: Context, local: Local, turn: int
+) -> Reply:
+    found = gateway_of(path, context).train(arrays, local, turn, number_of(context))
+    return {BLOB: np.frombuffer(found.update, np.uint8)}, found.loss, found.examples
+
+
+def gateway_of(path: str | Path | None, context: Context) -> GatewayClient:
+    if path is None and GATEWAY not in context.node_config:
+        raise WhetError("the node has no gateway", try_="--node-config 'gateway=\"/run/w.sock\"'")
+    return GatewayClient(str(context.node_config[GATEWAY]) if path is None else path)
+
+
+def number_of(context: Context) -> int:
+    return int(context.node_config.get("partition-id", 0))
+
+
+def app_of(
+    train: Callable[[Arrays, Any, Local, int], Reply],
+    judge: Callable[[Arrays, Any], Score],
+    mods: Sequence[Any],
+) -> ClientApp:
+    """Flower's app around what trains and what judges."""
+    flwr = flower()
+    app: ClientApp = flwr.clientapp.ClientApp(mods=list(mods))
 
     def reply(message: Message, arrays: Any, metrics: dict[str, Any]) -> Message:
         content = flwr.app.RecordDict({METRICS: flwr.app.MetricRecord(metrics)})
@@ -63,18 +126,16 @@ def client_app(
         return answer
 
     @app.train()
-    def train(message: Message, context: Context) -> Message:
+    def trained(message: Message, context: Context) -> Message:
         config: dict[str, Any] = dict(message.content.config_records.get(CONFIG, {}))
         local = Local.of(config, context.run_config)
-        number, samples = own(context)
         turn = int(config.get("server-round", 0))
-        arrays, loss = client().train(received(message), samples, local, turn, number)
-        return reply(message, arrays, {EXAMPLES: len(samples.y), "train_loss": loss})
+        arrays, loss, examples = train(received(message), context, local, turn)
+        return reply(message, arrays, {EXAMPLES: examples, "train_loss": loss})
 
     @app.evaluate()
-    def evaluate(message: Message, context: Context) -> Message:
-        _, samples = own(context)
-        score = client().judge(received(message), samples.x_test, samples.y_test)
+    def evaluated(message: Message, context: Context) -> Message:
+        score = judge(received(message), context)
         metrics = {EXAMPLES: score.examples, "accuracy": score.accuracy, "loss": score.loss}
         return reply(message, None, metrics)
 

@@ -102,10 +102,14 @@ class Client:
     ) -> tuple[Arrays, float]:
         """What the parameters become in round `turn` with client `number`, and the mean loss."""
         self.take(arrays)
+        loss = self.learn(data, local, turn, number)
+        return self.give(), loss
+
+    def learn(self, data: Any, local: Local, turn: int, number: int) -> float:
+        """Train what was taken; the mean loss."""
         random = np.random.default_rng((local.seed, turn, number))
         self.trainer.seed(int(random.integers(2**31)))  # of dropout
-        loss = train(self.trainer, data.x, data.y, local, random)
-        return self.give(), loss
+        return train(self.trainer, data.x, data.y, local, random)
 
     def judge(self, arrays: Mapping[str, Any], x: Array, y: Array) -> Score:
         self.take(arrays)

@@ -16,7 +16,7 @@ from ...runtime.trainer import Trainer, changing, check_one_input
 from .chip import chip_of
 from .emulator import Emulator, Watched
 from .firmware import firmware
-from .profile import PHASES, Profile, profile
+from .profile import PHASES, Profile, calls, profile
 
 LETTERS = {"train_step": b"T", "predict": b"P", "predict_one": b"O", "begin": b"B"}
 
@@ -25,14 +25,16 @@ class Board(Trainer):
     """One network on a board of its own. `close` ends it and says what was seen of it.
 
     Without `watched` nobody looks at what the program does, and it runs several times as fast.
+    `counted` is the entry point whose instructions are told apart from all others.
     """
 
-    def __init__(self, program: Program, watched: bool = True) -> None:
+    def __init__(self, program: Program, watched: bool = True, counted: str = "train_step") -> None:
         chip = chip_of(program)
         check_one_input(program)
         self.program = program
         self.firmware = firmware(program)
-        self._machine = Emulator(self.firmware, chip, f"{program.name}_train_step", watched)
+        self._machine = Emulator(self.firmware, chip, f"{program.name}_{counted}", watched)
+        self._counted = counted
         self._memory = np.zeros(network_bytes(program), np.uint8)  # a copy of the board's
         self._net = changing(program).from_buffer(self._memory)
         self._fresh = False  # whether the copy is up to date
@@ -75,9 +77,21 @@ class Board(Trainer):
 
     def profile(self) -> Profile:
         """What the calls of a mean step cost, once it was watched and is closed."""
-        if self.watched is None or not self.steps:
+        if self.watched is None or not self.steps or self._counted != "train_step":
             raise DataError("nothing was watched", try_="steps, then close()")
         return profile(self.program, self.firmware, self.watched, self.steps)
+
+    def instructions(self) -> int:
+        """Those of all calls of the counted entry point, once it is closed.
+
+        Of what it calls: its own instructions, a few for each argument, are not among them, as the
+        last of them cannot be told from what its caller does next.
+        """
+        if self.watched is None:
+            raise DataError("nothing was watched", try_="close()")
+        begin, size = self.firmware.symbols[f"{self.program.name}_{self._counted}"]
+        spent = self.watched.spent
+        return sum(spent.get(at, 0) for at, _ in calls(self.firmware.code(begin, size), begin))
 
     def summary(self) -> list[str]:
         if self.watched is None:
