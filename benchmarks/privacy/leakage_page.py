@@ -49,10 +49,11 @@ class Kept:
 def write_page(out: Path, records: list[Record]) -> None:
     kept = Kept(records)
     out.mkdir(parents=True, exist_ok=True)
+    drawn = Kept([r for r in records if "images" in r])
     for subject in ("photo", "grey"):
-        if (picture := sparse_picture(kept, subject)) is not None:
+        if (picture := sparse_picture(drawn, subject)) is not None:
             (out / f"sparse-{subject}.png").write_bytes(picture)
-    if (picture := batch_picture(kept)) is not None:
+    if (picture := batch_picture(drawn)) is not None:
         (out / "batch.png").write_bytes(picture)
     (out / "leakage.md").write_text(page(kept))
 
@@ -66,15 +67,19 @@ def page(kept: Kept) -> str:
         INTRODUCTION,
         "## One picture\n", single_table(kept),
         "## A batch of 8\n", BATCH, batch_table(kept),
-        "![Originals and reconstructions of a batch](batch.png)\n",
         "## Sentences\n", TEXT, text_table(kept),
         "## Defences\n", DEFENCE, defence_table(kept),
         "### Which knowledge breaks pruning\n", knowledge_table(kept),
         "## What does a sparse update leak?\n", SPARSE, sparse_table(kept),
-        "![Colour](sparse-photo.png)\n", "![Grey](sparse-grey.png)\n",
+        PICTURES,
         "## A network with ReLU and batch norm\n", TRAINED, trained_table(kept),
     ])  # fmt: skip
 
+
+PICTURES = """\
+The command also writes `batch.png`, `sparse-photo.png` and `sparse-grey.png`: originals beside
+reconstructions. They are not kept here, because the photographs are for research only.
+"""
 
 INTRODUCTION = f"""\
 Gradients come from compiled programs. The network is that of the DLG paper (three convolutions of

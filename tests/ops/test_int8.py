@@ -82,15 +82,21 @@ def test_narrowing_of_any_size(
     agrees("requantize", halves, np.ones(1, np.float32), mask=mask, **to)
 
 
-def few_or_many(function: Callable[..., None]) -> Callable[..., None]:
-    """Few examples in every run, and many in those that may take long."""
+Test = Callable[..., None]
 
-    @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
-    def test(count: int) -> None:
-        settings(max_examples=count)(function)()
 
-    test.__name__ = function.__name__
-    return test
+def few_or_many(*strategies: Any) -> Callable[[Test], Test]:
+    """`given` few examples in every run, and many in those that may take long."""
+
+    def decorate(function: Test) -> Test:
+        @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+        def test(count: int) -> None:
+            settings(max_examples=count)(given(*strategies)(function))()
+
+        test.__name__ = function.__name__
+        return test
+
+    return decorate
 
 
 @st.composite
@@ -108,8 +114,7 @@ def pools(draw: Any) -> tuple[tuple[int, int], dict[str, Any]]:
     return size, dict(kernel=kernel, stride=stride, pad=tuple(pad), out=tuple(out))
 
 
-@few_or_many
-@given(pools(), zeros, st.integers(1, 40), st.data())
+@few_or_many(pools(), zeros, st.integers(1, 40), st.data())
 def test_pools_of_any_size(pool: Any, zero: int, c: int, data: Any) -> None:
     size, attrs = pool
     x = data.draw(seeds).i8(data.draw(st.integers(1, 2)), *size, c)
@@ -118,8 +123,7 @@ def test_pools_of_any_size(pool: Any, zero: int, c: int, data: Any) -> None:
     agrees("avg_pool_i8", x, zero=zero, count_pad=count, divisor=divisor, **attrs)
 
 
-@few_or_many
-@given(st.tuples(*[st.integers(1, 9)] * 4), st.booleans(), st.integers(1, 40), st.data())
+@few_or_many(st.tuples(*[st.integers(1, 9)] * 4), st.booleans(), st.integers(1, 40), st.data())
 def test_resampling_of_any_size(sizes: tuple[int, ...], corners: bool, c: int, data: Any) -> None:
     """By the step that PyTorch has for these sizes, or by one that was asked for."""
     (h, w), out = sizes[:2], sizes[2:]
@@ -144,8 +148,9 @@ def moves(draw: Any, q: Array) -> Array:
     return move
 
 
-@few_or_many
-@given(st.sampled_from([(), (1,), (7,), (3, 5), (130,), (2, 3, 3, 9)]), st.booleans(), st.data())
+@few_or_many(
+    st.sampled_from([(), (1,), (7,), (3, 5), (130,), (2, 3, 3, 9)]), st.booleans(), st.data()
+)
 def test_settling_of_any_size(shape: tuple[int, ...], bias: bool, data: Any) -> None:
     """Weights and biases, by every rounding."""
     g = data.draw(seeds)
@@ -160,8 +165,7 @@ def test_settling_of_any_size(shape: tuple[int, ...], bias: bool, data: Any) -> 
     agrees("settle_master", q, move, (q + g.normal(*shape)).astype(np.float32))
 
 
-@few_or_many
-@given(windows(), zeros, scales, st.data())
+@few_or_many(windows(), zeros, scales, st.data())
 def test_steps_of_any_size(window: Any, zero: int, unit: float, data: Any) -> None:
     """A gradient of floats or of integers, settled at once, in blocks of any number of rows."""
     (n, *size), kernel, attrs = window
@@ -179,8 +183,7 @@ def test_steps_of_any_size(window: Any, zero: int, unit: float, data: Any) -> No
         agrees("dw_sgd_settle", q, dy, x, np.float32([unit]), scale, lr, *carry, **attrs)
 
 
-@few_or_many
-@given(ranges(), st.lists(st.integers(1, 20), min_size=2, max_size=4), st.data())
+@few_or_many(ranges(), st.lists(st.integers(1, 20), min_size=2, max_size=4), st.data())
 def test_operands_of_a_concatenation_take_its_scale(
     to: dict[str, int], widths: list[int], data: Any
 ) -> None:
