@@ -186,7 +186,8 @@ def test_own_models_with_batch_statistics_train_as_pytorch_does(name: str) -> No
     agreement(prepared(build(), x).train(), x)
 
 
-RATES = {"mnasnet_100": 1e-5}  # the loss overflows at the usual 1e-3
+# The loss overflows at the usual 1e-3, in PyTorch too.
+RATES = {"mnasnet_100": 1e-5, "visformer_tiny": 1e-5}
 
 
 @pytest.mark.slow
