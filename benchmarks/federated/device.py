@@ -31,7 +31,7 @@ from whet.targets.cortex_m import Board
 HERE = Path(__file__).parent
 STEPS = 3
 KEY = bytes(range(32))
-CLIP = 0.005  # in steps of the integers: less than what these training steps change
+CLIP = 0.005  # less than what these training steps change
 SENDS: dict[str, whet.Send | None] = {
     "no update": None,
     "all changes": whet.Send(),

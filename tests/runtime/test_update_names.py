@@ -1,4 +1,4 @@
-"""From coordinates to parameters by name and back: layouts, slices and integer steps."""
+"""From coordinates to parameters by name and back: layouts, slices and integers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import torch
 import whet
 from tiny import convnet, images, mlp
 from whet.errors import UpdateError
+from whet.ir import Array
+from whet.runtime import trained
+from whet.runtime.steps import step_sizes
 from whet.runtime.update import Update, by_name, coordinates, decode, encode, flatten
 
 X = torch.linspace(-1, 1, 144).reshape(2, 3, 6, 4)
@@ -65,24 +68,52 @@ def test_of_a_slice_only_that_is_sent() -> None:
         assert np.array_equal(arrays[name], gradient), name
 
 
+def meaning(trainer: whet.Trainer, name: str) -> Array:
+    """What the integers of a parameter stand for, as stored."""
+    program, stored = trainer.program, trainer.stored(name).astype(np.float64)
+    info = program.tensors[name]
+    if name not in program.integer_rules.units:
+        return stored
+    sizes = step_sizes(program, name).transpose(info.order)
+    return (stored.reshape(info.type.shape) * sizes).ravel()
+
+
 @pytest.mark.parametrize("name", ["int8", "int8, sliced"])
-def test_steps_of_integers_become_real_changes(name: str) -> None:
+def test_changes_of_integers_become_those_of_the_model(name: str) -> None:
     made = program(name)
     trainer = made.load()
     before = {n: a.numpy() for n, a in trainer.state_dict().items()}
-    start = {n: trainer.stored(n).astype(np.float32) for n in made.storage.params}
+    start = {n: meaning(trainer, n) for n in made.storage.params}
     _, y = next(images())
     for _ in range(3):
         trainer.step(X.numpy(), y.numpy(), lr=2.0)
-    steps = np.concatenate([trainer.stored(n).astype(np.float32) - start[n] for n in start])
-    assert np.abs(steps).max() >= 1
-    changes = by_name(made, sent(made, steps), real=True)
+    moved = np.concatenate([meaning(trainer, n) - start[n] for n in start])
+    assert np.count_nonzero(moved) > 10
+    changes = by_name(made, sent(made, moved.astype(np.float32)), real=True)
     after = {n: a.numpy() for n, a in trainer.state_dict().items()}
     for name, change in changes.items():
         found = after[name] - before[name]
         if (part := made.trained[name]) is not None:
             found = found.take(part[1], part[0])
         np.testing.assert_allclose(found, change, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["float", "int8", "int8, sliced"])
+def test_what_a_program_sends_is_what_its_parameters_changed_by(name: str) -> None:
+    options = {k: v for k, v in PROGRAMS[name].items() if k != "accumulate"}
+    if "dtype" in options:
+        options["dtype"] = whet.Int8(rounding="carry8")
+    made = whet.compile(convnet().eval(), (X,), send=whet.Send(), **options)
+    trainer = made.load()
+    before, (_, y) = trained(trainer), next(images())
+    for _ in range(3):
+        trainer.step(X.numpy(), y.numpy(), lr=0.5)
+    after, sent_ = trained(trainer), by_name(made, decode(trainer.delta(1)), real=True)
+    assert sent_.keys() == after.keys()
+    for parameter, change in sent_.items():
+        found = after[parameter] - before[parameter]
+        assert np.abs(found).max() > 0, parameter
+        np.testing.assert_allclose(change, found, rtol=1e-3, atol=2e-6)
 
 
 def test_updates_of_others_and_wrong_arrays_are_refused() -> None:

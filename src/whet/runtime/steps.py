@@ -29,13 +29,13 @@ def step_sizes(program: Program, name: str) -> Array:
     )
 
 
-def change_sizes(program: Program, name: str) -> Array:
-    """What a change by 1 step means for the parameter before a batch norm became part of it."""
-    sizes, part = step_sizes(program, name), program.parts.get(name)
+def fold_scale(program: Program, name: str) -> Array:
+    """What an integer parameter was multiplied by when a batch norm became part of it."""
+    part = program.parts.get(name)
     if (fold := program.folds.get(part.parameter if part else name)) is None:
-        return sizes
+        return np.ones(1)
     scale = np.where(fold.scale == 0, 1.0, fold.scale)  # a norm of 0 tells nothing
-    return sizes / along(program, name, trained(program.integer_rules.units[name], scale))
+    return along(program, name, trained(program.integer_rules.units[name], scale))
 
 
 def trained(unit: Unit, numbers: Array) -> Array:

@@ -18,7 +18,8 @@
 
 Numbers are little-endian. Coordinates are the trained parameters in the order of
 `Program.storage.params`, each as it lies in memory, one behind the other. Those of int8 parameters
-are in integer steps. The generated function net_delta writes the same bytes in C.
+are what the integers stand for, a folded batch norm included. The generated function net_delta
+writes the same bytes in C.
 
 The bytes come from others. `decode` checks k against the length before it allocates anything, so
 that it takes time and memory in proportion to the length of what was sent. A CRC finds accidents,
@@ -38,7 +39,7 @@ import numpy as np
 from ..errors import UpdateError
 from ..ir import Array, f32
 from . import varint
-from .steps import change_sizes
+from .steps import fold_scale
 from .trainer import from_stored, to_stored
 
 if TYPE_CHECKING:
@@ -254,8 +255,8 @@ def coordinates(program: Program) -> int:
 def by_name(program: Program, update: Update, *, real: bool = False) -> dict[str, Array]:
     """A dense update as arrays by PyTorch's names, as PyTorch has their axes.
 
-    Of a parameter that trains in part, the channels that do. Those of integer parameters are in
-    integer steps, or with `real` in units of the numbers they stand for.
+    Of a parameter that trains in part, the channels that do. Those of integer parameters are what
+    the integers stand for; with `real`, without a batch norm that became part of them.
     """
     if update.fingerprint != program.fingerprint or update.n != coordinates(program):
         why = f"it has {update.n:,} coordinates, this model {coordinates(program):,}"
@@ -264,7 +265,7 @@ def by_name(program: Program, update: Update, *, real: bool = False) -> dict[str
     for name, kind in program.storage.params.items():
         array = from_stored(flat[start : start + kind.elements], program.tensors[name])
         if real and name in program.integer_rules.units:
-            array = (array * change_sizes(program, name)).astype(np.float32)
+            array = (array / fold_scale(program, name)).astype(np.float32)
         found[public(program, name)] = array
         start += kind.elements
     return found
@@ -282,7 +283,7 @@ def flatten(program: Program, arrays: Mapping[str, Array], *, real: bool = False
         if array.shape != info.shape:
             raise refused(f"{given} has shape {array.shape}, not {info.shape}")
         if real and name in program.integer_rules.units:
-            array = (array / change_sizes(program, name)).astype(np.float32)
+            array = (array * fold_scale(program, name)).astype(np.float32)
         pieces.append(to_stored(array, as_float(info)).ravel())
     return np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
 
