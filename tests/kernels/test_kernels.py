@@ -55,7 +55,7 @@ def test_sources_keep_to_the_rules() -> None:
         names = ("inline", "kernels", "kernels_i8", "narrow", "random", "lanes", "matmul", "blocks")
         names += ("classes", "columns", "bytes", "dot", "stream", "threads", "dsp", "panel")
         names += ("conv_dx", "conv_dw", "depthwise_dx", "depthwise_dw", "dw_sgd", "pairs_dx")
-        names += ("max_pool", "bits", "dw_i8", "scatter")
+        names += ("max_pool", "bits", "dw_i8", "scatter", "delta", "gaussian")
         allowed |= {f"whet_{name}.h" for name in names}
         if path.name in ("whet_bytes.h", "whet_dot.h"):  # alone know the processor
             allowed |= {"immintrin.h", "arm_neon.h"}
