@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The distribution of |z| for a discrete Gaussian z with a standard deviation of 16 (Canonne, Kamath
- * and Steinke, 2020): 2^63 times the probability of at most 0, 1, 2, ... */
+/* The distribution of |z| for a discrete Gaussian z with a standard deviation of 16 (Canonne,
+ * Kamath and Steinke, 2020): 2^63 times the probability of at most 0, 1, 2, ... */
 #ifndef WHET_GAUSSIAN_H
 #define WHET_GAUSSIAN_H
 
