@@ -211,9 +211,11 @@ def listening(path: Path) -> socket.socket:
         path.unlink()
     found = socket.socket(socket.AF_UNIX)
     mask = os.umask(0o177)  # from the first moment on, not only after a chmod
+    early = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        found.bind(str(path))
+        found.bind(str(early))
         found.listen(16)
+        early.rename(path)  # whoever sees it can connect
     except OSError as error:
         found.close()
         raise DataError(f"cannot listen on {path}", why=str(error)) from error
