@@ -9,7 +9,6 @@ import contextlib
 import datetime
 import ipaddress
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -95,8 +94,7 @@ class Deployment:
     def key(self, name: str, register: bool = True) -> Path:
         """A node's private key; the public one is registered with the SuperLink."""
         path = self.home / name
-        make = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", str(path)]
-        subprocess.run(make, check=True, timeout=60)
+        ssh_key(path)
         if register:
             done = self.flwr("supernode", "register", f"{path}.pub", "here")
             assert done.returncode == 0, done.stdout + done.stderr
@@ -140,12 +138,6 @@ def tool(name: str) -> str:
     return str(Path(sys.executable).with_name(name))
 
 
-def missing() -> str:
-    """What is not installed here that a deployment needs."""
-    needed = {"flower-superlink": tool("flower-superlink"), "ssh-keygen": "ssh-keygen"}
-    return ", ".join(n for n, path in needed.items() if shutil.which(path) is None)
-
-
 def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -156,6 +148,20 @@ def listens(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
+
+
+def ssh_key(path: Path) -> None:
+    """Write a new private key as ssh-keygen does, and the public one beside it."""
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP384R1())
+    path.touch(mode=0o600)
+    path.write_bytes(
+        key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption())
+    )
+    public = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
+    path.with_name(f"{path.name}.pub").write_bytes(public)
 
 
 def certificates(folder: Path) -> None:

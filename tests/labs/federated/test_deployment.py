@@ -21,11 +21,7 @@ from gateways import device_program
 from whet.federated import Client, GatewayClient, Local, average
 from whet.runtime.update import by_name, coordinates, decode
 
-pytest.importorskip("flwr")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(bool(deployment.missing()), reason=f"needs {deployment.missing()}"),
-]
+pytestmark = pytest.mark.slow
 APP = ROOT / "tests" / "support" / "deployed"
 SEND = whet.Send(clip=0.5, top_k=0.5)
 LOCAL = Local(epochs=2, lr=0.05)
