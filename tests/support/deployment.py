@@ -28,9 +28,7 @@ class Deployment:
         self.home, self.app, self.tls, self.port = home, app, tls, free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         (home / "flower").mkdir(parents=True)
-        quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-        places = {"FEDERATED_HOME": str(home), "FLWR_HOME": str(home / "flower")}
-        self.environment = os.environ | quiet | places | {"OMP_NUM_THREADS": "1"}
+        self.environment = environment(home)
         trust = f'root-certificates = "{home / "ca.crt"}"' if tls else "insecure = true"
         (home / "flower" / "config.toml").write_text(
             f'[superlink]\ndefault = "here"\n[superlink.here]\n'
@@ -80,14 +78,14 @@ class Deployment:
                 raise TimeoutError(f"{name} did not say {words!r}:\n{self.log(name)[-3000:]}")
             time.sleep(0.3)
 
-    def superlink(self) -> None:
+    def superlink(self, *words: str) -> None:
         secure = ["--insecure"]
         if self.tls:
             files = {"ca-certfile": "ca.crt", "certfile": "server.pem", "keyfile": "server.key"}
             secure = [w for k, v in files.items() for w in (f"--ssl-{k}", str(self.home / v))]
             secure.append("--enable-supernode-auth")
         where = ["--host", "127.0.0.1", "--port", str(self.port)]
-        self.start("superlink", tool("flower-superlink"), *secure, *where,
+        self.start("superlink", tool("flower-superlink"), *secure, *where, *words,
                    "--disable-runtime-dependency-installation")  # fmt: skip
         self.wait_until(lambda: listens(self.port), "superlink")
 
@@ -132,6 +130,15 @@ class Deployment:
     def flwr(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([tool("flwr"), *words], cwd=self.app, env=self.environment,
                               capture_output=True, text=True, timeout=PATIENCE)  # fmt: skip
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Flower in `home`, quiet. Its processes look for its other tools on the path."""
+    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
+             "RAY_USAGE_STATS_ENABLED": "0"}  # fmt: skip
+    places = {"FEDERATED_HOME": str(home), "FLWR_HOME": str(home / "flower")}
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    return os.environ | quiet | places | {"OMP_NUM_THREADS": "1", "PATH": path}
 
 
 def tool(name: str) -> str:
