@@ -125,6 +125,7 @@ def test_what_is_malformed_gets_an_error_and_the_next_request_an_answer(path: Pa
         frame(3, b"\1\0\1\0\xff"): "not UTF-8",
         frame(3, b"\1\0\1\0a\x09"): "9 axes",
         frame(3, b"\1\0\1\0a\2" + b"\xff" * 8): "bytes are missing",
+        frame(3, b"\1\0\1\0a\3" + b"\0" * 4 + b"\xff" * 8): "cannot be",
     }
     with serving(device_program(), path) as gateway:
         for data, words in wrong.items():

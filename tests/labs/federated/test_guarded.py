@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import random
+import struct
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -117,6 +119,8 @@ HOSTILE: dict[str, tuple[Client, str]] = {
     "weight": (lambda m: answer(m, received(m), **{"num-examples": -5}), "its weight is -5"),
     "metrics": (lambda m: answer(m, received(m), loss=[1.0]), "not those of the other replies"),
     "metric nan": (lambda m: answer(m, received(m), loss=float("nan")), "'loss' is not finite"),
+    "rounds": (
+        lambda m: answer(m, received(m), **{"server-round": [1]}), "those of the other replies"),
     "record": (lambda m: answer(m, received(m), "other"), "not those of the other replies"),
     "not bytes": (lambda m: answer(m, record({BLOB: np.ones(3)})), "not made of bytes"),
     "long": (lambda m: answer(m, in_bytes(bytes(99_999))), "at most 1,270 are expected"),
@@ -174,6 +178,29 @@ def test_arrays_are_read_as_numpy_does() -> None:
     for odd in (np.array(["a"]), np.zeros(2, [("a", "i4")])):
         with pytest.raises(Refused, match="not an array of numbers"):
             npy(flwr.Array(odd).data, 999, "w")
+
+
+def headed(shape: str) -> bytes:
+    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({shape}), }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head
+
+
+@pytest.mark.parametrize("shape", ["1" * 500, "1, " * 40, "1,,", "1", ",", "1, 2, "])
+def test_a_shape_that_is_none_is_refused_at_once(shape: str) -> None:
+    before = time.process_time()
+    with pytest.raises(Refused, match="not an array of numbers"):
+        npy(headed(shape), 9999, "w")
+    assert time.process_time() - before < 1
+
+
+def test_an_array_of_nothing_that_is_too_large_is_refused() -> None:
+    with pytest.raises(Refused, match="which NumPy does not take"):
+        npy(headed("0, 9999999999, 9999999999, 9999999999"), 999, "w")
+
+
+def test_a_round_that_is_a_list_is_refused_also_if_nobody_else_replies() -> None:
+    behind, found = run(Nodes(HOSTILE["rounds"][0]))
+    assert "it does not say 'server-round'" in behind.rejected[1][1] and found is None
 
 
 def test_ten_thousand_fuzzed_replies_do_not_crash_the_server() -> None:

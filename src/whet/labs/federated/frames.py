@@ -121,7 +121,10 @@ def unpack_arrays(body: memoryview) -> Arrays:
         numbers, at = np.frombuffer(taken(body, at, 4 * size), "<f4", size), at + 4 * size
         if name in found:
             raise DataError(f"the array {name[:80]!r} comes twice")
-        found[name] = numbers.reshape(shape)
+        try:
+            found[name] = numbers.reshape(shape)
+        except ValueError:  # without elements: the product of the other sizes may overflow
+            raise DataError(f"an array of shape {shape} cannot be") from None
     if at != len(body):
         raise DataError(f"{len(body) - at:,} bytes follow the last array")
     return found

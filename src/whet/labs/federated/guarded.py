@@ -27,9 +27,9 @@ LONGEST = 1000  # bytes that the header of an array may take
 WEIGHT = "num-examples"
 NPY = re.compile(
     rb"\x93NUMPY\x01\x00(..)\{'descr': '([<>|][biufc]\d{1,2})', 'fortran_order': (True|False), "
-    rb"'shape': \(((?:\d{1,10}(?:, ?)?){0,9})\), \} *\n",
+    rb"'shape': \((|\d{1,10},|\d{1,10}(?:, \d{1,10}){1,8})\), \} *\n",
     re.DOTALL,
-)
+)  # one way alone to read any text, so that it takes no longer than the text is long
 
 
 def guarded(strategy: Any, guard: Guard, program: Program | None = None) -> Any:
@@ -95,7 +95,7 @@ def sift(
             metrics = next(iter(reply.content.metric_records.values()))
             weights[node] = checked(metrics, weight)
             if ROUND in metrics:
-                rounds[node] = int(metrics[ROUND])
+                rounds[node] = number(metrics, ROUND)
             sent[node] = read(guard, reply, program)
         except (Refused, UpdateError) as error:
             text = str(error) if isinstance(error, Refused) else in_a_line(error)
@@ -124,9 +124,13 @@ def checked(metrics: Any, weight: str) -> float:
     for name, value in metrics.items():
         if not all(map(math.isfinite, value if isinstance(value, list) else [value])):
             raise Refused(f"its metric {name!r} is not finite")
-    if weight not in metrics or isinstance(metrics[weight], list):
-        raise Refused(f"it does not say {weight!r}")
-    return metrics[weight]
+    return number(metrics, weight)
+
+
+def number(metrics: Any, name: str) -> Any:
+    if name not in metrics or isinstance(metrics[name], list):
+        raise Refused(f"it does not say {name!r}")
+    return metrics[name]
 
 
 def read(guard: Guard, reply: Any, program: Program | None) -> dict[str, Array]:
@@ -164,4 +168,7 @@ def npy(data: bytes, most: int, name: str) -> Array:
     if math.prod(shape) * dtype.itemsize != len(rest):
         raise Refused(f"{name!r} has {len(rest):,} bytes, not those of {dtype}{list(shape)}")
     order: Any = "F" if found[3] == b"True" else "C"
-    return np.frombuffer(rest, dtype).reshape(shape, order=order)
+    try:
+        return np.frombuffer(rest, dtype).reshape(shape, order=order)
+    except ValueError:  # of an array without elements, the product of the other sizes may overflow
+        raise Refused(f"{name!r} has shape {shape}, which NumPy does not take") from None
