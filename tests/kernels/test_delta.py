@@ -16,6 +16,7 @@ from torch import nn
 import whet
 from delta_reference import chacha20, changes, gaussian_table, noise, update, varints
 from whet.errors import DataError, NotFinite, SchemeError
+from whet.runtime.update import decode
 from whet.targets.cortex_m import Board
 from whet.training.send import most_gap_bytes
 
@@ -91,6 +92,34 @@ def test_nothing_is_sent_right_after_the_start_of_a_round() -> None:
     assert not np.frombuffer(trainer.delta(0)[36:], "<f4").any()
     fresh = program(SENDS["dense"], **PROGRAMS["float"]).load()  # without begin
     assert not np.frombuffer(fresh.delta(0)[36:], "<f4").any()
+
+
+@pytest.mark.parametrize("send", SENDS)
+def test_an_update_of_nothing_or_next_to_nothing_can_be_read(send: str) -> None:
+    trainer = trained(SENDS[send], **PROGRAMS["float"])
+    for tiny in (0.0, 1e-45, 1e-43, 1e-38, 1e-36):
+        trainer.begin()
+        for base in ("3.bias.base", "3.weight.base"):
+            trainer._view(base)[:] = trainer._view(base.removesuffix(".base"))[:] = 0.0
+        trainer._view("3.bias")[:2] = tiny, -tiny / 2
+        sent = trainer.delta(3, KEY)
+        found = decode(sent, trainer.program.fingerprint).dense()
+        assert sent == update(changes(trainer), SENDS[send], trainer.program.fingerprint, 3, KEY)
+        if not SENDS[send].noise and SENDS[send].coding != "f16":
+            np.testing.assert_allclose(found[-5:], [tiny, -tiny / 2, 0, 0, 0], atol=1e-38)
+
+
+def test_there_is_no_noise_without_a_key() -> None:
+    import ctypes
+
+    for send, gives in (("noisy", False), ("dense", True)):
+        trainer = trained(SENDS[send], **PROGRAMS["float"])
+        assert trainer.program.delta is not None
+        room = trainer.program.delta.bytes
+        buffer = ctypes.create_string_buffer(room)
+        function = trainer._function("delta", ctypes.c_size_t)
+        rest = (ctypes.c_size_t(room), ctypes.c_uint32(0), None)
+        assert bool(function(trainer._pointer, buffer, *rest)) == gives
 
 
 def test_the_norm_is_at_most_that_of_the_clip() -> None:

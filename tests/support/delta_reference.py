@@ -100,7 +100,8 @@ def update(x: Array, send: whet.Send, model: int, round: int, key: bytes) -> byt
         scale = np.float32(send.grid)
         x = (np.trunc(x / scale) + noise(n, key, round)).clip(-32767, 32767).astype(np.float32)
     elif send.coding == "i8":
-        scale = np.abs(x).max() / np.float32(127)
+        largest = np.abs(x).max()
+        scale = max(largest / np.float32(127), np.finfo("f4").tiny) if largest else np.float32(1)
     order = np.argsort(-np.abs(x), kind="stable")  # ties: the first ones
     index = np.sort(order[:k])
     gaps = varints(np.diff(index, prepend=-1) - 1) if k < n else b""

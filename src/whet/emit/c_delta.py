@@ -66,8 +66,8 @@ class Delta:
         return [
             f"/* The update to send: {', '.join(words)}.",
             " * Writes it to a buffer of at least DELTA_BYTES and returns its size; returns",
-            " * DELTA_BYTES if the buffer is NULL or smaller, 0 if a parameter is not finite.",
-            " * `key` are 32 secret random bytes for the noise, or NULL if there is none. Never",
+            " * DELTA_BYTES if the buffer is NULL or smaller, 0 if a parameter is not finite or",
+            " * noise has no key. `key` are 32 secret random bytes, or NULL without noise. Never",
             " * use a key and a round for two different updates. */",
             f"#define {upper}_DELTA_BYTES {self.bytes}",
             *self.wrapped(";"),

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_delta.h"
 
+#include <float.h>
+
 #include "whet_gaussian.h"
 #include "whet_inline.h"
 
@@ -168,7 +170,7 @@ static uint8_t *put_value(uint8_t *p, float x, whet_coding_t coding, float scale
     case WHET_CODING_F16:
         return put(p, half(x), 2);
     case WHET_CODING_I8: {
-        const float code = scale > 0.0f ? x / scale : 0.0f;
+        const float code = x / scale;
         return put(p, (uint32_t)(int32_t)(code < 0.0f ? code - 0.5f : code + 0.5f), 1);
     }
     default:
@@ -184,7 +186,8 @@ static float scale_of(walk_t w, const whet_send_t *send) {
         const float x = whet_from_bits(size_of(next(&w)));
         largest = x > largest ? x : largest;
     }
-    return largest / 127.0f;
+    if (!(largest > 0.0f)) return 1.0f;
+    return largest / 127.0f < FLT_MIN ? FLT_MIN : largest / 127.0f; /* smaller ones are coarse */
 }
 
 /* formula    buffer = the update of `arrays`, as `send` says; returns the bytes that takes
@@ -196,6 +199,7 @@ size_t whet_delta(void *buffer, size_t size, const whet_sent_t *arrays, int32_t 
                   const whet_send_t *send, uint32_t round, const uint8_t *key) {
     (void)count;
     if (!buffer || size < send->most) return send->most;
+    if (send->grid > 0.0f && !key) return 0; /* address 0 of a microcontroller can be read */
     const float factor = clip_factor(arrays, send);
     if (!whet_is_finite(factor)) return 0;
     const walk_t start = {
