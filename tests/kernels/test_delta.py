@@ -206,6 +206,10 @@ def test_what_cannot_be_sent_is_said() -> None:
 BAD: dict[str, dict[str, Any]] = {
     "clip=0": {"clip": 0.0},
     "clip=inf": {"clip": float("inf")},
+    "clip='1'": {"clip": "1"},
+    "clip=1e-50 is outside 1e-12 to 1e+12": {"clip": 1e-50, "noise": 1.0},
+    "clip=1e+39": {"clip": 1e39},
+    "noise=None": {"clip": 1.0, "noise": None},
     "noise without clip": {"noise": 1.0},
     "noise=1e-06": {"clip": 1.0, "noise": 1e-6},
     "noise=-1": {"clip": 1.0, "noise": -1.0},

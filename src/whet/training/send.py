@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 from ..errors import SchemeError
 from ..ir import Builder, Graph, Link, Relation, Role, Value
@@ -12,6 +13,7 @@ CODINGS = {"f32": 4, "f16": 2, "i8": 1, "i16": 2}  # bytes of a value; the order
 DEVIATION = 16  # standard deviation of the noise, in steps of the grid
 LARGEST = 32767  # number on the grid
 HEADER = 36
+CLIPS = (1e-12, 1e12)  # their squares are float32 numbers
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,15 @@ class Send:
     values: str = "f32"
 
     def __post_init__(self) -> None:
+        for name in ("clip", "noise", "top_k"):
+            number = getattr(self, name)
+            if not (isinstance(number, Real) or (name == "clip" and number is None)):
+                raise wrong(f"{name}={number!r} is not a number", f"{name}=1.0")
         if self.clip is not None and not 0 < self.clip < math.inf:
             raise wrong(f"clip={self.clip!r} limits nothing", "clip=1.0")
+        if self.clip is not None and not CLIPS[0] <= self.clip <= CLIPS[1]:
+            words = f"{CLIPS[0]:g} to {CLIPS[1]:g}"
+            raise wrong(f"clip={self.clip!r} is outside {words}", "clip=1.0")
         if self.noise and self.clip is None:
             raise wrong("noise without clip protects nothing", "Send(clip=1.0, noise=1.0)")
         least = DEVIATION / (LARGEST - 10 * DEVIATION)
