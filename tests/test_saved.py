@@ -170,6 +170,29 @@ def test_bytes_that_are_no_zip_file(tmp_path: Path) -> None:
         program("last").save(tmp_path / "no" / "net.whet")
 
 
+def test_flipped_bytes_anywhere_are_an_error_or_harmless(tmp_path: Path) -> None:
+    """Of the compressed content and of the directory of the zip file, too."""
+    file, chance = program("last").save(tmp_path / "net.whet"), random.Random(0)
+    content, refused = file.read_bytes(), 0
+    for _ in range(500):
+        changed = bytearray(content)
+        for _ in range(chance.randrange(1, 4)):
+            changed[chance.randrange(len(changed))] = chance.randrange(256)
+        file.write_bytes(bytes(changed))
+        try:
+            whet.load(file)
+        except BuildError:
+            refused += 1
+    assert refused > 100
+
+
+def test_a_file_nested_too_deep_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "deep.whet", "w") as zipped:
+        zipped.writestr("program.json", "[" * 200_000)
+    with pytest.raises(BuildError, match="is not a saved program"):
+        whet.load(tmp_path / "deep.whet")
+
+
 def test_a_flipped_byte_of_an_array_is_noticed(tmp_path: Path) -> None:
     file = program("last").save(tmp_path / "net.whet")
     with zipfile.ZipFile(file) as zipped:

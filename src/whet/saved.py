@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,10 @@ CLASSES = (
     Fold, IntegerRules, Machine, Quant, Recompute, Rule, Scheme, Send, TensorInfo, Unit,
     WeightSlice,
 )  # fmt: skip
-BROKEN = (zipfile.BadZipFile, ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError)
+BROKEN = (
+    zipfile.BadZipFile, zlib.error, RuntimeError, ValueError, TypeError, KeyError, IndexError,
+    AttributeError, EOFError, OverflowError,
+)  # fmt: skip
 
 
 class Arrays(dict[int, Array]):
