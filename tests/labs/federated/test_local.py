@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import clients
+import whet
 from whet.errors import DataError
 from whet.federated import Client, ClientData, Local
 from whet.labs.federated.local import judged
@@ -117,3 +118,14 @@ def test_data_that_mean_nothing_are_refused() -> None:
     with pytest.raises(DataError, match="name no classes"):
         client.judge(start, x, y * 0.5)
     assert trained(client.trainer).keys() == start.keys()
+
+
+def test_labels_that_are_no_classes_of_the_model_are_refused() -> None:
+    trainer, (x, y) = clients.program().load(), clients.judges()
+    for wrong, words in ((y + 5, "labels are 5 to 7, the model has 3"), (y - 1, "labels are -1")):
+        with pytest.raises(DataError, match=words):
+            judged(trainer, x, wrong)
+    torch.manual_seed(0)
+    one = whet.compile(nn.Linear(5, 1), (torch.zeros(4, 5),), loss=nn.MSELoss()).load()
+    with pytest.raises(DataError, match="not a score for each class"):
+        judged(one, x, y)

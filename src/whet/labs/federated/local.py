@@ -155,6 +155,20 @@ def train(trainer: Trainer, x: Array, y: Array, local: Local, random: np.random.
     return float(np.mean(losses))
 
 
+def check_labels(scores: Array, labels: Array) -> None:
+    if scores.ndim != 2 or scores.shape[1] < 2:
+        shape = "x".join(map(str, scores.shape[1:])) or "one number"
+        raise DataError(
+            f"the output of a sample is {shape}, not a score for each class",
+            try_="a model that classifies, or a loop of your own around Client.train",
+        )
+    if not 0 <= labels.min() <= labels.max() < scores.shape[1]:
+        raise DataError(
+            f"labels are {labels.min()} to {labels.max()}, the model has {scores.shape[1]} classes",
+            try_="labels that count from 0",
+        )
+
+
 def judged(trainer: Trainer, x: Array, y: Array) -> Score:
     """Accuracy and cross-entropy on these samples."""
     y = np.asarray(y)
@@ -165,6 +179,7 @@ def judged(trainer: Trainer, x: Array, y: Array) -> Score:
     right, loss = 0, 0.0
     for (inputs, labels), count in Samples.of((np.asarray(x),), y).padded(trainer.program.batch):
         scores, labels = trainer.predict(inputs[0])[:count].astype(np.float64), labels[:count]
+        check_labels(scores, labels)
         right += int((scores.argmax(1) == labels).sum())
         scores -= scores.max(1, keepdims=True)
         logs = scores - np.log(np.exp(scores).sum(1, keepdims=True))
