@@ -38,6 +38,15 @@ def test_sparsity_rises_in_the_warm_up() -> None:
         Compression(1.0)
 
 
+WRONG = {"warm_up": -1, "clip_norm": -2.0, "coding": "f8", "momentum": 1.0}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_settings_that_mean_nothing_are_refused(name: str) -> None:
+    with pytest.raises(DataError, match=str(WRONG[name])):
+        Compression(**{name: WRONG[name]})
+
+
 @pytest.mark.parametrize("coding", ["f32", "f16", "i8", "i16"])
 def test_what_is_sent_and_what_is_kept_is_what_was_accumulated(coding: str) -> None:
     """Rounding included: without momentum, all gradients add up to all that was sent or is kept."""

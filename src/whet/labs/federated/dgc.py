@@ -26,6 +26,7 @@ from ...errors import DataError, NotFinite
 from ...runtime.update import Update, dequantize, quantize
 
 Array = npt.NDArray[Any]
+SENT = ("f32", "f16", "i8", "i16")
 STAGES = (0.75, 0.9375, 0.984375, 0.996)  # sparsity in each quarter of the warm-up
 
 
@@ -60,6 +61,13 @@ class Compression:
                 f"sparsity={self.sparsity}, momentum={self.momentum}: both are from 0 to below 1",
                 try_="sparsity=0.999, momentum=0.9",
             )
+
+        if self.warm_up < 0:
+            raise DataError(f"warm_up={self.warm_up} is not a number of rounds", try_="warm_up=4")
+        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
+            raise DataError(f"clip_norm={self.clip_norm} limits nothing", try_="clip_norm=1.0")
+        if self.coding not in SENT:
+            raise DataError(f"there is no coding {self.coding!r}", try_=", ".join(SENT))
 
     def sparsity_at(self, round: int) -> float:
         """Rounds count from 0."""
