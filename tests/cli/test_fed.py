@@ -61,6 +61,12 @@ def test_a_saved_program_with_test_samples(folder: Path) -> None:
     np.savez("both.npz", x=x[: clients.TRAIN], y=y[: clients.TRAIN], x_test=x_test, y_test=y_test)
     output = run("net.whet --data both.npz --clients 4 --rounds 4")
     assert accuracy(output) > 80
+    still = run("net.whet --data both.npz --clients 4 --rounds 1 --lr 0")
+    before, after = (float(still.split(w)[0].split()[-1][:-1]) for w in (" before", " after"))
+    assert before == after, "the rate can be changed"
+    with pytest.raises(DataError, match="compiled already") as error:
+        run("net.whet --data both.npz --update last --batch 2 --dtype int8 --momentum 0.9")
+    assert "--batch, --dtype, --momentum, --update" in str(error.value)
 
 
 def test_what_does_not_go_together_is_refused(folder: Path) -> None:

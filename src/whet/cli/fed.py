@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +26,8 @@ app = typer.Typer(no_args_is_help=True, help="Devices that learn together.")
 console = Console(highlight=False, soft_wrap=True)
 HELD_OUT = 5  # one sample of as many judges, if the data have none for that
 SHOWN = 256  # samples that show an int8 program its ranges
+IN_GROUPS = {f.name for group in (Training, Numbers) for f in fields(group)}
+COMPILED_IN = {"batch", "update", "name"} | IN_GROUPS - {"lr"}  # what a saved program has decided
 
 
 class StrategyName(StrEnum):
@@ -44,6 +47,7 @@ class EngineName(StrEnum):
 @with_groups
 def simulate_command(
     *,
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Argument(
@@ -84,10 +88,14 @@ def simulate_command(
         check_file(output, ".svg")
     if mu and strategy is not StrategyName.fedprox:
         raise DataError(f"{strategy.value} has no --mu", try_=option("strategy", "fedprox"))
+    given = {name for name in context.params if is_given(context, name)}
+    if model.endswith(".whet") and (fixed := sorted(given & COMPILED_IN)):
+        words = ", ".join(f"--{name.replace('_', '-')}" for name in fixed)
+        raise DataError(f"{model} is compiled already", why=f"{words} would change nothing")
     found = Batches.read(data)
     parts = divided(found, clients, alpha, seed)
     program = compiled(model, found, batch, seed, training, kind, update=update, name=name)
-    local = Local(epochs=epochs, mu=mu, seed=seed)
+    local = Local(epochs=epochs, lr=training.lr if "lr" in given else None, mu=mu, seed=seed)
     history = run(program, parts, rounds, local, strategy.value, engine.value, fraction)
     tell(history, parts)
     if output is not None:
@@ -132,6 +140,11 @@ def gateway_command(
             gateway.serve()
         except KeyboardInterrupt:
             console.print(f"{gateway.answered:,} updates were sent", markup=False)
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def divided(found: Batches, clients: int, alpha: float | None, seed: int) -> list[ClientData]:
