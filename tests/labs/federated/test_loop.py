@@ -93,6 +93,15 @@ def test_bytes_are_those_of_flowers_arrays() -> None:
     assert found.rounds[0].sent == 0
 
 
+def test_a_client_that_fails_sends_nothing() -> None:
+    program, (first, *others) = clients.program(), clients.clients()
+    bad = whet.federated.ClientData(first.x * np.nan, first.y, *clients.judges())
+    each = size(Client(program).give())
+    found = simulate(program, [bad, *others], 2, weighted_by_key="num-examples")
+    assert [r.sent for r in found.rounds] == [0, 4 * each, 8 * each]
+    assert [r.received for r in found.rounds] == [0, 3 * each, 6 * each]
+
+
 def test_only_what_trains_travels() -> None:
     program = clients.program(update="last")
     found = federate(program, clients.clients(), 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -95,13 +95,16 @@ class Report:
         self.client = Client(program)
         self.initial = self.client.give()
         self.clients, self.test, self.watch = clients, test, watch
-        self.weight = size(self.initial) * max(1, int(fraction * len(clients)))
+        weight = size(self.initial) * max(1, int(fraction * len(clients)))
+        # Bytes until a round, sent and received. A simulation of Flower shows none; what travels
+        # has the same size in both directions.
+        self.traffic: Callable[[int], tuple[int, int]] = lambda turn: (turn * weight,) * 2
         self.rounds: list[Round] = []
 
     def __call__(self, turn: int, arrays: Arrays) -> dict[str, float]:
         score = judged(self.client, arrays, self.clients, self.test)
-        bytes = turn * self.weight  # what travels has the same shape in both directions
-        self.rounds.append(Round(turn, score.accuracy, score.loss, float("nan"), bytes, bytes))
+        traffic = self.traffic(turn)
+        self.rounds.append(Round(turn, score.accuracy, score.loss, float("nan"), *traffic))
         if self.watch is not None:
             self.watch(self.rounds[-1])
         return {"accuracy": score.accuracy, "loss": score.loss}
@@ -128,9 +131,10 @@ def in_process(
     from .grid import LocalGrid
 
     app = client_app(report.client.trainer, lambda k, _: clients[k])
+    grid = LocalGrid(app, len(clients))
+    report.traffic = lambda turn: (grid.sent, grid.received)
     return start(
-        LocalGrid(app, len(clients)), strategy, report.initial, rounds, local=local,
-        evaluate=report, config={}, **options,
+        grid, strategy, report.initial, rounds, local=local, evaluate=report, config={}, **options,
     )  # fmt: skip
 
 
