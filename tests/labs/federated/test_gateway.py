@@ -73,6 +73,9 @@ def test_only_its_user_can_open_the_socket(path: Path) -> None:
     with pytest.raises(DataError, match="is not a socket"):
         Gateway(device_program().load, None, path)
     assert path.read_text() == "mine"
+    for wrong in (path / "below a file", path.with_name("no folder") / "gate"):
+        with pytest.raises(DataError, match="cannot listen on"):
+            Gateway(device_program().load, None, wrong)
 
 
 def test_what_a_dead_gateway_left_is_replaced(path: Path) -> None:

@@ -62,7 +62,11 @@ class Gateway:
             4 * kind.elements + 1024 for kind in program.storage.params.values()
         )
         self.path = Path(path)
-        self._socket = listening(self.path)
+        try:
+            self._socket = listening(self.path)
+        except DataError:
+            self._drop()
+            raise
 
     def __enter__(self) -> Gateway:
         return self
@@ -203,12 +207,16 @@ class GatewayClient:
 
 def listening(path: Path) -> socket.socket:
     """A socket that only this user can open. What a dead gateway left behind is replaced."""
-    with contextlib.suppress(FileNotFoundError):
+    try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise DataError(f"{path} exists and is not a socket", try_="another --socket")
         if alive(path):
             raise DataError(f"another gateway serves {path}", try_="another --socket")
         path.unlink()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise DataError(f"cannot listen on {path}", why=str(error)) from error
     found = socket.socket(socket.AF_UNIX)
     mask = os.umask(0o177)  # from the first moment on, not only after a chmod
     early = path.with_name(f"{path.name}.{os.getpid()}")
@@ -218,6 +226,8 @@ def listening(path: Path) -> socket.socket:
         early.rename(path)  # whoever sees it can connect
     except OSError as error:
         found.close()
+        with contextlib.suppress(OSError):
+            early.unlink()
         raise DataError(f"cannot listen on {path}", why=str(error)) from error
     finally:
         os.umask(mask)
