@@ -231,6 +231,11 @@ def test_the_base_is_in_the_memory_and_in_checkpoints() -> None:
     extra = after.memory["state"] - before.memory["state"]
     assert extra == before.memory["trained"]
     assert after.memory["flash"] == before.memory["flash"]
+    assert after.delta is not None and after.delta.base_bytes == extra
+    lines = [" ".join(line.split()) for line in after.report().splitlines()]
+    assert f"copy from the start of a round {extra:,} B" in lines
+    assert f"update to send: {after.delta.n} changes; {after.delta.bytes:,} B at most" in lines
+    assert "update to send" not in before.report()
     one = trained(whet.Send(), target="portable")
     other = one.program.load()
     other.load(one.save())

@@ -57,14 +57,23 @@ class Delta:
             "const uint8_t *key)"
         )
 
-    def declared(self) -> list[str]:
-        upper, send = self.prefix.upper(), self.send
+    @property
+    def base_bytes(self) -> int:
+        """The copy of what trains, from the start of a round."""
+        return sum(self.kind(name).bytes for name in self.tensors.bases)
+
+    @property
+    def words(self) -> str:
+        send, k = self.send, self.send.count(self.n)
         words = [f"clipped to a norm of {send.clip:g}"] if send.clip else []
         words += [f"with Gaussian noise of {send.noise:g} times that"] if send.noise else []
-        k = send.count(self.n)
         words += [f"the {k} largest of {self.n} changes" if k < self.n else f"{k} changes"]
+        return ", ".join(words)
+
+    def declared(self) -> list[str]:
+        upper = self.prefix.upper()
         return [
-            f"/* The update to send: {', '.join(words)}.",
+            f"/* The update to send: {self.words}.",
             " * Writes it to a buffer of at least DELTA_BYTES and returns its size; returns",
             " * DELTA_BYTES if the buffer is NULL or smaller, 0 if a parameter is not finite or",
             " * noise has no key. `key` are 32 secret random bytes, or NULL without noise. Never",

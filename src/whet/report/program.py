@@ -45,6 +45,7 @@ def program_report(program: Program, measured: Mapping[str, int] | None = None) 
         f"{gap(memory['arena'], memory['lower_bound'])}",
         f"    trained parameters                {exactly(memory['trained'])}",
         f"    optimizer and running state       {exactly(memory['state'])}",
+        *base_lines(program),
         f"    {program.target.io_words:<33} {exactly(memory['io'])}",
         *stack_lines(program, seen),
         f"    alignment                         {exactly(padding)}",
@@ -78,8 +79,17 @@ def stack_lines(program: Program, measured: Mapping[str, int]) -> list[str]:
     return [line + beside(measured, "stack", "used, measured in a run")]
 
 
+def base_lines(program: Program) -> list[str]:
+    """What an update to send takes."""
+    if program.delta is None:
+        return []
+    return [f"      copy from the start of a round  {exactly(program.delta.base_bytes)}"]
+
+
 def scheme_lines(program: Program) -> list[str]:
     lines = program.target.report_lines()
+    if program.delta is not None:
+        lines.append(f"update to send: {program.delta.words}; {program.delta.bytes:,} B at most")
     if program.scheme is not None and program.scheme.name:
         lines.append(f"update scheme: {' '.join(printable(program.scheme.name).split())}")
     idle = [name for name in program.chosen if name not in program.trained]
