@@ -49,7 +49,7 @@ def federated(path: Path, rounds: int, evaluate: float = 0.0) -> tuple[Any, Any]
     device = device_program(SEND)
     few = {"min_train_nodes": 1, "min_available_nodes": 1, "min_evaluate_nodes": 1}
     fedavg = strategy_of("fedavg", fraction_evaluate=evaluate, **few)
-    behind = guarded(fedavg, Guard(program=device, max_norm=1.0), device)
+    behind = guarded(fedavg, Guard(program=device, max_norm=1.0))
     grid = LocalGrid(gateway_app(path), 1)
     result = start(grid, behind, initial(), rounds, local=LOCAL, evaluate=None, config={})
     return behind, result

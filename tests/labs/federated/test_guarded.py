@@ -76,7 +76,7 @@ def run(nodes: Nodes, rounds: int = 1, strategy: Any = None, **limits: Any) -> t
     """The strategy afterwards, and the global model, None if it never moved."""
     few = {"fraction_evaluate": 0.0, "min_train_nodes": 1, "min_available_nodes": 1}
     fedavg = strategy or strategies.FedAvg(**few)
-    behind = guarded(fedavg, Guard(program=program(), **limits), program())
+    behind = guarded(fedavg, Guard(program=program(), **limits))
     result = behind.start(nodes, record(start()), rounds)
     return behind, {n: a.numpy() for n, a in result.arrays.items()} if result.arrays else None
 
@@ -223,7 +223,7 @@ def test_ten_thousand_fuzzed_replies_do_not_crash_the_server() -> None:
             given = dict(in_bytes(hostile(rng, good)).items())
         reply = answer(message, flwr.ArrayRecord(given))
         watch._seen.clear()
-        if not sift(watch, [reply], program()):
+        if not sift(watch, [reply]):
             admitted += 1
             found = [a.numpy() - own[n] for n, a in reply.content["arrays"].items()]
             assert sum(float(np.square(d).sum()) for d in found) <= 81.01

@@ -30,7 +30,7 @@ def main(grid, context) -> None:
     config = context.run_config
     count, device = int(config["num-nodes"]), whet.load(HOME / "device.whet")
     fedavg = FedAvg(fraction_evaluate=0.0, min_train_nodes=count, min_available_nodes=count)
-    strategy = guarded(fedavg, Guard(program=device, max_norm=10.0), device)
+    strategy = guarded(fedavg, Guard(program=device, max_norm=10.0))
     start(
         grid, strategy, HOME / "net.whet", 3, local=Local(), evaluate=keep, config=config,
         timeout=float(config["patience"]),

@@ -43,6 +43,7 @@ class Guard:
         max_weight: float | None = None,
     ) -> None:
         """`program`, or its fingerprint and number of coordinates, to admit `Update`s."""
+        self.program = program
         if program is not None:
             fingerprint, n = program.fingerprint, coordinates(program)
         for name, limit in (("max_norm", max_norm), ("times_median", times_median)):

@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,7 @@ from ...runtime.update import decode
 from .guard import Array, Guard, Refused, Sent, in_a_line
 from .mods import BLOB, ROUND, arrays_of, expanded, record
 
-if TYPE_CHECKING:
-    from ... import Program
-
+log = logging.getLogger("flwr")
 LONGEST = 1000  # bytes that the header of an array may take
 WEIGHT = "num-examples"
 NPY = re.compile(
@@ -32,12 +30,13 @@ NPY = re.compile(
 )  # one way alone to read any text, so that it takes no longer than the text is long
 
 
-def guarded(strategy: Any, guard: Guard, program: Program | None = None) -> Any:
+def guarded(strategy: Any, guard: Guard) -> Any:
     """`strategy`, given only the replies that `guard` admits. If it admits none, the global model
     stays as it is. Reasons are logged and kept in `rejected`, by round and node.
 
-    `program` lets clients send compressed updates (see `dgc_mod`), which are added to the global
-    model before the strategy sees them. Without it they are refused.
+    A guard with a program lets clients send updates in bytes (see `dgc_mod` and `Send`), which are
+    added to the global model before the strategy sees them. What a strategy computes in float64,
+    as FedAdam does, travels as float32.
     """
     from flwr.serverapp.strategy import Strategy
 
@@ -45,6 +44,7 @@ def guarded(strategy: Any, guard: Guard, program: Program | None = None) -> Any:
 
     class Guarded(Strategy):
         def __init__(self) -> None:
+            self.guard = guard
             self.rejected: dict[int, dict[int, str]] = {}
 
         def configure_train(
@@ -55,14 +55,16 @@ def guarded(strategy: Any, guard: Guard, program: Program | None = None) -> Any:
 
         def aggregate_train(self, server_round: int, replies: Iterable[Any]) -> tuple[Any, Any]:
             replies = list(replies)
-            reasons = sift(guard, [r for r in replies if not r.has_error()], program, weight)
+            reasons = sift(guard, [r for r in replies if not r.has_error()], weight)
             self.rejected[server_round] = reasons
             for reason in reasons.values():
-                logging.getLogger("flwr").warning("update rejected, %s", reason)
+                log.warning("update rejected, %s", reason)
             good = [r for r in replies if r.metadata.src_node_id not in reasons]
             if all(r.has_error() for r in good):
+                log.warning("round %d: no update is left; the global model stays", server_round)
                 return None, None
-            return strategy.aggregate_train(server_round, good)
+            arrays, metrics = strategy.aggregate_train(server_round, good)
+            return None if arrays is None else narrow(arrays), metrics
 
         def configure_evaluate(self, *args: Any) -> Any:
             return strategy.configure_evaluate(*args)
@@ -76,9 +78,18 @@ def guarded(strategy: Any, guard: Guard, program: Program | None = None) -> Any:
     return Guarded()
 
 
-def sift(
-    guard: Guard, replies: list[Any], program: Program | None = None, weight: str = WEIGHT
-) -> dict[int, str]:
+def is_guarded(strategy: Any) -> bool:
+    return isinstance(getattr(strategy, "guard", None), Guard)
+
+
+def narrow(arrays: Any) -> Any:
+    """The same record, with float32 for float64."""
+    found = {name: array.numpy() for name, array in arrays.items()}
+    return record({n: np.asarray(a, np.float32) if a.dtype == np.float64 else a
+                   for n, a in found.items()})  # fmt: skip
+
+
+def sift(guard: Guard, replies: list[Any], weight: str = WEIGHT) -> dict[int, str]:
     """Why replies are refused, by node. Those that are not have plain arrays afterwards."""
     reasons: dict[int, str] = {}
     sent: dict[int, Sent] = {}
@@ -96,7 +107,7 @@ def sift(
             weights[node] = checked(metrics, weight)
             if ROUND in metrics:
                 rounds[node] = number(metrics, ROUND)
-            sent[node] = read(guard, reply, program)
+            sent[node] = read(guard, reply)
         except (Refused, UpdateError) as error:
             text = str(error) if isinstance(error, Refused) else in_a_line(error)
             reasons[node] = f"client {node}: {text}"
@@ -133,10 +144,10 @@ def number(metrics: Any, name: str) -> Any:
     return metrics[name]
 
 
-def read(guard: Guard, reply: Any, program: Program | None) -> dict[str, Array]:
+def read(guard: Guard, reply: Any) -> dict[str, Array]:
     """The client's arrays, after a look at how long they are."""
     (given,) = reply.content.array_records.values()
-    model = guard.model
+    model, program = guard.model, guard.program
     if BLOB in given and program is not None:
         blob = given[BLOB].data
         most = LONGEST + 10 * (guard.n or 0)

@@ -29,7 +29,7 @@ def dgc_mod(program: Program, settings: Compression | None = None) -> Callable[.
     """A mod for `ClientApp(mods=[...])` that compresses what training replies with.
 
     Unlike gradients, differences of weights hold a client's own momentum already: `momentum` is 0
-    unless `settings` say otherwise. The server reads replies with `guarded(..., program=program)`.
+    unless `settings` say otherwise. The server reads replies with `Guard(program=program)`.
     """
     chosen = settings or Compression(momentum=0.0)
 

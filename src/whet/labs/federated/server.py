@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime import trained
 from .client import flower, record
+from .guard import Guard
+from .guarded import guarded, is_guarded
 from .local import Arrays, Local, opened
 
 if TYPE_CHECKING:
     from flwr.app import Context
     from flwr.serverapp import Grid, ServerApp
     from flwr.serverapp.strategy import Result, Strategy
-
-    from .strategies import Admit
 
 Evaluate = Callable[[int, Arrays], Mapping[str, float] | None]
 
@@ -26,7 +26,7 @@ def server_app(
     *,
     local: Local = Local(),  # noqa: B008
     evaluate: Evaluate | None = None,
-    admit: Admit | None = None,
+    guard: Guard | None = None,
     finished: Callable[[Result], None] | None = None,
     timeout: float = 3600.0,
     **options: Any,
@@ -38,8 +38,8 @@ def server_app(
     clients train, compiled or as the path of a saved one. `local` is sent to the clients; `rounds`
     and the words of `local` may be set in the configuration of the app, as `num-server-rounds`,
     `local-epochs`, `lr` and `proximal-mu`. `evaluate(round, arrays)` gives metrics of the global
-    model. `admit(message)` gives the reason not to use a reply, or None. `finished` takes the
-    result.
+    model. Replies pass `guard` before they count; the default, unless the strategy has one,
+    refuses what does not fit the model or is not finite. `finished` takes the result.
     """
     flwr = flower()
     app: ServerApp = flwr.serverapp.ServerApp()
@@ -47,7 +47,7 @@ def server_app(
     @app.main()
     def main(grid: Grid, context: Context) -> None:
         result = start(
-            grid, strategy, initial, rounds, local=local, evaluate=evaluate, admit=admit,
+            grid, strategy, initial, rounds, local=local, evaluate=evaluate, guard=guard,
             timeout=timeout, config=context.run_config, **options,
         )  # fmt: skip
         if finished is not None:
@@ -64,26 +64,28 @@ def start(
     *,
     local: Local,
     evaluate: Evaluate | None,
-    admit: Admit | None = None,
+    guard: Guard | None = None,
     timeout: float = 3600.0,
     config: Mapping[str, Any],
     **options: Any,
 ) -> Result:
     """Run a strategy on a grid."""
-    from .strategies import Admitting, strategy_of
+    from .strategies import strategy_of
 
     flwr = flower()
     words = Local.of(config, local.words())
     if strategy == "fedprox":
         options = {"proximal_mu": words.mu, **options}
-    made = Admitting(strategy_of(strategy, **options), admit)
+    made = strategy_of(strategy, **options)
+    if guard is not None or not is_guarded(made):
+        made = guarded(made, guard or Guard())
 
     def evaluated(turn: int, arrays: Any) -> Any:
         assert evaluate is not None
         found = evaluate(turn, {name: array.numpy() for name, array in arrays.items()})
         return None if found is None else flwr.app.MetricRecord(dict(found))
 
-    return made.start(
+    result: Result = made.start(
         grid=grid,
         initial_arrays=record(first(initial)),
         num_rounds=int(config.get("num-server-rounds", rounds)),
@@ -91,6 +93,7 @@ def start(
         train_config=flwr.app.ConfigRecord(words.words()),
         evaluate_fn=evaluated if evaluate is not None else None,
     )
+    return result
 
 
 def first(initial: Any) -> Mapping[str, Any]:
