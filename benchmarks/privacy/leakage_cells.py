@@ -186,9 +186,8 @@ def observed(cell: Cell) -> tuple[torch.Tensor, torch.Tensor, Observation, Defen
     program = whet.compile(model, (x,), accumulate=True, **options)
     plain = observe(program, x, y)
     sent = DEFENCES[cell.defence](plain.gradients, seed=cell.index)
-    scaled = cell.defence.startswith("DP")
-    return x, y, plain.defended(
-        sent.gradients, sent.masks, noise=sent.absolute, scaled=scaled), sent  # fmt: skip
+    seen = plain.defended(sent.gradients, sent.masks, noise=sent.absolute, scaled=sent.scaled)
+    return x, y, seen, sent
 
 
 def run_images(cell: Cell) -> dict[str, Any]:

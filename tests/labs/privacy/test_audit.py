@@ -197,6 +197,27 @@ def test_a_sparse_update_is_recovered_by_an_attacker_who_ignores_what_was_left_o
     assert attempt.score is not None and attempt.score.psnr[0] > 20, found.verdict
 
 
+@pytest.mark.parametrize("send", [{"clip": 1e-2}, {"clip": 1e-2, "noise": 2e-3}])
+def test_an_update_that_its_program_clips_is_recovered(send: dict[str, float]) -> None:
+    """An attacker who is not told of the factor matches nothing and reports protection."""
+    x, y = samples(1)
+    program = compiled(send=whet.Send(**send))
+    seen, _ = sent_by(program, x, y)
+    assert seen.scaled and seen.noise == pytest.approx(send.get("noise", 0) * 1e-2 / 0.1)
+    found = audit(program, x, y, attacks=("dlg",), restarts=1, iterations=100)
+    assert found.verdict.startswith("Recovered: dlg"), found.verdict
+
+
+def test_the_attacker_knows_the_noise_and_the_clipping_of_a_defence() -> None:
+    x, y = samples(1)
+    defences = ("clip:0.1", "dp:0.1:0.001")
+    found = audit(
+        compiled(), x, y, attacks=("dlg",), defences=defences, restarts=1, iterations=100
+    )
+    for name in defences:
+        assert about(found, name).startswith("Recovered: dlg"), name
+
+
 def test_masks_of_the_update_and_of_a_defence_are_joined() -> None:
     sent, left = {"a": np.array([True, True, False])}, {"a": np.array([True, False, True])}
     assert both(sent, left)["a"].tolist() == [True, False, False]

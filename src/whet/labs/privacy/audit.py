@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -148,8 +149,9 @@ def audit(
 
     The update is what a program compiled with `send=` writes; of another, the gradients of one
     step, or with `steps` the change of the parameters after so many local steps; or the `update`
-    given (by name, after minus before). Every attacker is
-    adaptive: it knows which coordinates were dropped and how labels show in a gradient.
+    given (by name, after minus before). Every attacker is adaptive: it knows which coordinates were
+    dropped, how much noise was added, that an update was clipped though not by which factor, and
+    how labels show in a gradient.
     `defences` are named as in `noise:0.01`, `prune:0.9`, `top-k:0.01`, `fp16`, `int8`, `clip:1`
     and `dp:1:0.5`. With `train` and `test`, the program is also trained behind each defence, and
     accuracy and membership inference are measured after that. If the model was trained before,
@@ -181,7 +183,12 @@ def audit(
     attempts = []
     for choice in choices:
         defended = choice.apply(seen.gradients, seed)
-        through = seen.defended(defended.gradients, both(seen.masks, defended.masks))
+        through = seen.defended(
+            defended.gradients,
+            both(seen.masks, defended.masks),
+            noise=math.hypot(seen.noise, defended.absolute),
+            scaled=seen.scaled or defended.scaled,
+        )
         for method in methods:
             with work.part(f"{method} against {choice.words}") as tell:
                 if method == TEXT:

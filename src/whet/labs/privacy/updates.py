@@ -76,7 +76,8 @@ def delta(
     span: tuple[float, float],
     seed: int,
 ) -> tuple[Observation, str]:
-    """The attacker knows which coordinates were left out, and not the factor of a clipped update.
+    """The attacker knows which coordinates were left out, the scale of the noise, and that the
+    update was clipped, though not by which factor.
 
     The key of the noise is made from the seed, so that an audit can be repeated.
     """
@@ -89,12 +90,15 @@ def delta(
     arrays = by_name(program, update, real=True)
     gradients = {n: -a / (program.lr * steps) for n, a in arrays.items()}
     seen = seen_through(program, gradients, x, model, loss, span)
-    if update.k < update.n:
-        seen = seen.defended(seen.gradients, {n: a != 0 for n, a in arrays.items()})
-    words = (
-        f"the {len(blob):,} bytes that it sends after {local(steps)} ({said(program.options.send)})"
+    send = program.options.send
+    assert send is not None
+    seen = seen.defended(
+        seen.gradients,
+        {n: a != 0 for n, a in arrays.items()} if update.k < update.n else None,
+        noise=send.noise * (send.clip or 0.0) / (program.lr * steps),
+        scaled=send.clip is not None,
     )
-    return seen, words
+    return seen, f"the {len(blob):,} bytes that it sends after {local(steps)} ({said(send)})"
 
 
 def said(send: Any) -> str:
