@@ -147,6 +147,42 @@ def test_a_difference_after_one_step_is_the_gradient(update: str) -> None:
     assert plain.shape == change.shape and plain.classes == change.classes == 3
 
 
+def normed() -> nn.Module:
+    """Batch norms whose factors differ by channel."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(),
+        nn.Conv2d(6, 6, 3, padding=1, groups=6), nn.BatchNorm2d(6), nn.ReLU(),
+        nn.Flatten(), nn.Linear(384, 3),
+    )  # fmt: skip
+    for norm in (model[1], model[4]):
+        norm.running_var.copy_(torch.tensor([0.1, 0.5, 1.0, 4.0, 9.0, 25.0]))
+        nn.init.uniform_(norm.weight, 0.5, 2)
+    return model.eval()
+
+
+@pytest.mark.parametrize("send", [None, whet.Send()])
+@pytest.mark.parametrize("channels", [None, 0.5])
+def test_a_norm_in_an_integer_parameter_is_taken_out_of_an_update(
+    send: whet.Send | None, channels: float | None
+) -> None:
+    """At a rate that moves integers far, for their rounding; a few of them reach their limit."""
+    rules = [whet.Rule("0.weight"), whet.Rule("3.weight", channels=channels), whet.Rule("7.*")]
+    model, (x, y) = normed(), samples(1)
+    options: dict[str, Any] = dict(
+        optimizer=torch.optim.SGD(model.parameters(), lr=1.0), update=whet.Scheme(rules),
+        dtype="int8", calibrate=[torch.from_numpy(samples(32)[0])],
+    )  # fmt: skip
+    example = (torch.from_numpy(x),)
+    plain, _ = sent_by(whet.compile(model, example, accumulate=True, **options), x, y)
+    change, _ = sent_by(whet.compile(model, example, send=send, **options), x, y)
+    for name in ("0.weight", "3.weight"):
+        a, b = plain.gradients[name].ravel(), change.gradients[name].ravel()
+        assert a.size == {"0.weight": 54, "3.weight": 27 if channels else 54}[name]
+        large = np.abs(a) > 0.1 * np.abs(a).max()
+        assert np.median(np.abs(b[large] / a[large] - 1)) < 0.1, name
+
+
 def test_several_local_steps_are_seen_as_their_mean() -> None:
     x, y = samples(2)
     one, _ = sent_by(compiled(2, lr=1e-3), x, y, steps=1)

@@ -7,7 +7,8 @@ delta        the bytes that a program compiled with `send=` writes, clipped, noi
 given        arrays by name, after minus before: what a received message was decoded to
 
 An attacker who sees a difference takes it for a gradient: divided by the learning rate and the
-number of steps. After one step of plain SGD that is what it is, up to rounding.
+number of steps. After one step of plain SGD that is what it is, up to rounding. A batch norm that
+became part of an integer parameter moved it by its factor once more than the gradient has it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ... import Program
 from ...errors import DataError
 from ...runtime import to_numpy, trained
 from ...runtime.update import by_name, decode
-from .gradients import Observation, observe
+from .gradients import Observation, fold_of, observe, unfolded
 from .roc import Array
 
 
@@ -139,7 +140,7 @@ def seen_through(
         example = torch.zeros(shape) if to_numpy(x).dtype.kind == "f" else torch.zeros(shape).long()
         classes = int(known(example).shape[-1])
     return Observation(
-        gradients={n: g.astype(np.float32) for n, g in gradients.items()},
+        gradients={n: unfolded(program, n, g * fold_of(program, n)) for n, g in gradients.items()},
         model=known,
         loss=source.loss if loss is None else loss,
         shape=shape,
