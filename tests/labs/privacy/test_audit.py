@@ -16,8 +16,9 @@ from torch import nn
 
 import whet
 from whet.errors import DataError
-from whet.labs.privacy.audit import Attempt, Audit, audit, both, named
+from whet.labs.privacy.audit import Attempt, Audit, audit, both, named, span_of
 from whet.labs.privacy.choices import defence
+from whet.labs.privacy.costs import Trained
 from whet.labs.privacy.encoder import Encoder, masked_step
 from whet.labs.privacy.recovered import Recovered
 from whet.labs.privacy.roc import Roc
@@ -247,9 +248,7 @@ def test_an_update_that_its_program_clips_is_recovered(send: dict[str, float]) -
 def test_the_attacker_knows_the_noise_and_the_clipping_of_a_defence() -> None:
     x, y = samples(1)
     defences = ("clip:0.1", "dp:0.1:0.001")
-    found = audit(
-        compiled(), x, y, attacks=("dlg",), defences=defences, restarts=1, iterations=100
-    )
+    found = audit(compiled(), x, y, attacks=("dlg",), defences=defences, restarts=1, iterations=100)
     for name in defences:
         assert about(found, name).startswith("Recovered: dlg"), name
 
@@ -309,6 +308,41 @@ def test_labels_are_counted_in_any_order() -> None:
     assert labels_of(made([5.0], labels=0), "none") == ["No label was found by these attacks."]
 
 
+def test_a_picture_of_one_colour_has_a_range_to_be_scored_on() -> None:
+    """On a range of nearly nothing, every guess would be black or white."""
+    assert span_of(np.array([0.2, 0.7])) == (pytest.approx(0.2), pytest.approx(0.7))
+    assert span_of(np.zeros(3)) == (0, 1) and span_of(np.full(3, 5.0)) == (4.5, 5.5)
+
+
+def test_values_that_are_no_classes_are_not_counted_as_labels() -> None:
+    found = replace(made([25.0]), labels=np.array([0.3]))
+    assert labels_of(found, "none") == []
+    assert "0 of 1" not in str(found)
+
+
+def test_the_accuracy_after_training_stands_beside_its_membership() -> None:
+    """A model that learned nothing remembers nobody, and that is no finding."""
+    rng = np.random.default_rng(0)
+    roc = Roc.of(rng.normal(size=100), rng.normal(size=100))
+    (words,) = members_of(made([5.0], trained={"none": Trained(0.15, roc)}))
+    assert words.startswith("Membership was not inferred: by loss after training (test accuracy")
+    assert "15.0%" in words
+
+
+def test_a_few_members_who_stand_out_are_a_leak() -> None:
+    """On average they are as the others, and 30 of 1,000 are known for certain."""
+    rng = np.random.default_rng(0)
+    inside, outside = rng.normal(-0.05, 1, 1000), rng.normal(size=4000)
+    inside[:30] = 9.0
+    roc = Roc.of(inside, outside)
+    assert roc.auc < 0.5 + 1.96 * roc.auc_error
+    (words,) = members_of(made([5.0], membership={"loss": roc}))
+    assert words.startswith("Membership leaks: by loss, AUC 0.4") and "at 1% false" in words
+    few = Roc.of(np.append(np.ones(56), [9.0] * 4), np.ones(40))
+    (words,) = members_of(made([5.0], membership={"loss": few}))
+    assert "not inferred" in words, "40 others do not show how rare such scores are"
+
+
 def test_membership_is_said_to_leak_only_above_its_error() -> None:
     rng = np.random.default_rng(0)
     none = Roc.of(rng.normal(size=100), rng.normal(size=100))
@@ -346,12 +380,24 @@ def test_unknown_defences_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [{"attacks": ("dlg", "gan")}, {"attacks": ()}, {"restarts": 0}, {"train": (1, 2)},
-     {"members": (1, 2)}, {"defences": ("gauss",)}],
+     {"members": (1, 2)}, {"defences": ("gauss",)}, {"defences": ("prune:1.5",)},
+     {"defences": ("noise:nan",)}],
 )  # fmt: skip
 def test_audits_that_cannot_be_are_refused_before_any_work(words: dict[str, Any]) -> None:
     x, y = samples(1)
     with pytest.raises(DataError):
         audit(None, x, y, **words)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["x", "update", "train", "test", "members", "others"])
+def test_data_that_are_not_finite_are_refused_before_any_work(name: str) -> None:
+    x, y = samples(4)
+    bad = x.copy()
+    bad[2, 0, 1, 1] = np.nan
+    whole: dict[str, Any] = {n: (x, y) for n in ("train", "test", "members", "others")}
+    words = {"update": {"update": {"0.bias": bad}}, "x": {}}.get(name, whole | {name: (bad, y)})
+    with pytest.raises(DataError, match=f"^{name}.* not finite"):
+        audit(None, bad if name == "x" else x, y, **words)  # type: ignore[arg-type]
 
 
 # Words of a sentence ----------------------------------------------------------------------------

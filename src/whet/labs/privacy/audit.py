@@ -162,11 +162,13 @@ def audit(
     """
     choices = [defence(name) for name in dict.fromkeys(("none", *defences))]
     check(attacks, restarts, train, test, members, others)
+    check_finite({"x": (x, y), "train": train, "test": test, "members": members, "others": others,
+                  "update": tuple((update or {}).values())})  # fmt: skip
     inputs, labels = np.asarray(to_numpy(x)), np.asarray(to_numpy(y))
     methods = list(attacks) if inputs.dtype.kind == "f" else [TEXT]
     given = span or (0.0, 1.0)
     if span is None and inputs.dtype.kind == "f":
-        given = (float(inputs.min()), max(float(inputs.max()), float(inputs.min()) + 1e-6))
+        given = span_of(inputs)
     steps_of_work = len(choices) * (len(methods) + (train is not None)) + (members is not None)
     work = Work(on_progress, steps_of_work)
     seen, words = sent_by(
@@ -219,6 +221,14 @@ def audit(
         described(program, seen), words, inputs, labels, given, restarts, seed, tuple(attempts),
         found, after, training,
     )  # fmt: skip
+
+
+def span_of(x: Array) -> tuple[float, float]:
+    """From the least to the greatest number; of a constant, which has no contrast, a range of 1."""
+    low, high = float(x.min()), float(x.max())
+    if low < high:
+        return low, high
+    return (0.0, 1.0) if 0 <= low <= 1 else (low - 0.5, low + 0.5)
 
 
 def both(sent: Mapping[str, Array], left: Mapping[str, Array]) -> dict[str, Array]:
@@ -307,6 +317,15 @@ def check(
     for one, two, words in ((train, test, "train and test"), (members, others, "members, others")):
         if (one is None) != (two is None):
             raise DataError(f"one of {words} is missing", try_="both, or neither")
+
+
+def check_finite(data: Mapping[str, Any]) -> None:
+    """A number that is not finite would make every score behind it meaningless."""
+    for name, arrays in data.items():
+        for array in map(to_numpy, arrays or ()):
+            wrong = 0 if array.dtype.kind != "f" else int((~np.isfinite(array)).sum())
+            if wrong:
+                raise DataError(f"{name} holds {wrong:,} numbers that are not finite")
 
 
 class Work:
