@@ -24,7 +24,8 @@ from whet.labs.privacy.recovered import Recovered
 from whet.labs.privacy.roc import Roc
 from whet.labs.privacy.score import Score
 from whet.labs.privacy.updates import sent_by
-from whet.labs.privacy.verdict import about, labels_of, members_of
+from whet.labs.privacy.verdict import about, about_words, labels_of, members_of
+from whet.labs.privacy.words import Words
 
 
 def network() -> nn.Module:
@@ -126,6 +127,12 @@ def test_the_page_is_whole_and_needs_nothing_else(found: Audit, tmp_path: Path) 
                   "constant image", "TPR at 0.1 % FPR", "test accuracy", "seed 0"):  # fmt: skip
         assert words in text, words
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_what_the_attacks_take_for_a_gradient_is_said(found: Audit) -> None:
+    words = "attacker who repeats the local steps"
+    assert words not in found.html()
+    assert words in replace(found, sent="change of the trained parameters").html()
 
 
 def test_names_from_a_model_do_not_become_markup(found: Audit) -> None:
@@ -421,9 +428,18 @@ def test_an_embedding_that_trains_tells_which_words_occur() -> None:
     assert plain is not None and noisy is not None
     assert {*plain.found.tolist()} == {3, 7, 12, 41} and (plain.known, plain.distinct) == (4, 4)
     assert noisy.known < 4
-    expected = "Recovered: embedding rows found 4 of 4 distinct tokens."
+    expected = "Recovered: embedding rows found 4 of 4 distinct tokens. The label leaked."
     assert found.verdict == expected
     assert "<b>41</b>" in found.html() and Page(found.html()).open == []
+
+
+def test_words_that_a_guess_finds_are_not_recovered() -> None:
+    """Of twelve ids, ten that are named at random hold most of those that occur."""
+    truth, found = np.arange(10), np.arange(2, 12)
+    few = Words("embedding rows", truth, found, False, vocabulary=12)
+    assert few.known == 8
+    assert about_words(few).startswith("Not recovered") and "a guess finds 8.3" in about_words(few)
+    assert about_words(replace(few, vocabulary=1000)).startswith("Recovered")
 
 
 def test_a_frozen_embedding_does_not() -> None:

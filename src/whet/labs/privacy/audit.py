@@ -13,6 +13,7 @@ import numpy as np
 from ... import Program
 from ...errors import BuildError, DataError
 from ...runtime import to_numpy
+from . import idlg
 from .attack import attack
 from .choices import Choice, defence
 from .costs import Trained, trained_with
@@ -272,7 +273,9 @@ def read(
         found = find_words(seen, x, y, mask, seed)
     except DataError as error:
         return Attempt(TEXT, choice, seen.coordinates, None, None, note=error.what)
-    return Attempt(found.method, choice, seen.coordinates, None, None, words=found)
+    label = idlg.labels(seen) if seen.batch == 1 and y.size == 1 else None
+    count = 0 if label is None else named(label, y)
+    return Attempt(found.method, choice, seen.coordinates, None, None, count, words=found)
 
 
 def named(guessed: Array, labels: Array) -> int:

@@ -28,6 +28,8 @@ from ...runtime.update import by_name, decode
 from .gradients import Observation, fold_of, observe, unfolded
 from .roc import Array
 
+GRADIENTS = "gradients of one step"
+
 
 def sent_by(
     program: Program,
@@ -51,7 +53,7 @@ def sent_by(
     if update is None and program.delta is not None:
         return delta(program, x, y, max(steps, 1), model, loss, span, seed)
     if update is None and steps == 0 and "gradients" in program.entries:
-        return observe(program, x, y, model=model, loss=loss, span=span), "gradients of one step"
+        return observe(program, x, y, model=model, loss=loss, span=span), GRADIENTS
     count = max(steps, 1)
     if update is None:
         seen = difference(program, x, y, count)

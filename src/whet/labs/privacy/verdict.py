@@ -53,8 +53,13 @@ def about(audit: Audit, defence: str) -> str:
 
 
 def about_words(words: Words) -> str:
-    """Half of the words count as recovered."""
+    """Half of the words count as recovered, if they are twice as many as a guess finds."""
     tested = "this is not a proof"
+    if not words.ordered and words.known < 2 * words.guessed:
+        return (
+            f"Not recovered by {words.method}: it found {words}, a guess finds "
+            f"{words.guessed:.1f}; {tested}."
+        )
     if 2 * words.known >= words.distinct:
         return f"Recovered: {words.method} found {words}."
     if words.known:
@@ -63,8 +68,8 @@ def about_words(words: Words) -> str:
 
 
 def labels_of(audit: Audit, defence: str) -> list[str]:
-    found = [a for a in audit.of(defence) if a.found is not None]
-    if not found or not classes(audit):
+    found = [a for a in audit.of(defence) if a.found is not None or a.words is not None]
+    if not found or not classes(audit) or (audit.labels < 0).any():  # words to be predicted
         return []
     most, total = max(a.labels for a in found), audit.labels.size
     if most == 0:
