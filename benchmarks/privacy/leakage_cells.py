@@ -43,9 +43,13 @@ QUARTER = whet.Scheme(
     [Rule("7.*"), *(Rule(f"{n}.weight", channels=0.25) for n in (2, 4)),
      *(Rule(f"{n}.bias") for n in (2, 4))], name="channels 25 %",
 )  # fmt: skip
-RELU_QUARTER = whet.Scheme(
-    [Rule("7.*"), Rule("3.weight", channels=0.25), Rule("3.bias")], name="channels 25 %"
-)
+
+
+def relu_quarter(bias: str) -> whet.Scheme:
+    rules = [Rule("7.*"), Rule("3.weight", channels=0.25), Rule(bias)]
+    return whet.Scheme(rules, name="channels 25 %")
+
+
 UPDATES: dict[str, dict[str, Any]] = {  # arguments of whet.compile
     "full": {"update": "full"},
     "last": {"update": "last"},
@@ -175,7 +179,8 @@ def observed(cell: Cell) -> tuple[torch.Tensor, torch.Tensor, Observation, Defen
         x, y, model = images[-1:], classes[-1:], subjects.relu_net(state == "trained")
         typical = subjects.clothes("train", 32)[0]
         if options["update"] is QUARTER:
-            options["update"] = RELU_QUARTER
+            # In an int8 program the convolution's bias is that of the batch norm behind it.
+            options["update"] = relu_quarter("4.bias" if "dtype" in options else "3.bias")
     else:
         channels = 3 if kind == "photo" else 1
         x, y = subjects.photographs(cell.index * cell.batch, cell.batch, channels)
@@ -186,9 +191,8 @@ def observed(cell: Cell) -> tuple[torch.Tensor, torch.Tensor, Observation, Defen
     program = whet.compile(model, (x,), accumulate=True, **options)
     plain = observe(program, x, y)
     sent = DEFENCES[cell.defence](plain.gradients, seed=cell.index)
-    scaled = cell.defence.startswith("DP")
-    return x, y, plain.defended(
-        sent.gradients, sent.masks, noise=sent.absolute, scaled=scaled), sent  # fmt: skip
+    seen = plain.defended(sent.gradients, sent.masks, noise=sent.absolute, scaled=sent.scaled)
+    return x, y, seen, sent
 
 
 def run_images(cell: Cell) -> dict[str, Any]:

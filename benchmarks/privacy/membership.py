@@ -55,6 +55,7 @@ DEFENCES = ("none", "dp:1:0.1", "dp:1:1")
 LR, BATCH = 0.05, 10
 CELL = ("study", "update", "defence", "seed", "size")  # what names a cell
 NAMES = {"lira": "calibrated"}
+LEVELS = {"tpr@1%": 0.01, "tpr@0.1%": 0.001}
 Pair = tuple[np.ndarray, np.ndarray]
 
 
@@ -261,8 +262,10 @@ def rate(rows: list[dict[str, Any]], score: str, key: str) -> str:
 
     if key == "auc":
         return f"{mean(key):.3f}"
+    allowed = min(row["rocs"][score]["others"] for row in rows) * LEVELS[key]
     return (
         f"{100 * mean(key):.1f} [{100 * mean(f'{key} low'):.1f}, {100 * mean(f'{key} high'):.1f}]"
+        + (" (none)" if allowed < 1 else "")
     )
 
 
@@ -277,7 +280,8 @@ on {members} others by a whet program: {epochs} epochs in batches of {batch}. Ca
 {members} from {others:,} that were not used? `sparse` trains the biases, the last layer and a
 quarter of the inputs of the layer before. With noise, the update of every step is clipped to a norm
 of 1 and has Gaussian noise of so many clipping norms added. TPR in percent, with the mean of the
-95 % intervals of the runs; {seeds}.
+95 % intervals of the runs; {seeds}. (none): there are too few non-members for one false positive,
+so the threshold allows none at all.
 
 - *loss*: a low loss says member (Yeom et al., 2018).
 - *calibrated*: relative to {shadows} shadow models that never saw the sample (LiRA, offline;
@@ -285,7 +289,15 @@ of 1 and has Gaussian noise of so many clipping norms added. TPR in percent, wit
 - *gradient*: a small gradient says member ({scored:,} non-members).
 - *in the batch*: one update is of {batch} of the {members} samples. Which? By the cosine with the
   gradient of each, before training further; the other {members} less {batch} are the non-members.
+  Thirty such updates, of the same samples: the intervals take scores as independent and are
+  too narrow.
 """
+
+
+def kept_size(asked: Size) -> Size:
+    """The size that was asked for, or the one that there are results of."""
+    kept = {row["size"] for row in results.read(KEPT)}
+    return asked if asked.name in kept or not kept else SIZES[min(kept)]
 
 
 def page(size: Size) -> str:
@@ -367,7 +379,7 @@ def main() -> None:
             names = " ".join(str(v) for v in cell.values())
             aucs = " ".join(f"{k} {r['auc']:.3f}" for k, r in row["rocs"].items())
             print(f"{done}/{len(cells)}  {names}: {aucs}", flush=True)
-    PAGE.write_text(page(study.size))
+    PAGE.write_text(page(kept_size(study.size)))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ MEMORY, MCU, QAS, STEP, TINYTL, KERNELS = (
 )
 INT8 = "benchmarks/step/int8.md"
 SEARCH = "benchmarks/search/README.md"
+LEAKAGE, MEMBERS = "benchmarks/privacy/leakage.md", "benchmarks/privacy/membership.md"
+RELU = "A network with ReLU"
 WAYS = "way to train"  # the head of the table of accuracies
 NETWORKS = {"mbv2-w0.35": "99kb", "proxyless-w0.3": "98kb", "mcunet-5fps": "99kb"}
 
@@ -296,6 +298,55 @@ def planner_page() -> Iterator[str]:
     )
 
 
+def privacy_study() -> Iterator[str]:
+    def hidden(defence: str) -> str:
+        """Pictures that the adaptive attacker does not recover, of all."""
+        won, lost, diverged = re.findall(r"\d+", cell(LEAKAGE, defence, "adaptive", "Defences"))[:3]
+        assert diverged == "0"
+        return f"{lost} of {int(won) + int(lost)}"
+
+    def given_back(row: str) -> str:
+        won, lost = re.findall(r"\d+", cell(LEAKAGE, row, "adaptive", "What does a sparse"))[:2]
+        return f"{won} of {int(won) + int(lost)}"
+
+    def of(row: str, name: str) -> str:
+        return cell(LEAKAGE, row, name, "Defences")
+
+    def batch(row: str) -> str:
+        return cell(LEAKAGE, row, "recovered", "A batch of 8")
+
+    exact = cell(LEAKAGE, "adaptive", "exact")
+    grey, photo, wide = (batch(f"{s}; adaptive") for s in ("grey", "photo", "photo, wide"))
+    yield f"reconstructs {exact} photographs of 32 x 32 pixels exactly from one update"
+    yield f"and {grey} pictures in batches of 8 in grey. In colour it is {photo} with 12"
+    yield f"and {wide} with 32"
+    words = column(LEAKAGE, "words, %")
+    assert words["full; rows"] == words["layers+last; span"]
+    yield f"{words['full; rows']} % of the words come back"
+    yield f"it is {words['layer 2+last; match']} %"
+    assert of("pruning 20 %", "published").startswith("0 /")
+    yield f"Pruning 70 % of an update hides {hidden('pruning 70 %')} pictures"
+    lost = number(of("none", "accuracy, %")) - number(of("pruning 99 %", "accuracy, %"))
+    loud = "Gaussian, variance 0.01"
+    assert hidden("pruning 99 %") == hidden(loud) == "4 of 4"
+    yield f"Pruning 99 % hides all four and costs {whole(lost, 1)} points"
+    yield f"Noise of {of(loud, 'sigma / RMS')} times the gradients' RMS hides all four as well"
+    yield f"leaves {of(loud, 'label')} labels"
+    photo, grey = given_back("photo; last"), given_back("grey; last")
+    (named,) = {cell(LEAKAGE, f"{s}; last", "label", "What does a") for s in ("photo", "grey")}
+    yield f"gave back {photo} photographs in colour, {grey} in grey and {named} labels"
+    won, lost = re.findall(r"\d+", cell(LEAKAGE, "clothes, trained; last", "cosine", RELU))[:2]
+    yield f"it gave back {won} of {int(won) + int(lost)} pictures of clothes"
+    full, last = (
+        re.findall(rf"\| {update} \| none \|[^|]*\|[^|]*\|[^|]*\| loss \| ([\d.]+)",
+                   text_of(MEMBERS))[0]
+        for update in ("full", "last")
+    )  # fmt: skip
+    yield f"with an AUC of {full} (update of the last layer: {last})"
+    full, last = (cell(MEMBERS, row, "mean AUC") for row in ("full", "last"))
+    yield f"shows with an AUC of {full}, and with {last} if only the last layer trains"
+
+
 PAGES: dict[str, tuple[Callable[[], Iterator[str]], ...]] = {
     "README.md": (memory, speed, integers, search, tinytl, chip),
     "docs/int8.md": (int8_page,),
@@ -303,6 +354,7 @@ PAGES: dict[str, tuple[Callable[[], Iterator[str]], ...]] = {
     "docs/microcontrollers.md": (chip_page,),
     "docs/design/README.md": (planner_page,),
     "docs/design/kernels.md": (kernels_page,),
+    "benchmarks/privacy/README.md": (privacy_study,),
 }
 CLAIMS = [(page, part) for page, parts in PAGES.items() for part in parts]
 

@@ -108,8 +108,10 @@ def audit_command(
     batches.check(program, batch)
     if batches.test is not None:
         made |= dict(train=(batches.x, batches.y), test=batches.test, train_steps=train_steps)
-    from ..labs.privacy.audit import audit
+    from ..labs.privacy.audit import audit, span_of
 
+    if batches.x.dtype.kind == "f":
+        made["span"] = span_of(batches.x)
     columns = (
         TextColumn("{task.percentage:3.0f} %"),
         BarColumn(20),

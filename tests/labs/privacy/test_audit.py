@@ -16,14 +16,16 @@ from torch import nn
 
 import whet
 from whet.errors import DataError
-from whet.labs.privacy.audit import Attempt, Audit, audit, both, named
+from whet.labs.privacy.audit import Attempt, Audit, audit, both, named, span_of
 from whet.labs.privacy.choices import defence
+from whet.labs.privacy.costs import Trained
 from whet.labs.privacy.encoder import Encoder, masked_step
 from whet.labs.privacy.recovered import Recovered
 from whet.labs.privacy.roc import Roc
 from whet.labs.privacy.score import Score
 from whet.labs.privacy.updates import sent_by
-from whet.labs.privacy.verdict import about, labels_of, members_of
+from whet.labs.privacy.verdict import about, about_words, labels_of, members_of
+from whet.labs.privacy.words import Words
 
 
 def network() -> nn.Module:
@@ -127,6 +129,12 @@ def test_the_page_is_whole_and_needs_nothing_else(found: Audit, tmp_path: Path) 
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
+def test_what_the_attacks_take_for_a_gradient_is_said(found: Audit) -> None:
+    words = "attacker who repeats the local steps"
+    assert words not in found.html()
+    assert words in replace(found, sent="change of the trained parameters").html()
+
+
 def test_names_from_a_model_do_not_become_markup(found: Audit) -> None:
     bad = replace(found, program="<script>alert(1)</script>")
     assert "script" not in Page(bad.html()).tags
@@ -145,6 +153,42 @@ def test_a_difference_after_one_step_is_the_gradient(update: str) -> None:
     for name, gradient in plain.gradients.items():
         np.testing.assert_allclose(change.gradients[name], gradient, rtol=1e-3, atol=2e-5)
     assert plain.shape == change.shape and plain.classes == change.classes == 3
+
+
+def normed() -> nn.Module:
+    """Batch norms whose factors differ by channel."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(),
+        nn.Conv2d(6, 6, 3, padding=1, groups=6), nn.BatchNorm2d(6), nn.ReLU(),
+        nn.Flatten(), nn.Linear(384, 3),
+    )  # fmt: skip
+    for norm in (model[1], model[4]):
+        norm.running_var.copy_(torch.tensor([0.1, 0.5, 1.0, 4.0, 9.0, 25.0]))
+        nn.init.uniform_(norm.weight, 0.5, 2)
+    return model.eval()
+
+
+@pytest.mark.parametrize("send", [None, whet.Send()])
+@pytest.mark.parametrize("channels", [None, 0.5])
+def test_a_norm_in_an_integer_parameter_is_taken_out_of_an_update(
+    send: whet.Send | None, channels: float | None
+) -> None:
+    """At a rate that moves integers far, for their rounding; a few of them reach their limit."""
+    rules = [whet.Rule("0.weight"), whet.Rule("3.weight", channels=channels), whet.Rule("7.*")]
+    model, (x, y) = normed(), samples(1)
+    options: dict[str, Any] = dict(
+        optimizer=torch.optim.SGD(model.parameters(), lr=1.0), update=whet.Scheme(rules),
+        dtype="int8", calibrate=[torch.from_numpy(samples(32)[0])],
+    )  # fmt: skip
+    example = (torch.from_numpy(x),)
+    plain, _ = sent_by(whet.compile(model, example, accumulate=True, **options), x, y)
+    change, _ = sent_by(whet.compile(model, example, send=send, **options), x, y)
+    for name in ("0.weight", "3.weight"):
+        a, b = plain.gradients[name].ravel(), change.gradients[name].ravel()
+        assert a.size == {"0.weight": 54, "3.weight": 27 if channels else 54}[name]
+        large = np.abs(a) > 0.1 * np.abs(a).max()
+        assert np.median(np.abs(b[large] / a[large] - 1)) < 0.1, name
 
 
 def test_several_local_steps_are_seen_as_their_mean() -> None:
@@ -195,6 +239,25 @@ def test_a_sparse_update_is_recovered_by_an_attacker_who_ignores_what_was_left_o
     (attempt,) = found.attempts
     assert attempt.coordinates == 608 and found.sent.startswith("the ")
     assert attempt.score is not None and attempt.score.psnr[0] > 20, found.verdict
+
+
+@pytest.mark.parametrize("send", [{"clip": 1e-2}, {"clip": 1e-2, "noise": 2e-3}])
+def test_an_update_that_its_program_clips_is_recovered(send: dict[str, float]) -> None:
+    """An attacker who is not told of the factor matches nothing and reports protection."""
+    x, y = samples(1)
+    program = compiled(send=whet.Send(**send))
+    seen, _ = sent_by(program, x, y)
+    assert seen.scaled and seen.noise == pytest.approx(send.get("noise", 0) * 1e-2 / 0.1)
+    found = audit(program, x, y, attacks=("dlg",), restarts=1, iterations=100)
+    assert found.verdict.startswith("Recovered: dlg"), found.verdict
+
+
+def test_the_attacker_knows_the_noise_and_the_clipping_of_a_defence() -> None:
+    x, y = samples(1)
+    defences = ("clip:0.1", "dp:0.1:0.001")
+    found = audit(compiled(), x, y, attacks=("dlg",), defences=defences, restarts=1, iterations=100)
+    for name in defences:
+        assert about(found, name).startswith("Recovered: dlg"), name
 
 
 def test_masks_of_the_update_and_of_a_defence_are_joined() -> None:
@@ -252,6 +315,41 @@ def test_labels_are_counted_in_any_order() -> None:
     assert labels_of(made([5.0], labels=0), "none") == ["No label was found by these attacks."]
 
 
+def test_a_picture_of_one_colour_has_a_range_to_be_scored_on() -> None:
+    """On a range of nearly nothing, every guess would be black or white."""
+    assert span_of(np.array([0.2, 0.7])) == (pytest.approx(0.2), pytest.approx(0.7))
+    assert span_of(np.zeros(3)) == (0, 1) and span_of(np.full(3, 5.0)) == (4.5, 5.5)
+
+
+def test_values_that_are_no_classes_are_not_counted_as_labels() -> None:
+    found = replace(made([25.0]), labels=np.array([0.3]))
+    assert labels_of(found, "none") == []
+    assert "0 of 1" not in str(found)
+
+
+def test_the_accuracy_after_training_stands_beside_its_membership() -> None:
+    """A model that learned nothing remembers nobody, and that is no finding."""
+    rng = np.random.default_rng(0)
+    roc = Roc.of(rng.normal(size=100), rng.normal(size=100))
+    (words,) = members_of(made([5.0], trained={"none": Trained(0.15, roc)}))
+    assert words.startswith("Membership was not inferred: by loss after training (test accuracy")
+    assert "15.0%" in words
+
+
+def test_a_few_members_who_stand_out_are_a_leak() -> None:
+    """On average they are as the others, and 30 of 1,000 are known for certain."""
+    rng = np.random.default_rng(0)
+    inside, outside = rng.normal(-0.05, 1, 1000), rng.normal(size=4000)
+    inside[:30] = 9.0
+    roc = Roc.of(inside, outside)
+    assert roc.auc < 0.5 + 1.96 * roc.auc_error
+    (words,) = members_of(made([5.0], membership={"loss": roc}))
+    assert words.startswith("Membership leaks: by loss, AUC 0.4") and "at 1% false" in words
+    few = Roc.of(np.append(np.ones(56), [9.0] * 4), np.ones(40))
+    (words,) = members_of(made([5.0], membership={"loss": few}))
+    assert "not inferred" in words, "40 others do not show how rare such scores are"
+
+
 def test_membership_is_said_to_leak_only_above_its_error() -> None:
     rng = np.random.default_rng(0)
     none = Roc.of(rng.normal(size=100), rng.normal(size=100))
@@ -289,12 +387,24 @@ def test_unknown_defences_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [{"attacks": ("dlg", "gan")}, {"attacks": ()}, {"restarts": 0}, {"train": (1, 2)},
-     {"members": (1, 2)}, {"defences": ("gauss",)}],
+     {"members": (1, 2)}, {"defences": ("gauss",)}, {"defences": ("prune:1.5",)},
+     {"defences": ("noise:nan",)}],
 )  # fmt: skip
 def test_audits_that_cannot_be_are_refused_before_any_work(words: dict[str, Any]) -> None:
     x, y = samples(1)
     with pytest.raises(DataError):
         audit(None, x, y, **words)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["x", "update", "train", "test", "members", "others"])
+def test_data_that_are_not_finite_are_refused_before_any_work(name: str) -> None:
+    x, y = samples(4)
+    bad = x.copy()
+    bad[2, 0, 1, 1] = np.nan
+    whole: dict[str, Any] = {n: (x, y) for n in ("train", "test", "members", "others")}
+    words = {"update": {"update": {"0.bias": bad}}, "x": {}}.get(name, whole | {name: (bad, y)})
+    with pytest.raises(DataError, match=f"^{name}.* not finite"):
+        audit(None, bad if name == "x" else x, y, **words)  # type: ignore[arg-type]
 
 
 # Words of a sentence ----------------------------------------------------------------------------
@@ -318,9 +428,18 @@ def test_an_embedding_that_trains_tells_which_words_occur() -> None:
     assert plain is not None and noisy is not None
     assert {*plain.found.tolist()} == {3, 7, 12, 41} and (plain.known, plain.distinct) == (4, 4)
     assert noisy.known < 4
-    expected = "Recovered: embedding rows found 4 of 4 distinct tokens."
+    expected = "Recovered: embedding rows found 4 of 4 distinct tokens. The label leaked."
     assert found.verdict == expected
     assert "<b>41</b>" in found.html() and Page(found.html()).open == []
+
+
+def test_words_that_a_guess_finds_are_not_recovered() -> None:
+    """Of twelve ids, ten that are named at random hold most of those that occur."""
+    truth, found = np.arange(10), np.arange(2, 12)
+    few = Words("embedding rows", truth, found, False, vocabulary=12)
+    assert few.known == 8
+    assert about_words(few).startswith("Not recovered") and "a guess finds 8.3" in about_words(few)
+    assert about_words(replace(few, vocabulary=1000)).startswith("Recovered")
 
 
 def test_a_frozen_embedding_does_not() -> None:

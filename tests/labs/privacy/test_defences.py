@@ -78,6 +78,8 @@ def test_clipping_scales_everything_by_one_factor() -> None:
     assert d.norm(found) == pytest.approx(2)
     ratios = np.concatenate([(found[n] / g).ravel() for n, g in GRADIENTS.items()])
     assert np.ptp(ratios) < 1e-5
+    assert d.clip(GRADIENTS, 2.0).scaled and d.clip_and_noise(GRADIENTS, 2.0, 1.0).scaled
+    assert not d.gaussian(GRADIENTS, 1.0).scaled
     within = d.clip(GRADIENTS, 1e6).gradients
     assert all(np.array_equal(within[n], g) for n, g in GRADIENTS.items())
 

@@ -52,6 +52,16 @@ def test_labels_of_a_batch_are_counted(hidden: str) -> None:
     assert found is not None and found.tolist() == [0, 1, 1, 3, 3, 3]
 
 
+@pytest.mark.parametrize("limit", [1.0, 0.1, 0.01])
+def test_clipping_does_not_hide_the_labels_of_a_batch(limit: float) -> None:
+    x, y = picture(6), torch.tensor([3, 1, 1, 0, 3, 3])
+    observation = in_torch(sigmoid_net(), x, y)
+    sent = defences.clip(observation.gradients, limit)
+    assert defences.norm(sent.gradients) < 0.999 * defences.norm(observation.gradients)
+    found = labels(observation.defended(sent.gradients, scaled=sent.scaled))
+    assert found is not None and found.tolist() == [0, 1, 1, 3, 3, 3]
+
+
 def test_the_count_is_the_share_that_is_missing() -> None:
     predicted = np.array([0.5, 0.3, 0.2])
     gradient = predicted - np.array([0.25, 0, 0.75])

@@ -51,6 +51,14 @@ def test_ssim_of_an_image_and_its_negative_is_that_of_the_formula() -> None:
     assert ssim(a, 1 - a) < -0.5
 
 
+def test_ssim_of_one_line_compares_its_shape() -> None:
+    """A window of one number would call any two positive vectors alike."""
+    random = np.random.default_rng(0)
+    a, b = random.random((1, 1, 200)), random.random((1, 1, 200))
+    assert ssim(a, a) == pytest.approx(1)
+    assert abs(ssim(a, b)) < 0.2 and abs(ssim(a, np.full_like(a, 0.5))) < 0.1
+
+
 def test_a_batch_is_assigned_before_it_is_scored() -> None:
     random = np.random.default_rng(0)
     truth = random.random((4, 3, 8, 8))

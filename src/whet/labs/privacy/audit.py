@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from ... import Program
 from ...errors import BuildError, DataError
 from ...runtime import to_numpy
+from . import idlg
 from .attack import attack
 from .choices import Choice, defence
 from .costs import Trained, trained_with
@@ -148,8 +150,9 @@ def audit(
 
     The update is what a program compiled with `send=` writes; of another, the gradients of one
     step, or with `steps` the change of the parameters after so many local steps; or the `update`
-    given (by name, after minus before). Every attacker is
-    adaptive: it knows which coordinates were dropped and how labels show in a gradient.
+    given (by name, after minus before). Every attacker is adaptive: it knows which coordinates were
+    dropped, how much noise was added, that an update was clipped though not by which factor, and
+    how labels show in a gradient.
     `defences` are named as in `noise:0.01`, `prune:0.9`, `top-k:0.01`, `fp16`, `int8`, `clip:1`
     and `dp:1:0.5`. With `train` and `test`, the program is also trained behind each defence, and
     accuracy and membership inference are measured after that. If the model was trained before,
@@ -160,11 +163,13 @@ def audit(
     """
     choices = [defence(name) for name in dict.fromkeys(("none", *defences))]
     check(attacks, restarts, train, test, members, others)
+    check_finite({"x": (x, y), "train": train, "test": test, "members": members, "others": others,
+                  "update": tuple((update or {}).values())})  # fmt: skip
     inputs, labels = np.asarray(to_numpy(x)), np.asarray(to_numpy(y))
     methods = list(attacks) if inputs.dtype.kind == "f" else [TEXT]
     given = span or (0.0, 1.0)
     if span is None and inputs.dtype.kind == "f":
-        given = (float(inputs.min()), max(float(inputs.max()), float(inputs.min()) + 1e-6))
+        given = span_of(inputs)
     steps_of_work = len(choices) * (len(methods) + (train is not None)) + (members is not None)
     work = Work(on_progress, steps_of_work)
     seen, words = sent_by(
@@ -181,7 +186,12 @@ def audit(
     attempts = []
     for choice in choices:
         defended = choice.apply(seen.gradients, seed)
-        through = seen.defended(defended.gradients, both(seen.masks, defended.masks))
+        through = seen.defended(
+            defended.gradients,
+            both(seen.masks, defended.masks),
+            noise=math.hypot(seen.noise, defended.absolute),
+            scaled=seen.scaled or defended.scaled,
+        )
         for method in methods:
             with work.part(f"{method} against {choice.words}") as tell:
                 if method == TEXT:
@@ -212,6 +222,14 @@ def audit(
         described(program, seen), words, inputs, labels, given, restarts, seed, tuple(attempts),
         found, after, training,
     )  # fmt: skip
+
+
+def span_of(x: Array) -> tuple[float, float]:
+    """From the least to the greatest number; of a constant, which has no contrast, a range of 1."""
+    low, high = float(x.min()), float(x.max())
+    if low < high:
+        return low, high
+    return (0.0, 1.0) if 0 <= low <= 1 else (low - 0.5, low + 0.5)
 
 
 def both(sent: Mapping[str, Array], left: Mapping[str, Array]) -> dict[str, Array]:
@@ -255,7 +273,9 @@ def read(
         found = find_words(seen, x, y, mask, seed)
     except DataError as error:
         return Attempt(TEXT, choice, seen.coordinates, None, None, note=error.what)
-    return Attempt(found.method, choice, seen.coordinates, None, None, words=found)
+    label = idlg.labels(seen) if seen.batch == 1 and y.size == 1 else None
+    count = 0 if label is None else named(label, y)
+    return Attempt(found.method, choice, seen.coordinates, None, None, count, words=found)
 
 
 def named(guessed: Array, labels: Array) -> int:
@@ -300,6 +320,15 @@ def check(
     for one, two, words in ((train, test, "train and test"), (members, others, "members, others")):
         if (one is None) != (two is None):
             raise DataError(f"one of {words} is missing", try_="both, or neither")
+
+
+def check_finite(data: Mapping[str, Any]) -> None:
+    """A number that is not finite would make every score behind it meaningless."""
+    for name, arrays in data.items():
+        for array in map(to_numpy, arrays or ()):
+            wrong = 0 if array.dtype.kind != "f" else int((~np.isfinite(array)).sum())
+            if wrong:
+                raise DataError(f"{name} holds {wrong:,} numbers that are not finite")
 
 
 class Work:

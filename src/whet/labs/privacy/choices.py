@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...errors import DataError
 from . import defences
 from .defences import Defended
@@ -20,6 +22,7 @@ class Choice:
     name: str
     words: str
     apply: Callable[[Gradients, int], Defended]  # gradients and a seed
+    numbers: tuple[float, ...] = ()
 
 
 # How many numbers follow each name, what it does in words, and what does it.
@@ -73,8 +76,11 @@ def defence(text: str) -> Choice:
         raise DataError(
             f"the defence {text!r} has {len(numbers)} numbers, {name} takes {count}", try_=EXAMPLE
         )
-    return Choice(
+    found = Choice(
         text.strip(),
         said.format(*numbers, percent=100 * sum(numbers[:1])),
         lambda gradients, seed: function(gradients, seed, *numbers),
+        tuple(numbers),
     )
+    found.apply({"w": np.ones(2, np.float32)}, 0)  # refuses what the numbers may not be
+    return found

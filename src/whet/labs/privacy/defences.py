@@ -8,7 +8,7 @@ said to be absolute; the DLG paper's "1e-4 to 1e-1" are absolute, which means li
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,6 +26,7 @@ class Defended:
     masks: dict[str, Array] = field(default_factory=dict)
     absolute: float = 0.0  # standard deviation of the noise
     relative: float = 0.0  # that over the root mean square of the gradients it was added to
+    scaled: bool = False  # whether one factor, which is not sent, scales all of them
 
 
 def rms(gradients: Gradients) -> float:
@@ -127,11 +128,14 @@ def clip(gradients: Gradients, limit: float) -> Defended:
     if not limit > 0:
         raise DataError(f"a norm of at most {limit}", try_="a limit above 0")
     factor = min(1.0, limit / max(norm(gradients), 1e-30))
-    return Defended({n: (g * factor).astype(np.float32) for n, g in gradients.items()})
+    sent = {n: (g * factor).astype(np.float32) for n, g in gradients.items()}
+    return Defended(sent, scaled=True)
 
 
 def clip_and_noise(
     gradients: Gradients, limit: float, multiplier: float, *, seed: int = 0
 ) -> Defended:
     """The Gaussian mechanism of DP-SGD: clip, then noise of `multiplier` times the limit."""
-    return gaussian(clip(gradients, limit).gradients, multiplier * limit, absolute=True, seed=seed)
+    clipped = clip(gradients, limit).gradients
+    noisy = gaussian(clipped, multiplier * limit, absolute=True, seed=seed)
+    return replace(noisy, scaled=True)

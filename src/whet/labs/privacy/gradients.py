@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ...errors import DataError
+from ...runtime.steps import along, trained
 from .recovered import Array
 
 if TYPE_CHECKING:
@@ -125,14 +126,16 @@ def observe(
 
 def unfolded(program: Program, name: str, gradient: Array) -> Array:
     """With regard to the parameter as PyTorch has it, before a batch norm became part of it."""
+    return (gradient * fold_of(program, name)).astype(np.float32)
+
+
+def fold_of(program: Program, name: str) -> Array:
+    """What a batch norm that became part of a parameter multiplies it by, or what trains of it."""
     fold = program.folds.get(name)
     if fold is None:
-        return gradient.astype(np.float32)
-    unit = program.integer_rules.units.get(name)
-    axis = 0 if unit is None else program.tensors[name].order[unit.axis]
-    along = [1] * gradient.ndim
-    along[axis] = -1
-    return (gradient * fold.scale.reshape(along)).astype(np.float32)
+        return np.ones(1)
+    own = next((n for n, part in program.parts.items() if part.parameter == name), name)
+    return along(program, own, trained(program.integer_rules.units[own], fold.scale))
 
 
 class Matching:

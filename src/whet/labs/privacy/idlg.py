@@ -17,6 +17,7 @@ from .gradients import Observation
 from .recovered import Array
 
 PROBES = 64  # random inputs that show what the model predicts when it has nothing to go by
+SCALES = 100  # factors that are tried for a gradient that was clipped
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ def labels(observation: Observation, seed: int = 0) -> Array | None:
         gradient = head.weight @ typical / max(float(typical @ typical), 1e-30)
     else:
         return None
+    if observation.scaled:
+        gradient = unscaled(gradient, predicted, observation.batch)
     return counted(gradient, predicted, observation.batch)
 
 
@@ -81,6 +84,28 @@ def counted(gradient: Array, predicted: Array, batch: int) -> Array:
         missing[label] -= 1 / batch
         found.append(label)
     return np.array(sorted(found))
+
+
+def unscaled(gradient: Array, predicted: Array, batch: int) -> Array:
+    """Before it was clipped: by the factor with which labels explain it best.
+
+    Classes that are absent have a gradient of p, which bounds the factor. The estimate of p is not
+    exact, so the bound is not either.
+    """
+    positive = gradient > 0
+    if not positive.any():
+        return gradient
+    most = 1.3 * float((predicted[positive] / gradient[positive]).min())
+
+    def unexplained(factor: float) -> float:
+        wanted = predicted - factor * gradient
+        found = counted(factor * gradient, predicted, batch)
+        shares = np.bincount(found, minlength=len(predicted)) / batch
+        return float(np.abs(wanted - shares).sum() / (factor * np.abs(gradient).sum()))
+
+    factors = np.geomspace(1, max(most, 1.0), SCALES)
+    found: Array = gradient * min(factors.tolist(), key=unexplained)
+    return found
 
 
 def probe(observation: Observation, head: Head, seed: int) -> tuple[Array, Array]:

@@ -12,6 +12,7 @@ from ...report.svg import escape
 from .roc import Array, Rate, Roc, roc_svg
 from .score import pixels
 from .strip import png
+from .updates import GRADIENTS
 from .verdict import HEAD, about, labels_of, notes, row
 
 if TYPE_CHECKING:
@@ -199,6 +200,12 @@ def limits(audit: Audit) -> Iterable[str]:
         f"{audit.seed}; {count:,} evaluations of the gradients in {seconds:.0f} s of processor "
         "time. The attacker knows the model, its parameters, the loss and the shape of a batch."
     )
+    if audit.sent != GRADIENTS:
+        yield (
+            "What was sent is how parameters changed. The attacks take it for a gradient, which it "
+            "is after one step of plain SGD; an attacker who repeats the local steps, or knows the "
+            "optimizer's rule, may recover more."
+        )
     yield (
         "What was not recovered was not recovered by these attacks, on these samples, with this "
         "many starts. Stronger priors, more starts, several updates of one client or a server that "

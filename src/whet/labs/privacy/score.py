@@ -90,16 +90,14 @@ def ssim(a: Array, b: Array) -> float:
     """Structural similarity (Wang et al. 2004) of [channels, height, width], mean over channels.
 
     A Gaussian window of 11 x 11 with a deviation of 1.5, inside the image only; constants 0.01 and
-    0.03 on a range of 1. Images smaller than the window are compared with one as large as they are.
+    0.03 on a range of 1. A side that is smaller than the window has one as large as it is, so that
+    signals and vectors, which are pictures of one line, are compared along it.
     """
-    size = min(11, *a.shape[1:])
-    offsets = np.arange(size) - (size - 1) / 2
-    window = np.exp(-np.square(offsets) / (2 * 1.5**2))
-    window /= window.sum()
 
     def smooth(image: Array) -> Array:
         for axis in (1, 2):
-            parts = np.lib.stride_tricks.sliding_window_view(image, size, axis=axis)
+            window = gaussian_window(min(11, a.shape[axis]))
+            parts = np.lib.stride_tricks.sliding_window_view(image, len(window), axis=axis)
             image = parts @ window
         return image
 
@@ -109,3 +107,9 @@ def ssim(a: Array, b: Array) -> float:
     light = (2 * mean_a * mean_b + 0.01**2) / (mean_a**2 + mean_b**2 + 0.01**2)
     shape = (2 * both + 0.03**2) / (var_a + var_b + 0.03**2)
     return float((light * shape).mean())
+
+
+def gaussian_window(size: int) -> Array:
+    window = np.exp(-np.square(np.arange(size) - (size - 1) / 2) / (2 * 1.5**2))
+    found: Array = window / window.sum()
+    return found

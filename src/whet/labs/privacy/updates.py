@@ -7,7 +7,8 @@ delta        the bytes that a program compiled with `send=` writes, clipped, noi
 given        arrays by name, after minus before: what a received message was decoded to
 
 An attacker who sees a difference takes it for a gradient: divided by the learning rate and the
-number of steps. After one step of plain SGD that is what it is, up to rounding.
+number of steps. After one step of plain SGD that is what it is, up to rounding. A batch norm that
+became part of an integer parameter moved it by its factor once more than the gradient has it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from ... import Program
 from ...errors import DataError
 from ...runtime import to_numpy, trained
 from ...runtime.update import by_name, decode
-from .gradients import Observation, observe
+from .gradients import Observation, fold_of, observe, unfolded
 from .roc import Array
+
+GRADIENTS = "gradients of one step"
 
 
 def sent_by(
@@ -50,7 +53,7 @@ def sent_by(
     if update is None and program.delta is not None:
         return delta(program, x, y, max(steps, 1), model, loss, span, seed)
     if update is None and steps == 0 and "gradients" in program.entries:
-        return observe(program, x, y, model=model, loss=loss, span=span), "gradients of one step"
+        return observe(program, x, y, model=model, loss=loss, span=span), GRADIENTS
     count = max(steps, 1)
     if update is None:
         seen = difference(program, x, y, count)
@@ -76,7 +79,8 @@ def delta(
     span: tuple[float, float],
     seed: int,
 ) -> tuple[Observation, str]:
-    """The attacker knows which coordinates were left out, and not the factor of a clipped update.
+    """The attacker knows which coordinates were left out, the scale of the noise, and that the
+    update was clipped, though not by which factor.
 
     The key of the noise is made from the seed, so that an audit can be repeated.
     """
@@ -89,12 +93,15 @@ def delta(
     arrays = by_name(program, update, real=True)
     gradients = {n: -a / (program.lr * steps) for n, a in arrays.items()}
     seen = seen_through(program, gradients, x, model, loss, span)
-    if update.k < update.n:
-        seen = seen.defended(seen.gradients, {n: a != 0 for n, a in arrays.items()})
-    words = (
-        f"the {len(blob):,} bytes that it sends after {local(steps)} ({said(program.options.send)})"
+    send = program.options.send
+    assert send is not None
+    seen = seen.defended(
+        seen.gradients,
+        {n: a != 0 for n, a in arrays.items()} if update.k < update.n else None,
+        noise=send.noise * (send.clip or 0.0) / (program.lr * steps),
+        scaled=send.clip is not None,
     )
-    return seen, words
+    return seen, f"the {len(blob):,} bytes that it sends after {local(steps)} ({said(send)})"
 
 
 def said(send: Any) -> str:
@@ -135,7 +142,7 @@ def seen_through(
         example = torch.zeros(shape) if to_numpy(x).dtype.kind == "f" else torch.zeros(shape).long()
         classes = int(known(example).shape[-1])
     return Observation(
-        gradients={n: g.astype(np.float32) for n, g in gradients.items()},
+        gradients={n: unfolded(program, n, g * fold_of(program, n)) for n, g in gradients.items()},
         model=known,
         loss=source.loss if loss is None else loss,
         shape=shape,

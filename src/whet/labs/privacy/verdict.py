@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .roc import Z
+from .roc import LEVELS, Roc, Z, wilson
 from .score import RECOVERED
 
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .words import Words
 
 CLOSER = 3.0  # dB above the constant image: half of its squared error
+AFTER = "loss after training"
 ALIKE = 0.5  # SSIM from which shapes show, even in the wrong brightness; a constant image has none
 
 
@@ -52,8 +53,13 @@ def about(audit: Audit, defence: str) -> str:
 
 
 def about_words(words: Words) -> str:
-    """Half of the words count as recovered."""
+    """Half of the words count as recovered, if they are twice as many as a guess finds."""
     tested = "this is not a proof"
+    if not words.ordered and words.known < 2 * words.guessed:
+        return (
+            f"Not recovered by {words.method}: it found {words}, a guess finds "
+            f"{words.guessed:.1f}; {tested}."
+        )
     if 2 * words.known >= words.distinct:
         return f"Recovered: {words.method} found {words}."
     if words.known:
@@ -62,8 +68,8 @@ def about_words(words: Words) -> str:
 
 
 def labels_of(audit: Audit, defence: str) -> list[str]:
-    found = [a for a in audit.of(defence) if a.found is not None]
-    if not found or audit.labels.dtype.kind not in "iu":
+    found = [a for a in audit.of(defence) if a.found is not None or a.words is not None]
+    if not found or not classes(audit) or (audit.labels < 0).any():  # words to be predicted
         return []
     most, total = max(a.labels for a in found), audit.labels.size
     if most == 0:
@@ -74,21 +80,32 @@ def labels_of(audit: Audit, defence: str) -> list[str]:
 
 
 def members_of(audit: Audit) -> list[str]:
-    """The strongest membership attack; one that is within its error of guessing is said to be."""
+    """The strongest membership attack; one that is within its error of guessing is said to be.
+
+    A few members who stand out leave the AUC where it was, so the rate at few false positives
+    counts as well.
+    """
     known = dict(audit.membership)
     if "none" in audit.trained and (after := audit.trained["none"].members) is not None:
-        known["loss after training"] = after
+        known[AFTER] = after
     if not known:
         return []
-    name, roc = max(known.items(), key=lambda item: item[1].auc)
-    rate = roc.tpr_at(0.01)
-    if roc.auc < 0.5 + Z * roc.auc_error:
-        words = f"Membership was not inferred: by {name}, AUC {roc.auc:.3f} is within the error"
-        return [f"{words} of guessing ({roc.members} members, {roc.others} others)."]
+    name, roc = max(known.items(), key=lambda item: (stands_out(item[1]), item[1].auc))
+    rate = roc.tpr_at(LEVELS[0])
+    beside = f" (test accuracy {audit.trained['none']})" if name == AFTER else ""
+    if not stands_out(roc) and roc.auc < 0.5 + Z * roc.auc_error:
+        words = f"Membership was not inferred: by {name}{beside}, AUC {roc.auc:.3f} is within the"
+        return [f"{words} error of guessing ({roc.members} members, {roc.others} others)."]
     return [
-        f"Membership leaks: by {name}, AUC {roc.auc:.3f}; {rate.value:.1%} of members are found "
-        f"at {rate.level:.0%} false positives."
+        f"Membership leaks: by {name}{beside}, AUC {roc.auc:.3f}; {rate.value:.1%} of members are "
+        f"found at {rate.level:.0%} false positives."
     ]
+
+
+def stands_out(roc: Roc) -> bool:
+    """Whether more members than others are found at few false positives, both at their bounds."""
+    rate = roc.tpr_at(LEVELS[0])
+    return rate.low > wilson(rate.false, rate.others)[1]
 
 
 def share(count: int, total: int) -> str:
@@ -110,8 +127,13 @@ def row(audit: Audit, a: Attempt) -> tuple[str, ...]:
         f"{s.mse.mean():.2g}",
         f"{s.mean:.1f} ({s.baseline.mean():.1f})",
         f"{s.ssim.mean():.2f}",
-        f"{a.labels} of {audit.labels.size}",
+        f"{a.labels} of {audit.labels.size}" if classes(audit) else "",
     )
+
+
+def classes(audit: Audit) -> bool:
+    """Whether the labels are classes, which an attacker can name."""
+    return audit.labels.dtype.kind in "iu"
 
 
 HEAD = (

@@ -23,6 +23,12 @@ class Words:
     found: Array  # in their places, or where `ordered` is not set, only which ones occur
     ordered: bool
     seconds: float = 0.0
+    vocabulary: int = 0  # ids that there are, if that is what a guess is made from
+
+    @property
+    def guessed(self) -> float:
+        """Distinct ids that as many guesses would find, on average."""
+        return self.distinct * len({*self.found.tolist()}) / max(self.vocabulary, 1)
 
     @property
     def known(self) -> int:
@@ -67,7 +73,8 @@ def find_words(seen: Observation, x: Array, y: Array, mask: int | None, seed: in
     gradient = seen.gradients[embeddings[0]]
     rows = bag(gradient)
     order = np.argsort(-np.linalg.norm(gradient[rows], axis=1), kind="stable")
-    return Words("embedding rows", truth, rows[order][: truth.size], False)
+    found_ids = rows[order][: truth.size]
+    return Words("embedding rows", truth, found_ids, False, vocabulary=len(gradient))
 
 
 def whole(x: Array, y: Array) -> Array:
