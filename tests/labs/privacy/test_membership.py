@@ -12,8 +12,15 @@ from torch import nn
 import whet
 from tiny import mlp
 from whet.errors import DataError
-from whet.labs.privacy.membership import alignment_scores, confidences, lira, loss_scores
-from whet.labs.privacy.membership import losses, norm_scores, sample_gradients
+from whet.labs.privacy.membership import (
+    alignment_scores,
+    confidences,
+    lira,
+    loss_scores,
+    losses,
+    norm_scores,
+    sample_gradients,
+)
 from whet.labs.privacy.roc import Roc
 
 

@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,11 +61,9 @@ def simulate(
         "fraction_train": fraction, "fraction_evaluate": 0.0, "min_train_nodes": count,
         "min_available_nodes": len(clients), **options,
     }  # fmt: skip
+    asked = Simulation(program, clients, rounds, local, strategy, report, options)
     with quiet():
-        if engine == "loop":
-            result = in_process(clients, rounds, local, strategy, report, options)
-        else:
-            result = on_ray(program, clients, rounds, local, strategy, report, options)
+        result = asked.in_process() if engine == "loop" else asked.on_ray()
     return report.history(result)
 
 
@@ -119,57 +117,55 @@ class Report:
         return History(arrays or self.initial, tuple(rounds))
 
 
-def in_process(
-    clients: Sequence[Any],
-    rounds: int,
-    local: Local,
-    strategy: str,
-    report: Report,
-    options: dict[str, Any],
-) -> Result:
-    """Flower's strategy with clients that answer one after the other."""
-    from .grid import LocalGrid
+@dataclass(frozen=True)
+class Simulation:
+    """What Flower is told, whichever way its clients run."""
 
-    app = client_app(report.client.trainer, lambda k, _: clients[k])
-    grid = LocalGrid(app, len(clients))
-    report.traffic = lambda turn: (grid.sent, grid.received)
-    return start(
-        grid, strategy, report.initial, rounds, local=local, evaluate=report, config={}, **options,
-    )  # fmt: skip
+    program: Any
+    clients: Sequence[Any]
+    rounds: int
+    local: Local
+    strategy: str
+    report: Report
+    options: dict[str, Any]
 
+    def in_process(self) -> Result:
+        """Flower's strategy with clients that answer one after the other."""
+        from .grid import LocalGrid
 
-def on_ray(
-    program: Any,
-    clients: Sequence[Any],
-    rounds: int,
-    local: Local,
-    strategy: str,
-    report: Report,
-    options: dict[str, Any],
-) -> Result:
-    """Flower's simulation: each node gets its program and its samples from files."""
-    os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray  # noqa: F401
-        from flwr.simulation import run_simulation
-    except ModuleNotFoundError as error:
-        raise WhetError("Ray is not installed", try_='pip install "whet[fl-sim]"') from error
-    results: list[Result] = []
-    with tempfile.TemporaryDirectory(prefix="whet-") as folder:
-        for k, client in enumerate(clients):
-            for part in PARTS:
-                np.save(Path(folder, f"{k}-{part}.npy"), getattr(client, part))
-        server = server_app(
-            strategy, report.initial, rounds, local=local, evaluate=report,
-            finished=results.append, **options,
+        report = self.report
+        app = client_app(report.client.trainer, lambda k, _: self.clients[k])
+        grid = LocalGrid(app, len(self.clients))
+        report.traffic = lambda turn: (grid.sent, grid.received)
+        return start(
+            grid, self.strategy, report.initial, self.rounds, local=self.local, evaluate=report,
+            config={}, **self.options,
         )  # fmt: skip
-        app = client_app(stored(program, Path(folder)), Files(folder))
-        resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-        run_simulation(server, app, len(clients), backend_config=resources)  # type: ignore[arg-type]
-    if not results:
-        raise WhetError("Flower's simulation ended without a result", why="its log says why")
-    return results[0]
+
+    def on_ray(self) -> Result:
+        """Flower's simulation: each node gets its program and its samples from files."""
+        os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            import ray  # noqa: F401
+            from flwr.simulation import run_simulation
+        except ModuleNotFoundError as error:
+            raise WhetError("Ray is not installed", try_='pip install "whet[fl-sim]"') from error
+        results: list[Result] = []
+        with tempfile.TemporaryDirectory(prefix="whet-") as folder:
+            for k, client in enumerate(self.clients):
+                for part in PARTS:
+                    np.save(Path(folder, f"{k}-{part}.npy"), getattr(client, part))
+            server = server_app(
+                self.strategy, self.report.initial, self.rounds, local=self.local,
+                evaluate=self.report, finished=results.append, **self.options,
+            )  # fmt: skip
+            app = client_app(stored(self.program, Path(folder)), Files(folder))
+            resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+            run_simulation(server, app, len(self.clients), backend_config=resources)  # type: ignore[arg-type]
+        if not results:
+            raise WhetError("Flower's simulation ended without a result", why="its log says why")
+        return results[0]
 
 
 def stored(program: Any, folder: Path) -> Path:
