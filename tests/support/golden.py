@@ -8,11 +8,14 @@ from pathlib import Path
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
+# A checksum of numbers, as model.c passes it to functions of the kernels: it depends on all digits.
+IDENTITY = re.compile(r", 0x[0-9a-f]{8}u,")
 
 
 def steady(content: bytes) -> str:
     """Text with numbers of a few digits: the last ones of a sum depend on the processor."""
-    return NUMBER.sub(lambda match: f"{float(match[0]):.3g}", content.decode())
+    text = IDENTITY.sub(", identity,", content.decode())
+    return NUMBER.sub(lambda match: f"{float(match[0]):.3g}", text)
 
 
 def spelled(texts: Mapping[str, str], paths: Iterable[str]) -> str:
