@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -182,18 +182,24 @@ def single_table(kept: Kept) -> str:
     return table(head, rows)
 
 
+def by_attacker(kept: Kept, study: str, word: str) -> Iterator[tuple[str, str, list[Record]]]:
+    """Results of one value of a word and one attacker, as far as there are any."""
+    for value in kept.words(study, word):
+        for name in kept.words(study, "attacker"):
+            if found := kept.of(study, **{word: value}, attacker=name):
+                yield value, name, found
+
+
 def batch_table(kept: Kept) -> str:
     rows = []
-    for subject in kept.words("batch", "subject"):
-        for name in kept.words("batch", "attacker"):
-            if found := kept.of("batch", subject=subject, attacker=name):
-                each = [value for r in found for value in r["psnr"]]
-                rows.append([f"{subject}; {name.removesuffix(', batch')}",
-                             f"{sum(v >= RECOVERED for v in each)} of {len(each)}",
-                             number(mean(each)), number(max(each)), starts(found), told(found),
-                             f"{found[0]['unknowns']:,}", f"{found[0]['coordinates']:,}",
-                             number(mean(r["evaluations"] for r in found), 0),
-                             number(mean(r["seconds"] for r in found), 0)])  # fmt: skip
+    for subject, name, found in by_attacker(kept, "batch", "subject"):
+        each = [value for r in found for value in r["psnr"]]
+        rows.append([f"{subject}; {name.removesuffix(', batch')}",
+                     f"{sum(v >= RECOVERED for v in each)} of {len(each)}",
+                     number(mean(each)), number(max(each)), starts(found), told(found),
+                     f"{found[0]['unknowns']:,}", f"{found[0]['coordinates']:,}",
+                     number(mean(r["evaluations"] for r in found), 0),
+                     number(mean(r["seconds"] for r in found), 0)])  # fmt: skip
     head = ["subject; attacker", "recovered", "mean PSNR, dB", "best", "starts diverged",
             "batches with all labels told", "unknowns", "coordinates", "evaluations",
             "CPU s, all starts"]  # fmt: skip
@@ -202,14 +208,12 @@ def batch_table(kept: Kept) -> str:
 
 def text_table(kept: Kept) -> str:
     rows = []
-    for update in kept.words("text", "update"):
-        for name in kept.words("text", "attacker"):
-            if found := kept.of("text", update=update, attacker=name):
-                rows.append([f"{update}; {name}", str(len(found)),
-                             number(100 * mean(r["bag"] for r in found), 0),
-                             number(100 * mean(r["placed"] for r in found), 0),
-                             number(mean(r["evaluations"] for r in found), 0),
-                             number(mean(r["seconds"] for r in found))])  # fmt: skip
+    for update, name, found in by_attacker(kept, "text", "update"):
+        rows.append([f"{update}; {name}", str(len(found)),
+                     number(100 * mean(r["bag"] for r in found), 0),
+                     number(100 * mean(r["placed"] for r in found), 0),
+                     number(mean(r["evaluations"] for r in found), 0),
+                     number(mean(r["seconds"] for r in found))])  # fmt: skip
     head = ["what trains; attacker", "sentences", "words, %", "in place, %", "evaluations", "CPU s"]
     shown = [r for r in kept.of("text", attacker="match") if r["placed"] < 1][:3]
     lines = [f"- *{' '.join(r['words'])}* became *{' '.join(r['found'])}*" for r in shown]

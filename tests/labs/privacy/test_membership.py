@@ -12,15 +12,7 @@ from torch import nn
 import whet
 from tiny import mlp
 from whet.errors import DataError
-from whet.labs.privacy.membership import (
-    alignment_scores,
-    confidences,
-    lira,
-    loss_scores,
-    losses,
-    norm_scores,
-    sample_gradients,
-)
+from whet.labs.privacy import membership
 from whet.labs.privacy.roc import Roc
 
 
@@ -33,11 +25,13 @@ def samples(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
 def test_losses_and_confidences_are_what_pytorch_computes() -> None:
     logits, labels = torch.randn(50, 7) * 20, torch.randint(7, (50,))
     expected = nn.functional.cross_entropy(logits.double(), labels, reduction="none")
-    np.testing.assert_allclose(losses(logits, labels), expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(membership.losses(logits, labels), expected, rtol=1e-9, atol=1e-12)
     logits /= 10
     p = torch.softmax(logits.double(), 1)[torch.arange(50), labels]
-    np.testing.assert_allclose(confidences(logits, labels), torch.log(p / (1 - p)), rtol=1e-7)
-    assert np.isfinite(confidences([[1e4, 0.0]], np.array([0]))).all(), "certain, and not infinite"
+    np.testing.assert_allclose(
+        membership.confidences(logits, labels), torch.log(p / (1 - p)), rtol=1e-7
+    )
+    assert np.isfinite(membership.confidences([[1e4, 0.0]], np.array([0]))).all()
 
 
 @pytest.mark.parametrize("update", ["full", "last"])
@@ -51,7 +45,7 @@ def test_gradients_of_samples_are_autograds_and_leave_no_trace(update: str) -> N
     trainer.gradients(x[1:2], y[1:2])
     model.load_state_dict(trainer.state_dict(), strict=False)
     before = trainer.save()
-    rows = sample_gradients(trainer, x, y)
+    rows = membership.sample_gradients(trainer, x, y)
     assert trainer.save() == before
     names = list(trainer.collected())
     assert len(names) == {"full": 4, "last": 2}[update]
@@ -67,7 +61,7 @@ def test_gradients_of_samples_need_a_batch_of_one() -> None:
     x, y = samples(4)
     trainer = whet.compile(mlp(), (x,), accumulate=True).load()
     with pytest.raises(DataError, match="batch 1"):
-        sample_gradients(trainer, x, y)
+        membership.sample_gradients(trainer, x, y)
 
 
 @pytest.fixture(scope="module")
@@ -86,16 +80,18 @@ def learned() -> tuple[Any, tuple[Any, Any], tuple[Any, Any]]:
 
 def test_what_was_learned_by_heart_is_known_by_its_loss_and_by_its_gradient(learned: Any) -> None:
     trainer, members, others = learned
-    by_loss = Roc.of(loss_scores(trainer, *members), loss_scores(trainer, *others))
-    inside, outside = (sample_gradients(trainer, *part) for part in (members, others))
-    by_norm = Roc.of(norm_scores(inside), norm_scores(outside))
+    by_loss = Roc.of(
+        membership.loss_scores(trainer, *members), membership.loss_scores(trainer, *others)
+    )
+    inside, outside = (membership.sample_gradients(trainer, *part) for part in (members, others))
+    by_norm = Roc.of(membership.norm_scores(inside), membership.norm_scores(outside))
     assert by_loss.auc > 0.75 and by_norm.auc > 0.75
 
 
 def test_an_untrained_model_knows_nobody() -> None:
     x, y = samples(600)
     trainer = whet.compile(mlp(), (x[:1],)).load()
-    scores = loss_scores(trainer, x, y)
+    scores = membership.loss_scores(trainer, x, y)
     roc = Roc.of(scores[:300], scores[300:])
     assert abs(roc.auc - 0.5) < 3 * roc.auc_error
 
@@ -104,11 +100,11 @@ def test_a_gradient_of_the_batch_points_along_that_of_its_samples() -> None:
     """The observed update is that of 4 samples; 200 others were not in it."""
     x, y = samples(204, seed=3)
     trainer = whet.compile(mlp(), (x[:1],), accumulate=True).load()
-    rows = sample_gradients(trainer, x, y)
-    scores = alignment_scores(rows, rows[:4].mean(0))
+    rows = membership.sample_gradients(trainer, x, y)
+    scores = membership.alignment_scores(rows, rows[:4].mean(0))
     assert Roc.of(scores[:4], scores[4:]).auc > 0.75
-    assert alignment_scores(rows[:1], 3 * rows[0]) == pytest.approx(1)
-    assert alignment_scores(rows[:1], -rows[0]) == pytest.approx(-1)
+    assert membership.alignment_scores(rows[:1], 3 * rows[0]) == pytest.approx(1)
+    assert membership.alignment_scores(rows[:1], -rows[0]) == pytest.approx(-1)
 
 
 def test_calibration_finds_members_among_samples_of_unequal_difficulty() -> None:
@@ -119,11 +115,11 @@ def test_calibration_finds_members_among_samples_of_unequal_difficulty() -> None
     target = difficulty + member + rng.normal(0, 0.4, 4000)
     shadows = difficulty + rng.normal(0, 0.4, (4, 4000))
     plain = Roc.of(target[member], target[~member])
-    scores = lira(target, list(shadows))
+    scores = membership.lira(target, list(shadows))
     calibrated = Roc.of(scores[member], scores[~member])
     assert plain.auc < 0.62
     # the difference has deviation 0.4 sqrt(1 + 1/4), so the AUC is Phi(1 / (0.447 sqrt 2)) = 0.943
     assert calibrated.auc == pytest.approx(0.943, abs=0.01)
     assert calibrated.tpr_at(0.01).low > 5 * plain.tpr_at(0.01).high
     with pytest.raises(DataError, match="two shadow models"):
-        lira(target, [shadows[0]])
+        membership.lira(target, [shadows[0]])
