@@ -68,7 +68,7 @@ def test_imports_point_one_way() -> None:
 # What labs may import: the modules that users have, too. docs/contributing/add-a-lab.md lists them.
 PUBLIC = {
     "whet", "whet.api", "whet.errors", "whet.models", "whet.report", "whet.report.svg",
-    "whet.runtime", "whet.runtime.update", "whet.scheme", "whet.workbench",
+    "whet.runtime", "whet.runtime.steps", "whet.runtime.update", "whet.scheme", "whet.workbench",
     "whet.frontend.torch.aten.largest",  # the PyTorch operator `whet.keep_largest`
 }  # fmt: skip
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_delta.h"
 
-#include <float.h>
-
 #include "whet_gaussian.h"
 #include "whet_inline.h"
 
@@ -186,8 +184,9 @@ static float scale_of(walk_t w, const whet_send_t *send) {
         const float x = whet_from_bits(size_of(next(&w)));
         largest = x > largest ? x : largest;
     }
+    const float scale = largest / 127.0f, least = 1.17549435e-38f; /* smaller ones are coarse */
     if (!(largest > 0.0f)) return 1.0f;
-    return largest / 127.0f < FLT_MIN ? FLT_MIN : largest / 127.0f; /* smaller ones are coarse */
+    return scale < least ? least : scale;
 }
 
 /* formula    buffer = the update of `arrays`, as `send` says; returns the bytes that takes
