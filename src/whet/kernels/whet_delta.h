@@ -38,8 +38,8 @@ typedef struct {
 
 /* Header, index gaps if k < n, values: see docs/gateway.md for the format. Returns the bytes
  * written; `most`, having written nothing, if the buffer is NULL or smaller than that; 0 if a
- * parameter is not finite or the key is missing. The key is secret, and may be NULL without noise. The same key and round
- * must not be used for two different updates. */
+ * parameter is not finite or the key is missing. The key is secret, and may be NULL without noise.
+ * The same key and round must not be used for two different updates. */
 size_t whet_delta(void *buffer, size_t size, const whet_sent_t *arrays, int32_t count,
                   const whet_send_t *send, uint32_t round, const uint8_t *key);
 

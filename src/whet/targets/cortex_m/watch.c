@@ -5,8 +5,9 @@
  *   -plugin watch.so,ram=LOW:HIGH,flash=LOW:HIGH,stack=LOW:HIGH,function=LOW:HIGH,start=AT,out=FILE
  *
  * FILE gets a line of name and number for each finding. It counts from the instruction at `start`
- * on, and looks where the program reaches from the first one on. Of every instruction in `function` it also
- * gets the address, and the instructions from there to the next one in it: those of what it calls.
+ * on, and looks where the program reaches from the first one on. Of every instruction in `function`
+ * it also gets the address, and the instructions from there to the next one in it: those of what it
+ * calls.
  * The declarations are those of the plugin interface, version 1 (QEMU 4.2 to 8.1), as no header of
  * it is installed. */
 #include <stdbool.h>
