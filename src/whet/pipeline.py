@@ -13,10 +13,10 @@ from .emit.target import Target
 from .emit.tensor_info import infos_of, outputs_of
 from .frontend.identity import identity
 from .frontend.model import Model
-from .ir import Graph, Role
+from .ir import Graph, Part, Role
 from .ir.quant import Recipe
 from .memory.plan import Plan, plan
-from .passes import Context, Recompute, Stage, WeightSlice, find_slices, run_stage
+from .passes import Context, Recompute, Stage, find_slices, run_stage
 from .passes.machine import UNTUNED, Machine
 from .quantize import Int8
 from .quantize.model import integer_model
@@ -57,7 +57,7 @@ class Trained:
     """What a scheme trains of a model."""
 
     chosen: Chosen  # parameters, and the channels of those that train in part
-    parts: Mapping[str, WeightSlice]  # those channels as leaves of their own
+    parts: Mapping[str, Part]  # leaves that train in place of parameters
     rules: Training  # how each of them is updated
 
 
@@ -113,7 +113,7 @@ def simplify(model: Model, trained: Trained, options: Options) -> dict[str, Grap
     forward = graphs_of(model)
     changing = {*trained.chosen, *(leaf.name for leaf, _ in forward["training"].state)}
     context = Context(
-        without=options.without, changing=changing, slices=trained.parts,
+        without=options.without, changing=changing, parts=trained.parts,
         observe=observer(),
     )  # fmt: skip
     return run_stage(Stage.MODEL, forward, context)
@@ -211,23 +211,22 @@ def samples_alike(model: Model) -> bool:
 
 
 def rules_for(
-    all_rules: Training, chosen: Mapping[str, Any], parts: Mapping[str, WeightSlice]
+    all_rules: Training, chosen: Mapping[str, Any], parts: Mapping[str, Part]
 ) -> Training:
     """Update rules of what trains; a part has its share of the whole's optimizer state."""
     split = {part.parameter for part in parts.values()}
     rules = {n: all_rules.rules[n] for n in chosen if n not in split}
     for name, part in parts.items():
         rule = all_rules.rules[part.parameter]
-        rules[name] = replace(rule, state={k: a[part.index] for k, a in rule.state.items()})
+        rules[name] = replace(rule, state={k: part.take(a) for k, a in rule.state.items()})
     return replace(all_rules, rules=rules, integer_rules=units_for(all_rules.integer_rules, parts))
 
 
-def units_for(whole: IntegerRules, parts: Mapping[str, WeightSlice]) -> IntegerRules:
+def units_for(whole: IntegerRules, parts: Mapping[str, Part]) -> IntegerRules:
     """A part of an integer parameter has its units; if it is some output channels, some of them."""
     units = dict(whole.units)
     for name, part in parts.items():
         if part.parameter in units:
             unit = units[part.parameter]
-            channels = part.indices if part.axis == unit.axis else None
-            units[name] = replace(unit, channels=channels)
+            units[name] = replace(unit, channels=part.along(unit.axis))
     return replace(whole, units=units)

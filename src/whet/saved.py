@@ -15,10 +15,10 @@ from .emit.program import Program
 from .emit.saving import CONTENT, FORMAT, array_file
 from .emit.tensor_info import TensorInfo
 from .errors import BuildError, WhetError
-from .ir import Array
+from .ir import Array, WeightSlice
 from .ir.quant import Fold, Quant
 from .ir.records import Reader
-from .passes import Recompute, WeightSlice, check_switches
+from .passes import Recompute, check_switches
 from .passes.machine import Machine
 from .pipeline import Options, place
 from .scheme import Rule, Scheme

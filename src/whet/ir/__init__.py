@@ -30,6 +30,7 @@ from .graph import (
     u8,
     verify,
 )
+from .parts import Part, Places, WeightSlice
 from .traits import Layer, Sides
 
 __all__ = [
@@ -48,12 +49,15 @@ __all__ = [
     "Loc",
     "Node",
     "Op",
+    "Part",
+    "Places",
     "Relation",
     "Role",
     "Sides",
     "Struct",
     "Type",
     "Value",
+    "WeightSlice",
     "Workspace",
     "by_name",
     "f32",

@@ -25,7 +25,7 @@ from .renew_norms import renew_norms
 from .reorder import reorder
 from .schedule import schedule
 from .share_common import share_common
-from .split_channels import WeightSlice, find_slices, split_channels
+from .split_channels import find_slices, split_channels
 from .stream_rows import stream_rows
 
 MODEL, STEP = Stage.MODEL, Stage.STEP
@@ -36,7 +36,7 @@ PASSES = (
     Pass(fold_batch_norm, MODEL, told=("changing",)),
     Pass(fold_constants, MODEL, told=("changing",)),
     Pass(fuse_norms, MODEL, told=("changing",)),
-    Pass(split_channels, MODEL, told=("slices",), switch=False, when=lambda c: bool(c.slices)),
+    Pass(split_channels, MODEL, told=("parts",), switch=False, when=lambda c: bool(c.parts)),
     Pass(one_sample, STEP, program=True, when=lambda c: c.single),
     Pass(
         narrow_gradients, STEP, told=("gradients",), switch=False,
@@ -96,7 +96,6 @@ __all__ = [
     "Pass",
     "Recompute",
     "Stage",
-    "WeightSlice",
     "check_switches",
     "find_slices",
     "run_passes",
