@@ -30,7 +30,7 @@ from .graph import (
     u8,
     verify,
 )
-from .parts import Part, Places, WeightSlice
+from .parts import Live, Part, Places, WeightSlice
 from .traits import Layer, Sides
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "Graph",
     "Layer",
     "Link",
+    "Live",
     "Loc",
     "Node",
     "Op",

@@ -1,13 +1,16 @@
 """What trains in place of a stored parameter: some of its numbers, or what they are made of.
 
-A part is a leaf of its own, named `<parameter>.part`. Only that leaf is in RAM, has optimizer state
-and is updated, saved and sent. Arrays are as stored, not in PyTorch's axis order.
+A part is a leaf. Only that leaf is in RAM, has optimizer state and is updated, saved and sent.
+Arrays are as stored, not in PyTorch's axis order.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
 
 from .graph import Array
 
@@ -19,6 +22,7 @@ class Part(ABC):
     """A leaf, and the `parameter` that it stands for."""
 
     parameter: str
+    rests: ClassVar[bool] = True  # `put` needs the numbers of the parameter that do not train
 
     @abstractmethod
     def shape(self, whole: tuple[int, ...]) -> tuple[int, ...]:
@@ -47,6 +51,10 @@ class Part(ABC):
     @abstractmethod
     def places(self, shape: tuple[int, ...], order: tuple[int, ...]) -> Places | None:
         """Where in PyTorch's parameter the leaf's numbers are; None if it is all of them."""
+
+    def held(self, part: Array) -> Array:
+        """Numbers for the leaf, changed to what it can hold."""
+        return part
 
     def along(self, axis: int) -> tuple[int, ...] | None:
         """The indices that the leaf has along a stored axis; None if it has all of them."""
@@ -90,3 +98,60 @@ class WeightSlice(Part):
 
     def along(self, axis: int) -> tuple[int, ...] | None:
         return self.indices if axis == self.axis else None
+
+
+@dataclass(frozen=True, eq=False)
+class Live(Part):
+    """The leaf holds the live elements, one after the other; the others are zeros for ever.
+
+    Where that takes more memory, it holds all elements, is the parameter itself, and its gradient
+    is masked.
+    """
+
+    bits: Array  # one for each element, as of `spread`
+    elements: int
+    whole: bool = False  # all elements are stored
+    rests: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, parameter: str, live: Array) -> Live:
+        return cls(parameter, np.packbits(live.ravel(), bitorder="little"), live.size)
+
+    @property
+    def count(self) -> int:
+        return int(np.unpackbits(self.bits).sum())
+
+    def flags(self, shape: tuple[int, ...]) -> Array:
+        flat = np.unpackbits(self.bits, count=self.elements, bitorder="little")
+        return flat.astype(bool).reshape(shape)
+
+    def shape(self, whole: tuple[int, ...]) -> tuple[int, ...]:
+        return whole if self.whole else (self.count,)
+
+    def order(self, whole: tuple[int, ...]) -> tuple[int, ...]:
+        return whole if self.whole else (0,)
+
+    def take(self, whole: Array) -> Array:
+        flags = self.flags(whole.shape)
+        found: Array = np.where(flags, whole, 0).astype(whole.dtype) if self.whole else whole[flags]
+        return found
+
+    def put(self, part: Array, rest: Array) -> Array:
+        flags = self.flags(rest.shape)
+        rest[:] = 0
+        rest[flags] = part[flags] if self.whole else part
+        return rest
+
+    def fixed(self, whole: Array) -> Array:
+        return self.bits
+
+    def places(self, shape: tuple[int, ...], order: tuple[int, ...]) -> Places | None:
+        """Where the live elements are, among those of PyTorch's parameter in a row."""
+        if self.whole:
+            return None
+        sizes = [shape[order.index(axis)] for axis in range(len(order))]
+        index = np.arange(self.elements).reshape(sizes).transpose(order)
+        return None, tuple(map(int, index[self.flags(shape)]))
+
+    def held(self, part: Array) -> Array:
+        return self.take(part) if self.whole else part

@@ -198,6 +198,16 @@ void whet_within_bits_f32(uint8_t *bits, const float *x, int32_t n, float low, f
 void whet_bits_dx_f32(float *dx, const float *dy, const uint8_t *bits, int32_t n, float inside,
                       float outside);
 
+/* ---- Linear layers of which only the live weights are stored. */
+
+/* y[r,o] = b[o] + sum_i x[r,i] * w[o,i], w being spread(v, bits); b may be NULL */
+void whet_linear_live_f32(float *y, const float *x, const float *v, const uint8_t *bits,
+                          const float *b, int32_t rows, int32_t i, int32_t o);
+void whet_linear_live_dx_f32(float *dx, const float *dy, const float *v, const uint8_t *bits,
+                             int32_t rows, int32_t i, int32_t o);
+void whet_linear_live_dw_f32(float *dv, const float *dy, const float *x, const uint8_t *bits,
+                             int32_t rows, int32_t i, int32_t o);
+
 /* ---- Element-wise functions of two or three arrays, with broadcasting.
  * In place: any operand that has the type and shape of the result. */
 

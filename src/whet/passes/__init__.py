@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..errors import FrontendError
-from ..ir import Graph
+from ..ir import Graph, Live
 from .add_parts import add_parts
 from .choose_kernels import choose_kernels
 from .drop_masks import drop_masks
@@ -26,9 +26,16 @@ from .reorder import reorder
 from .schedule import schedule
 from .share_common import share_common
 from .split_channels import find_slices, split_channels
+from .split_live import find_live, split_live, spread_late, stored_whole
 from .stream_rows import stream_rows
 
 MODEL, STEP = Stage.MODEL, Stage.STEP
+
+
+def sparse(context: Context) -> bool:
+    """Whether live elements of some parameter train as a leaf of their own."""
+    return any(isinstance(part, Live) and not part.whole for part in context.parts.values())
+
 
 # Every pass, in order. Rematerialization needs the updates in their final positions and layers not
 # yet fused, so it is between `reorder` and the fusing passes.
@@ -37,12 +44,14 @@ PASSES = (
     Pass(fold_constants, MODEL, told=("changing",)),
     Pass(fuse_norms, MODEL, told=("changing",)),
     Pass(split_channels, MODEL, told=("parts",), switch=False, when=lambda c: bool(c.parts)),
+    Pass(split_live, MODEL, told=("parts",), switch=False, when=sparse),
     Pass(one_sample, STEP, program=True, when=lambda c: c.single),
     Pass(
         narrow_gradients, STEP, told=("gradients",), switch=False,
         when=lambda c: c.gradients != "float32",
     ),
     Pass(share_common, STEP),
+    Pass(spread_late, STEP, switch=False, when=sparse),
     Pass(drop_masks, STEP),
     Pass(add_parts, STEP),
     Pass(keep_bits, STEP),
@@ -97,7 +106,9 @@ __all__ = [
     "Recompute",
     "Stage",
     "check_switches",
+    "find_live",
     "find_slices",
     "run_passes",
     "run_stage",
+    "stored_whole",
 ]  # fmt: skip

@@ -299,7 +299,8 @@ class Trainer:
         if part is None:
             return name, self._get(name)
         whole = self.program.tensors[part.parameter]
-        stored = self.program.sliced_parameters[part.parameter].astype(whole.type.dtype.numpy)
+        rest = self.program.sliced_parameters.get(part.parameter, np.zeros(whole.type.shape))
+        stored = rest.astype(whole.type.dtype.numpy)
         numbers = self._view(name).reshape(self.program.tensors[name].type.shape)
         return part.parameter, from_stored(part.put(numbers, stored), whole)
 

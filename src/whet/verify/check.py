@@ -18,6 +18,7 @@ from ..emit.program import Program
 from ..emit.tensor_info import PartView
 from ..errors import CheckError
 from ..frontend.torch.export import canonical_names, import_model, main_output
+from ..frontend.torch.masks import copied
 from ..ir import Array
 from ..pipeline import Options, assemble
 from ..report import CheckReport
@@ -127,7 +128,7 @@ def failures(report: CheckReport) -> dict[str, list[str]]:
 
 def copies(source: Source) -> tuple[nn.Module, Any, torch.optim.Optimizer]:
     """Model, loss and optimizer of their own, with whatever drops at random in eval mode."""
-    model, loss, optimizer = copy.deepcopy((source.model, source.loss, source.optimizer))
+    model, loss, optimizer = copied((source.model, source.loss, source.optimizer), source.model)
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd) or is_drop_path(module):
             module.training = False
