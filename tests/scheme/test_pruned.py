@@ -317,7 +317,7 @@ def test_a_pruned_network_takes_a_fraction_of_the_memory() -> None:
     assert found[0.0]["trained"] == found[0.0]["state"] == 4 * (weights + biases)
     assert found[0.9]["trained"] == found[0.9]["state"] == 4 * (weights // 10 + biases)
     assert found[0.9]["frozen"] < weights / 8 + 100
-    assert found[0.0]["ram"] > 6.9 * found[0.9]["ram"]
+    assert found[0.0]["ram"] > 9.5 * found[0.9]["ram"]
     assert found[0.0]["flash"] > 7.5 * found[0.9]["flash"]
 
 
