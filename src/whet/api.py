@@ -60,6 +60,7 @@ def compile(
     calibrate: Iterable[Any] | None = None,
     frozen: str | None = None,
     send: Send | None = None,
+    sparse: bool = False,
     without: Collection[str] = (),
     name: str = "net",
 ) -> Program:
@@ -87,6 +88,9 @@ def compile(
     eval mode; `calibrate` gives batches like those it will see, to find the range of activations.
     `frozen="int8"` stores weights that do not train in 8 bits if those make them up, as after
     `whet.tinytl.prepare(..., bits=8)`, and widens each where it is used.
+    `sparse` keeps zeros: of every weight that trains and has zeros, as after pruning, the elements
+    that are not zero train, and only those are stored. Parameters that are pruned by
+    torch.nn.utils.prune train so in any case, wherever their masks are ones.
     `send`, a `whet.Send`, adds what a device needs to learn together with others: the update since
     the start of a round, clipped, with noise and sparse as it says, as bytes to be sent.
     """
@@ -112,6 +116,8 @@ def compile(
         scheme = finder(settings.update).find_scheme(bench, data, budget)
     else:
         scheme = bench.scheme(settings.update)
+    if sparse:
+        scheme = scheme.keeping_zeros(bench.parameters, imported.live)
     if budget is None:
         program = assemble(imported, scheme, options, source)
     else:

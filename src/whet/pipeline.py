@@ -11,16 +11,17 @@ from .debug import observer, show
 from .emit.program import Program
 from .emit.target import Target
 from .emit.tensor_info import infos_of, outputs_of
+from .errors import SchemeError
 from .frontend.identity import identity
 from .frontend.model import Model
-from .ir import Graph, Role
+from .ir import Graph, Live, Part, Role
 from .ir.quant import Recipe
 from .memory.plan import Plan, plan
-from .passes import Context, Recompute, Stage, WeightSlice, find_slices, run_stage
+from .passes import Context, Recompute, Stage, find_live, find_slices, run_stage, stored_whole
 from .passes.machine import UNTUNED, Machine
 from .quantize import Int8
 from .quantize.model import integer_model
-from .scheme import Chosen, Scheme, parameters_of
+from .scheme import SPARSE, Chosen, Scheme, parameters_of
 from .targets import HOST
 from .training import IntegerRules, Send, Training
 
@@ -56,8 +57,8 @@ class Source(Protocol):
 class Trained:
     """What a scheme trains of a model."""
 
-    chosen: Chosen  # parameters, and the channels of those that train in part
-    parts: Mapping[str, WeightSlice]  # those channels as leaves of their own
+    chosen: Chosen  # parameters, and what trains of them
+    parts: Mapping[str, Part]  # leaves that train in place of parameters
     rules: Training  # how each of them is updated
 
 
@@ -75,11 +76,15 @@ def imported(source: Source) -> Model:
 def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None) -> Program:
     """The stages after that."""
     trained = apply_scheme(model, scheme)
-    forward = simplify(model, trained, options)
-    entries = differentiate(forward, trained, options)
-    entries = optimise(entries, trained, options, samples_alike(model))
-    plans = place(entries, options)
-    return emit(model, scheme, options, trained, entries, plans, source)
+    programs = []
+    for parts in ways_to_store(trained.parts, model.training.graph):
+        trained = replace(trained, parts=parts, rules=rules_for(model.rules, trained.chosen, parts))
+        forward = simplify(model, trained, options)
+        entries = differentiate(forward, trained, options)
+        entries = optimise(entries, trained, options, samples_alike(model))
+        plans = place(entries, options)
+        programs.append(emit(model, scheme, options, trained, entries, plans, source))
+    return min(programs, key=lambda program: program.memory["ram"])
 
 
 # The stages -------------------------------------------------------------------------------------
@@ -100,12 +105,31 @@ def quantize(model: Model, source: Source) -> Model:
 
 
 def apply_scheme(model: Model, scheme: Scheme) -> Trained:
-    """Which parameters train, which channels of them, and by which rules."""
+    """Which parameters train, which part of them, and by which rules."""
     graph = model.training.graph
     chosen = scheme.resolve(parameters_of(graph))
-    sliced = {name: channels for name, channels in chosen.items() if channels is not None}
-    parts = find_slices(graph, sliced)
+    for name in model.masked & chosen.keys():
+        if chosen[name] is not None and chosen[name] != SPARSE:
+            raise SchemeError(
+                f"{name} cannot train by channels",
+                why="a mask prunes it, so its live elements train",
+                try_=f"a rule for {name} without channels",
+            )
+    sliced = {name: share for name, share in chosen.items() if isinstance(share, tuple)}
+    pruned = [name for name in chosen if chosen[name] == SPARSE or name in model.masked]
+    parts: dict[str, Part] = {**find_slices(graph, sliced)}
+    parts |= find_live(graph, model.live, pruned)
     return Trained(chosen, parts, rules_for(model.rules, chosen, parts))
+
+
+def ways_to_store(parts: Mapping[str, Part], graph: Graph) -> list[Mapping[str, Part]]:
+    """The parts, and the parts with those stored whole that might take less memory so.
+
+    A linear layer reads live elements as they are. Other layers need the whole weight in the arena
+    while they run.
+    """
+    whole = stored_whole(parts, graph)
+    return [parts] if whole.keys() == parts.keys() else [parts, whole]
 
 
 def simplify(model: Model, trained: Trained, options: Options) -> dict[str, Graph]:
@@ -113,7 +137,7 @@ def simplify(model: Model, trained: Trained, options: Options) -> dict[str, Grap
     forward = graphs_of(model)
     changing = {*trained.chosen, *(leaf.name for leaf, _ in forward["training"].state)}
     context = Context(
-        without=options.without, changing=changing, slices=trained.parts,
+        without=options.without, changing=changing, parts=trained.parts,
         observe=observer(),
     )  # fmt: skip
     return run_stage(Stage.MODEL, forward, context)
@@ -146,6 +170,7 @@ def optimise(
         inside=options.target.inside_inputs,
         single=options.single and alike,
         narrow=options.narrow,
+        parts=trained.parts,
         vectors=options.target.vectors,
         machine=options.machine,
         grow=options.grow,
@@ -185,7 +210,7 @@ def emit(
         parameters=sum(v.type.elements for v in graph.leaves_of(Role.PARAM)),
         identity=identity(model, trained.chosen, parts),
         parts=parts,
-        sliced_parameters={p.parameter: graph.data[p.parameter] for p in parts.values()},
+        sliced_parameters={p.parameter: graph.data[p.parameter] for p in parts.values() if p.rests},
         source=source,
         quants=model.quants,
         folds=model.folds,
@@ -211,23 +236,26 @@ def samples_alike(model: Model) -> bool:
 
 
 def rules_for(
-    all_rules: Training, chosen: Mapping[str, Any], parts: Mapping[str, WeightSlice]
+    all_rules: Training, chosen: Mapping[str, Any], parts: Mapping[str, Part]
 ) -> Training:
     """Update rules of what trains; a part has its share of the whole's optimizer state."""
     split = {part.parameter for part in parts.values()}
     rules = {n: all_rules.rules[n] for n in chosen if n not in split}
     for name, part in parts.items():
         rule = all_rules.rules[part.parameter]
-        rules[name] = replace(rule, state={k: a[part.index] for k, a in rule.state.items()})
-    return replace(all_rules, rules=rules, integer_rules=units_for(all_rules.integer_rules, parts))
+        rules[name] = replace(rule, state={k: part.take(a) for k, a in rule.state.items()})
+    masks = {
+        name: part.bits for name, part in parts.items() if isinstance(part, Live) and part.whole
+    }
+    units = units_for(all_rules.integer_rules, parts)
+    return replace(all_rules, rules=rules, integer_rules=units, masks=masks)
 
 
-def units_for(whole: IntegerRules, parts: Mapping[str, WeightSlice]) -> IntegerRules:
+def units_for(whole: IntegerRules, parts: Mapping[str, Part]) -> IntegerRules:
     """A part of an integer parameter has its units; if it is some output channels, some of them."""
     units = dict(whole.units)
     for name, part in parts.items():
         if part.parameter in units:
             unit = units[part.parameter]
-            channels = part.indices if part.axis == unit.axis else None
-            units[name] = replace(unit, channels=channels)
+            units[name] = replace(unit, channels=part.along(unit.axis))
     return replace(whole, units=units)

@@ -15,10 +15,10 @@ from .emit.program import Program
 from .emit.saving import CONTENT, FORMAT, array_file
 from .emit.tensor_info import TensorInfo
 from .errors import BuildError, WhetError
-from .ir import Array
+from .ir import Array, Live, WeightSlice
 from .ir.quant import Fold, Quant
 from .ir.records import Reader
-from .passes import Recompute, WeightSlice, check_switches
+from .passes import Recompute, check_switches
 from .passes.machine import Machine
 from .pipeline import Options, place
 from .scheme import Rule, Scheme
@@ -26,7 +26,7 @@ from .settings import check_name, target_of
 from .training import IntegerRules, Send, Unit
 
 CLASSES = (
-    Fold, IntegerRules, Machine, Quant, Recompute, Rule, Scheme, Send, TensorInfo, Unit,
+    Fold, IntegerRules, Live, Machine, Quant, Recompute, Rule, Scheme, Send, TensorInfo, Unit,
     WeightSlice,
 )  # fmt: skip
 BROKEN = (

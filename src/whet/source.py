@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ from .errors import FrontendError, either, option, warn
 from .frontend.model import Model
 from .frontend.torch.choices import loss_of, optimizer_of
 from .frontend.torch.export import Loss, check_inputs, import_model
+from .frontend.torch.masks import copied
 from .ir.quant import Recipe
 from .pipeline import imported
 from .quantize import Int8
@@ -43,7 +43,7 @@ class Source:
     ) -> None:
         check_inputs(model, inputs)
         parts = model, loss_of(loss), optimizer_of(optimizer, model)
-        self.model, self.loss, self.optimizer = copy.deepcopy(parts)
+        self.model, self.loss, self.optimizer = copied(parts, model)
         self.inputs, self.labels = inputs, labels
         self.clip_norm = check_clip_norm(clip_norm)
         self.int8, self.calibrate = int8, calibrate

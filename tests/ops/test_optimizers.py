@@ -22,13 +22,13 @@ records = pytest.mark.parametrize("record", OPTIMIZERS, ids=lambda o: o.update.n
 @records
 def test_the_operators_of_a_record_belong_together(record: Optimizer) -> None:
     rule = record.update
-    assert record.step.update is rule and record.fused.update is rule
+    assert record.step.update is record.fused.update is record.live.update is rule
     own = {f.name for f in fields(rule.Attrs)}
     assert {"lr_scale", "weight_decay"} <= own
     for op in (record.step, record.fused):
         assert own < {f.name for f in fields(op.Attrs)}
     assert {moment.when for moment in rule.moments} <= {"", *own}
-    for op in (rule, record.step, record.fused):
+    for op in (rule, record.step, record.fused, record.live):
         assert (KERNELS / f"{op.name}.c").exists(), op.name
 
 

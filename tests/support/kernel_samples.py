@@ -130,7 +130,7 @@ def all_samples() -> list[Sample]:
     s = Collector()
     for family in (unary, binary, reduce, linear, conv, pool, resize, norm, softmax, loss):
         family(s)
-    for family in (bits, largest, shape, put, integer, random, update):
+    for family in (bits, largest, live, shape, put, integer, random, update):
         family(s)
     return s.samples
 
@@ -173,6 +173,21 @@ def largest(s: Collector) -> None:
         bits = np.packbits(mask.reshape(-1), bitorder="little")
         s.add("pick", g.normal(n, each), bits, keep=keep)
         s.add("spread", g.normal(n, keep), bits, shape=(n, each))
+
+
+def live(s: Collector) -> None:
+    """Few and many live weights, none in a row, all of them, and rows that end within a byte."""
+    for shape, i, o, share in (
+        ((1, 3), 3, 2, 0.5), ((2, 2, 37), 37, 5, 0.1), ((8, 64), 64, 20, 0.5),
+        ((5, 17), 17, 33, 1.0), ((1, 1), 1, 1, 1.0), ((3, 2100), 2100, 2, 0.9),
+    ):  # fmt: skip
+        g = s.numbers("linear_live")
+        mask = g.rng.random((o, i)) < share
+        mask[o // 2], mask[0, -1] = False, True
+        mask = mask | (share == 1)
+        v, bits = g.normal(int(mask.sum())), np.packbits(mask.ravel(), bitorder="little")
+        s.add("linear_live", g.normal(*shape), v, bits, outputs=o)
+        s.add("linear_live", g.normal(*shape), v, bits, g.normal(o), outputs=o)
 
 
 def bits(s: Collector) -> None:

@@ -83,6 +83,10 @@ def updates(s: Collector) -> None:
         add_updates(s, weight, g.normal(n, *out, o), g.normal(n, h, w, c), kernel=kernel, **window)
     for rows, i, o in [((3,), 7, 5), ((1,), 70, 64), ((2, 5), 130, 33), ((), 5, 4)]:
         add_updates(s, g.normal(o, i), g.normal(*rows, o), g.normal(*rows, i))
+    for rows, i, o, share in [((3,), 7, 5, 0.5), ((2, 5), 130, 33, 0.6), ((1,), 64, 64, 1.0)]:
+        live = g.rng.random(o * i) < share  # none, one, or two blocks
+        ins = g.normal(*rows, o), g.normal(*rows, i), np.packbits(live, bitorder="little")
+        add_live_updates(s, g.normal(int(live.sum())), *ins)
 
 
 def add_updates(s: Collector, w: Array, dy: Array, x: Array, **window: Any) -> None:
@@ -95,6 +99,18 @@ def add_updates(s: Collector, w: Array, dy: Array, x: Array, **window: Any) -> N
     s.add("dw_adam", w, dy, x, m, v, t, lr, **attrs, decoupled=True)
     for more, moments in rmsprop_cases(v, m):
         s.add("dw_rmsprop", w, dy, x, *moments, lr, **attrs, **more)
+
+
+def add_live_updates(s: Collector, w: Array, *ins: Array) -> None:
+    g = s.numbers("live_adam")
+    lr, t = np.float32(0.05).reshape(()), np.float32(7).reshape(())
+    m, v = g.normal(*w.shape), g.positive(*w.shape)
+    attrs = dict(lr_scale=0.5, weight_decay=0.01)
+    s.add("live_sgd", w, *ins, lr, **attrs)
+    s.add("live_sgd_momentum", w, *ins, m, lr, **attrs, momentum=0.8, nesterov=True)
+    s.add("live_adam", w, *ins, m, v, t, lr, **attrs, decoupled=True)
+    for more, moments in rmsprop_cases(v, m):
+        s.add("live_rmsprop", w, *ins, *moments, lr, **attrs, **more)
 
 
 Layer = tuple[int | None, tuple[int, int], int, dict[str, Any]]

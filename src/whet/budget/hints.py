@@ -20,7 +20,7 @@ from ..ops.optimizers import SGD
 from ..pipeline import Options
 from ..quantize import Int8
 from ..report import kib
-from ..scheme import Chosen, Parameter, Rule, Scheme, blocks, parameters_of, preset
+from ..scheme import SPARSE, Chosen, Parameter, Rule, Scheme, blocks, parameters_of, preset
 from ..training import UpdateRule
 from .smallest import smallest
 
@@ -105,7 +105,11 @@ class Advisor:
         parameters, chosen = self.parameters, self.scheme.resolve(self.parameters)
         layers = sorted({p.layer for p in parameters if p.name in chosen})
         yield [self.behind(layer, chosen) for layer in layers[1:]]
-        sliced = {p.name: p.channels for p in parameters if p.channels > 1 and p.name in chosen}
+        sliced = {
+            p.name: p.channels
+            for p in parameters
+            if p.channels > 1 and p.name in chosen and chosen[p.name] != SPARSE
+        }
         if sliced:
             yield [self.thinned(chosen, sliced, share) for share in SHARES]
         yield from self.presets()
@@ -127,7 +131,7 @@ class Advisor:
         found = dict(chosen)
         for name, channels in sliced.items():
             own = found[name]
-            have = tuple(range(channels)) if own is None else own
+            have = own if isinstance(own, tuple) else tuple(range(channels))
             found[name] = have[: max(1, len(have) // share)]
         return named(found, f"{SHARES[share]} of the input channels of every weight")
 
@@ -215,7 +219,7 @@ def python(int8: Int8) -> str:
 def named(chosen: Chosen, name: str) -> Change:
     """A change to exactly these parameters and channels."""
     pairs = zip(Scheme.of(chosen).rules, chosen.values(), strict=True)
-    return {"update": Scheme([Rule(rule.params, channels) for rule, channels in pairs], name=name)}
+    return {"update": Scheme([Rule.of(rule.params, share) for rule, share in pairs], name=name)}
 
 
 def typed(change: Change) -> bool:

@@ -64,10 +64,12 @@ class Memory:
 
     rematerialize: options.RematOpt = None
     frozen: options.FrozenOpt = None
+    sparse: options.SparseOpt = False
     without: options.WithoutOpt = None
 
     def arguments(self) -> dict[str, Any]:
-        return {**memory(self.rematerialize, self.frozen), "without": self.without or ()}
+        own = {"sparse": self.sparse, "without": self.without or ()}
+        return {**memory(self.rematerialize, self.frozen), **own}
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,9 @@ class Invocation:
         """What can be checked without the model is checked before it is loaded."""
         import whet
 
-        others = {k: v for k, v in options.items() if k not in ("calibrate", "accumulate")}
+        others = {
+            k: v for k, v in options.items() if k not in ("calibrate", "accumulate", "sparse")
+        }
         asked = Settings.of(**others, clip_norm=self.clip_norm)
         check_search(asked.update == AUTO, asked.ram, None)
         compile = whet.compile  # says so if there is no PyTorch

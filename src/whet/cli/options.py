@@ -74,6 +74,9 @@ RematOpt = Annotated[
 FrozenOpt = Annotated[
     FrozenName | None, typer.Option(help="store rounded weights that do not train in 8 bits")
 ]
+SparseOpt = Annotated[
+    bool, typer.Option("--sparse", help="of pruned weights, train and store what is not zero")
+]
 WithoutOpt = Annotated[
     list[str] | None, typer.Option(help="leave out a pass, such as reorder; may be repeated")
 ]

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError, InternalError, TargetError, WhetError, option
-from ..ir import Array, DType, Graph, Role
+from ..ir import Array, DType, Graph, Part, Places, Role
 from ..ir.quant import Fold, Quant
 from ..memory.plan import Plan, alignment
 from ..ops.random import RngNext
 from ..ops.widen import Widen
-from ..passes import WeightSlice
 from ..report import program_report
 from ..report.html import program_html
 from ..scheme import Scheme
@@ -24,7 +23,7 @@ from ..training import IntegerRules
 from . import c, c_weights, saving
 from .c_delta import Delta, delta_of
 from .memory import STATIC, memory_of
-from .tensor_info import TensorInfo
+from .tensor_info import PartView, TensorInfo
 from .tensors import Tensors
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class Program:
     chosen: tuple[str, ...] = ()  # parameters that the scheme trains
     parameters: int = 0  # numbers in the model, trained or not
     identity: int = 0  # a checksum of the model, see `fingerprint`
-    parts: Mapping[str, WeightSlice] = field(default_factory=dict)  # trained slices of parameters
+    parts: Mapping[str, Part] = field(default_factory=dict)  # trained in place of parameters
     sliced_parameters: Mapping[str, Array] = field(
         default_factory=dict
     )  # those parameters, as stored
@@ -109,16 +108,24 @@ class Program:
         return self.target.isa
 
     @functools.cached_property
-    def trained(self) -> dict[str, tuple[int, tuple[int, ...]] | None]:
+    def trained(self) -> dict[str, Places | None]:
         """What trains, by PyTorch's names: None for all of it, or an axis and indices along it."""
         parts = self.parts
         whole = {n: None for n in self.storage.params if n not in parts}
         sliced = {
-            part.parameter: (self.tensors[part.parameter].order[part.axis], part.indices)
-            for name, part in parts.items()
-            if name in self.storage.params
+            name: view.part.places(self.tensors[name].type.shape, view.whole)
+            for name, view in self.views.items()
         }
         return {**whole, **sliced}
+
+    @property
+    def views(self) -> dict[str, PartView]:
+        """Parameters of which a part trains, by PyTorch's names."""
+        return {
+            part.parameter: PartView(part, self.tensors[part.parameter].order)
+            for name, part in self.parts.items()
+            if name in self.storage.params
+        }
 
     @functools.cached_property
     def storage(self) -> Tensors:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ..frontend.model import Model
-from ..ir import Role, Type
+from ..ir import Array, Part, Role, Type
 from ..ir.axes import in_words, names_by_order, plain_names
-from ..passes import WeightSlice
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,32 @@ class TensorInfo:
         return tuple(sizes)
 
 
-def infos_of(model: Model, parts: Mapping[str, WeightSlice]) -> dict[str, TensorInfo]:
+@dataclass(frozen=True)
+class PartView:
+    """A part that trains, and the parameter it stands for, both with PyTorch's axes."""
+
+    part: Part
+    whole: tuple[int, ...]  # the order of the parameter's axes as stored
+
+    def take(self, whole: Array) -> Array:
+        """The numbers of the part, from those of the parameter."""
+        return self._seen(self.part.take(whole.transpose(self.whole)))
+
+    def reduce(self, gradient: Array) -> Array:
+        """The gradient of the part, from that of the parameter."""
+        return self._seen(self.part.reduce(gradient.transpose(self.whole)))
+
+    def put(self, part: Array, rest: Array) -> Array:
+        """The numbers of the parameter; those that do not train are from `rest`."""
+        own = self.part.order(self.whole)
+        found = self.part.put(part.transpose(own), rest.transpose(self.whole).copy())
+        return found.transpose(np.argsort(self.whole))
+
+    def _seen(self, part: Array) -> Array:
+        return part.transpose(np.argsort(self.part.order(self.whole)))
+
+
+def infos_of(model: Model, parts: Mapping[str, Part]) -> dict[str, TensorInfo]:
     """How PyTorch sees every tensor that it shares with the program, by name."""
     found: dict[str, TensorInfo] = {}
     (output, *_) = model.prediction.outputs
@@ -63,13 +89,10 @@ def axes_of(model: Model, order: tuple[int, ...]) -> tuple[str, ...]:
     return names_by_order(order) or plain_names(len(order), model.independent)
 
 
-def parts_of(
-    parts: Mapping[str, WeightSlice], tensors: Mapping[str, TensorInfo]
-) -> dict[str, TensorInfo]:
+def parts_of(parts: Mapping[str, Part], tensors: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
     found = {}
     for name, part in parts.items():
         whole = tensors[part.parameter]
-        shape = list(whole.type.shape)
-        shape[part.axis] = len(part.indices)
-        found[name] = TensorInfo(replace(whole.type, shape=tuple(shape)), whole.order)
+        kind = replace(whole.type, shape=part.shape(whole.type.shape))
+        found[name] = TensorInfo(kind, part.order(whole.order))
     return found

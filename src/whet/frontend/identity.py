@@ -10,10 +10,9 @@ import dataclasses
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 
-from ..ir import Array, Attributes, Graph, Op, Role, Value
+from ..ir import Array, Attributes, Graph, Op, Part, Role, Value
 from ..ops.reduce import Expand
 from ..ops.shape import Reshape, Transpose
-from ..passes import WeightSlice
 from .model import Model
 
 # Data movement depends on the batch size: an axis of size 1 may be anywhere, and is not expanded.
@@ -21,7 +20,7 @@ MOVES: tuple[type[Op], ...] = (Reshape, Transpose, Expand)
 BATCH_ATTRIBUTES = frozenset({"shape", "axis", "axes"})  # attributes that depend on it, too
 
 
-def identity(model: Model, chosen: Collection[str], parts: Mapping[str, WeightSlice]) -> int:
+def identity(model: Model, chosen: Collection[str], parts: Mapping[str, Part]) -> int:
     """A checksum of the model. `chosen` are the trained parameters; of some, only `parts` train."""
     graph = model.training.graph
     params, units = graph.leaves_of(Role.PARAM), model.rules.integer_rules.units
@@ -29,13 +28,13 @@ def identity(model: Model, chosen: Collection[str], parts: Mapping[str, WeightSl
     words += operations(model.prediction.graph)
     words += [f"{name} in {unit.unit!r} of {unit.scale}" for name, unit in units.items()]
     crc = zlib.crc32("\n".join(words).encode())
-    places = {part.parameter: part.index for part in parts.values()}
+    places = {part.parameter: part for part in parts.values()}
     for leaf in params:
         if leaf.name in chosen and leaf.name not in places:
             continue
         data = graph.data[leaf.name].astype(leaf.type.dtype.numpy)
         if leaf.name in places:
-            data[places[leaf.name]] = 0
+            data = places[leaf.name].fixed(data)
         crc = zlib.crc32(data.tobytes(), crc)
     return crc
 

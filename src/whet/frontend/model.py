@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ..ir import DType, Graph, Role, Value, prune
+from ..ir import Array, DType, Graph, Role, Value, prune
 from ..ir.quant import Fold, Quant, Recipe
 from ..training import Training
 
@@ -54,6 +54,7 @@ class Imported:
     orders: dict[str, Order]  # stored axis order of every input, label, parameter and state
     outputs: tuple[Tensor, ...]
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # axis names of inputs
+    masks: Mapping[str, Array] = field(default_factory=dict)  # that parameters are multiplied by
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,9 @@ class Model:
     quants: Mapping[str, Quant] = field(default_factory=dict)  # of int8 inputs
     folds: Mapping[str, Fold] = field(default_factory=dict)  # of integer parameters
     recipe: Recipe | None = None  # the recipe of an integer model
+    # Which elements of a parameter are live, for those that have zeros or that a mask prunes.
+    live: Mapping[str, Array] = field(default_factory=dict)
+    masked: frozenset[str] = frozenset()  # those that a mask prunes: they never train whole
 
 
 def without_loss(training: Imported) -> Imported:

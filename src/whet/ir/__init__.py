@@ -30,6 +30,7 @@ from .graph import (
     u8,
     verify,
 )
+from .parts import Live, Part, Places, WeightSlice
 from .traits import Layer, Sides
 
 __all__ = [
@@ -45,15 +46,19 @@ __all__ = [
     "Graph",
     "Layer",
     "Link",
+    "Live",
     "Loc",
     "Node",
     "Op",
+    "Part",
+    "Places",
     "Relation",
     "Role",
     "Sides",
     "Struct",
     "Type",
     "Value",
+    "WeightSlice",
     "Workspace",
     "by_name",
     "f32",

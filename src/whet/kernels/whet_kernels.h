@@ -198,6 +198,37 @@ void whet_within_bits_f32(uint8_t *bits, const float *x, int32_t n, float low, f
 void whet_bits_dx_f32(float *dx, const float *dy, const uint8_t *bits, int32_t n, float inside,
                       float outside);
 
+/* ---- Linear layers of which only the live weights are stored. */
+
+/* The rule of an optimizer, with linear_live_dw computed and applied `block` elements at a time. In
+ * place: v and the moments. */
+void whet_live_sgd_f32(float *next, const float *v, const float *dy, const float *x,
+                       const uint8_t *bits, const float *lr, int32_t rows, int32_t i, int32_t o,
+                       int32_t block, float lr_scale, float weight_decay, float *workspace);
+void whet_live_sgd_momentum_f32(float *next, float *m_next, const float *v, const float *dy,
+                                const float *x, const uint8_t *bits, const float *m,
+                                const float *lr, int32_t rows, int32_t i, int32_t o, int32_t block,
+                                float lr_scale, float weight_decay, float momentum,
+                                int32_t nesterov, float *workspace);
+void whet_live_adam_f32(float *next, float *m_next, float *s_next, const float *v, const float *dy,
+                        const float *x, const uint8_t *bits, const float *m, const float *s,
+                        const float *t, const float *lr, int32_t rows, int32_t i, int32_t o,
+                        int32_t block, float lr_scale, float weight_decay, float fresh1,
+                        float fresh2, float eps, int32_t decoupled, float *workspace);
+void whet_live_rmsprop_f32(float *next, float *s_next, float *a_next, float *m_next, const float *v,
+                           const float *dy, const float *x, const uint8_t *bits, const float *s,
+                           const float *a, const float *m, const float *lr, int32_t rows, int32_t i,
+                           int32_t o, int32_t block, float lr_scale, float weight_decay,
+                           float fresh, float eps, float momentum, float *workspace);
+
+/* y[r,o] = b[o] + sum_i x[r,i] * w[o,i], w being spread(v, bits); b may be NULL */
+void whet_linear_live_f32(float *y, const float *x, const float *v, const uint8_t *bits,
+                          const float *b, int32_t rows, int32_t i, int32_t o);
+void whet_linear_live_dx_f32(float *dx, const float *dy, const float *v, const uint8_t *bits,
+                             int32_t rows, int32_t i, int32_t o);
+void whet_linear_live_dw_f32(float *dv, const float *dy, const float *x, const uint8_t *bits,
+                             int32_t rows, int32_t i, int32_t o);
+
 /* ---- Element-wise functions of two or three arrays, with broadcasting.
  * In place: any operand that has the type and shape of the result. */
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..errors import FrontendError
-from ..ir import Graph
+from ..ir import Graph, Live
 from .add_parts import add_parts
 from .choose_kernels import choose_kernels
 from .drop_masks import drop_masks
@@ -25,10 +25,17 @@ from .renew_norms import renew_norms
 from .reorder import reorder
 from .schedule import schedule
 from .share_common import share_common
-from .split_channels import WeightSlice, find_slices, split_channels
+from .split_channels import find_slices, split_channels
+from .split_live import find_live, split_live, spread_late, stored_whole
 from .stream_rows import stream_rows
 
 MODEL, STEP = Stage.MODEL, Stage.STEP
+
+
+def sparse(context: Context) -> bool:
+    """Whether live elements of some parameter train as a leaf of their own."""
+    return any(isinstance(part, Live) and not part.whole for part in context.parts.values())
+
 
 # Every pass, in order. Rematerialization needs the updates in their final positions and layers not
 # yet fused, so it is between `reorder` and the fusing passes.
@@ -36,13 +43,15 @@ PASSES = (
     Pass(fold_batch_norm, MODEL, told=("changing",)),
     Pass(fold_constants, MODEL, told=("changing",)),
     Pass(fuse_norms, MODEL, told=("changing",)),
-    Pass(split_channels, MODEL, told=("slices",), switch=False, when=lambda c: bool(c.slices)),
+    Pass(split_channels, MODEL, told=("parts",), switch=False, when=lambda c: bool(c.parts)),
+    Pass(split_live, MODEL, told=("parts",), switch=False, when=sparse),
     Pass(one_sample, STEP, program=True, when=lambda c: c.single),
     Pass(
         narrow_gradients, STEP, told=("gradients",), switch=False,
         when=lambda c: c.gradients != "float32",
     ),
     Pass(share_common, STEP),
+    Pass(spread_late, STEP, switch=False, when=sparse),
     Pass(drop_masks, STEP),
     Pass(add_parts, STEP),
     Pass(keep_bits, STEP),
@@ -96,9 +105,10 @@ __all__ = [
     "Pass",
     "Recompute",
     "Stage",
-    "WeightSlice",
     "check_switches",
+    "find_live",
     "find_slices",
     "run_passes",
     "run_stage",
+    "stored_whole",
 ]  # fmt: skip

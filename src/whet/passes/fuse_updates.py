@@ -10,7 +10,8 @@ from ..ops.conv import Conv2dDw
 from ..ops.conv_i8 import Conv2dI8Dw
 from ..ops.fused_update import BLOCK
 from ..ops.linear import LinearDw
-from ..ops.optimizers import FUSED, FUSED_STEPS
+from ..ops.live import LinearLiveDw
+from ..ops.optimizers import FUSED, FUSED_LIVE, FUSED_STEPS
 from ..ops.settle import Settle
 from .rewriting import Uses, rewrite
 
@@ -35,10 +36,12 @@ def fuse_updates(graph: Graph) -> Graph:
 
 
 def fused_float(b: Builder, node: Node, uses: Uses) -> tuple[Value, ...] | None:
-    dw = made_for_one(node.ins[1], uses, Conv2dDw, LinearDw)
+    dw = made_for_one(node.ins[1], uses, Conv2dDw, LinearDw, LinearLiveDw)
     if dw is None or not is_large(dw) or node.ins[0].type != dw.out.type:
         return None
     w, _, *rest = node.ins
+    if dw.op is LinearLiveDw:
+        return b.emit_all(FUSED_LIVE[node.op], w, *dw.ins, *rest, **asdict(node.attrs))
     attrs = asdict(dw.attrs) | asdict(node.attrs)
     return b.emit_all(FUSED[node.op], w, *dw.ins, *rest, **attrs)
 

@@ -8,10 +8,9 @@ from enum import Enum
 from itertools import groupby
 from typing import Any
 
-from ..ir import Graph, verify
+from ..ir import Graph, Part, verify
 from ..memory.plan import lifetimes
 from .machine import UNTUNED, Machine
-from .split_channels import WeightSlice
 
 Entries = Mapping[str, Graph]
 Observer = Callable[[str, str, Graph | None, Graph], None]  # pass, entry point, before, after
@@ -36,9 +35,7 @@ class Context:
 
     without: Collection[str] = ()  # names of passes to skip
     changing: Collection[str] = ()  # leaves that training changes
-    slices: Mapping[str, WeightSlice] = field(
-        default_factory=dict
-    )  # of parameters that train in part
+    parts: Mapping[str, Part] = field(default_factory=dict)  # leaves that train in place of others
     gradients: str = "float32"  # of integer layers
     recompute: Recompute | None = None
     inside: bool = False  # inputs may be inside the arena

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
 from ..errors import SchemeError
-from ..ir import Builder, DType, Graph, Layer, Link, Node, Relation, Role, Type, Value
+from ..ir import (
+    Builder,
+    DType,
+    Graph,
+    Layer,
+    Link,
+    Node,
+    Part,
+    Relation,
+    Role,
+    Type,
+    Value,
+    WeightSlice,
+)
 from ..ops.binary import Add
 from ..ops.shape import Reshape, Slice, SliceDx, Take, TakeDx
 from .rewriting import Uses, rewrite
-
-
-@dataclass(frozen=True)
-class WeightSlice:
-    """A trained leaf holds these indices along an axis of the stored `parameter`."""
-
-    parameter: str
-    axis: int
-    indices: tuple[int, ...]
-    channels: tuple[int, ...]  # of the layer's input, within each of its groups
-
-    @property
-    def index(self) -> tuple[slice | list[int], ...]:
-        """What to index the stored parameter with to find the part."""
-        return (slice(None),) * self.axis + (list(self.indices),)
 
 
 def find_slices(graph: Graph, chosen: Mapping[str, tuple[int, ...]]) -> dict[str, WeightSlice]:
@@ -46,14 +44,18 @@ def find_slices(graph: Graph, chosen: Mapping[str, tuple[int, ...]]) -> dict[str
     return parts
 
 
-def split_channels(graph: Graph, parts: Mapping[str, WeightSlice]) -> Graph:
+def split_channels(graph: Graph, parts: Mapping[str, Part]) -> Graph:
     """layer(x, w) becomes layer(x, w') + layer(x[chosen], w.part), w' being w without those.
 
     Only x[chosen] is needed for the gradient of w.part, so only that is kept, and only w.part
     lives in RAM. In w' its place is taken by zeros, so that w' keeps its shape.
     """
     uses = Uses(graph)
-    by_leaf = {part.parameter: (name, part) for name, part in parts.items()}
+    by_leaf = {
+        part.parameter: (name, part)
+        for name, part in parts.items()
+        if isinstance(part, WeightSlice)
+    }
     trained: dict[str, Value] = {}
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
@@ -120,10 +122,8 @@ def _in_groups(indices: tuple[int, ...], groups: int, per_group: int) -> tuple[i
 def _split(b: Builder, graph: Graph, leaf: Value, name: str, part: WeightSlice) -> Value:
     """Make the trained leaf, and take its numbers out of the frozen one."""
     data = graph.data[leaf.name]
-    frozen = data.copy()
-    frozen[part.index] = 0
-    b.data[leaf.name] = frozen
-    chosen = data[part.index]
+    b.data[leaf.name] = part.fixed(data)
+    chosen = part.take(data)
     kind, link = Type(leaf.type.dtype, chosen.shape), Link(Relation.PART, leaf.name)
     return b.leaf(name, kind, Role.PARAM, chosen, link)
 

@@ -17,6 +17,7 @@ from ..ir.printing import print_node
 from ..memory.plan import Buffer
 from ..names import quoted
 from ..ops.fused_update import FusedUpdate
+from ..ops.live_update import LiveUpdate
 from ..ops.stream import StreamOp, stage_macs
 from .kept import kept_buffers, loss_step
 from .program import kernel_calls, kib, live_at_peak, macs
@@ -72,7 +73,7 @@ def gradient_buffers(plan: Plan) -> dict[Buffer, Value]:
         node = makers.get(following)
         is_target = leaf.role is Role.PARAM or leaf.is_a(Relation.GRADIENT_SUM)
         if is_target and node is not None and len(node.ins) > 1:
-            in_blocks = issubclass(node.op, FusedUpdate)
+            in_blocks = issubclass(node.op, (FusedUpdate, LiveUpdate))
             home = plan.home[plan.workspace[node] if in_blocks else node.ins[1]]
             if isinstance(home, Buffer):
                 found.setdefault(home, leaf)

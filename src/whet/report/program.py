@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..ir import Call
+from ..ir import Call, Live
 from ..ir.printing import summary
 from ..names import printable, quoted
 from .kept import kept_buffers
@@ -95,9 +95,17 @@ def scheme_lines(program: Program) -> list[str]:
     idle = [name for name in program.chosen if name not in program.trained]
     if idle:
         lines.append(f"chosen, but the loss does not depend on it: {', '.join(map(quoted, idle))}")
+    lines += [sparse_line(part) for part in program.parts.values()
+              if isinstance(part, Live)]  # fmt: skip
     if program.options.without:
         lines.append(f"compiled without: {', '.join(sorted(program.options.without))}")
     return lines
+
+
+def sparse_line(part: Live) -> str:
+    how = "stored whole" if part.whole else "the others are not stored"
+    count = f"{part.count:,} of {part.elements:,} elements"
+    return f"pruned: {quoted(part.parameter)} trains {count}, {how}"
 
 
 def training_against_inference(program: Program) -> list[str]:

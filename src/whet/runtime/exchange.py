@@ -20,7 +20,7 @@ from .trainer import Trainer, from_stored, to_numpy
 
 
 def trained(trainer: Trainer) -> dict[str, Array]:
-    """What trains, as float32 in PyTorch's axis order; slices of parameters that train in part.
+    """What trains, as float32 in PyTorch's axis order; parts of parameters that train in part.
 
     Integers are given as the floats that they stand for, as by `Trainer.state_dict`.
     """
@@ -54,12 +54,14 @@ def set_trained(trainer: Trainer, arrays: Mapping[str, Any]) -> None:
     masters, carries = trainer._beside(Relation.MASTER), trainer._beside(Relation.CARRY)
     for name, parameter in known.items():
         array, info = checked[parameter], trainer.program.tensors[name]
-        view = trainer._view(name)
+        view, part = trainer._view(name), trainer.program.parts.get(name)
         if name not in trainer.program.integer_rules.units:
-            view[:] = array.transpose(info.order).ravel()
+            array = array.transpose(info.order)
+            view[:] = (array if part is None else part.held(array)).ravel()
             continue
         low, high = LIMITS[view.dtype.itemsize]
-        steps = Affine(trainer, name).steps(array).transpose(info.order).ravel()
+        steps = Affine(trainer, name).steps(array).transpose(info.order)
+        steps = (steps if part is None else part.held(steps)).ravel()
         if name in carries:
             carry = trainer._view(carries[name])
             view[:], carry[:] = with_carry(steps, units(carry), low, high)

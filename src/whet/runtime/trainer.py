@@ -15,7 +15,7 @@ from ..emit.c import STATUSES, Signature
 from ..emit.program import Program
 from ..emit.tensor_info import TensorInfo
 from ..errors import CheckpointError, DataError, InternalError, NotFinite, TargetError, option
-from ..ir import Array, DType, Graph, Relation, Role, Type, Value, f32
+from ..ir import Array, DType, Graph, Part, Relation, Role, Type, Value, f32
 from ..ir.quant import Quant
 from ..ops.settle import LIMITS
 from .build import library
@@ -173,16 +173,13 @@ class Trainer:
                 real = self._steps_of(name, array).astype(np.float32)
                 dtype = self.program.tensors[name].type.dtype.numpy
                 array = np.rint(real).astype(dtype)
-            place = None
             info = self.program.tensors[name]
-            if name in parts:
-                name, part = parts[name]
-                place = part.index
-            self._set(name, array, info, place)
-            if name in masters:
-                self._set(masters[name], real, info, place)
-            if name in carries:
-                self._set(carries[name], np.zeros_like(array), info, place)
+            leaf, part = parts.get(name, (name, None))
+            self._set(leaf, array, info, part)
+            if leaf in masters:
+                self._set(masters[leaf], real, info, part)
+            if leaf in carries:
+                self._set(carries[leaf], np.zeros_like(array), info, part)
         self._written()
 
     def stored(self, name: str) -> Array:
@@ -302,18 +299,17 @@ class Trainer:
         if part is None:
             return name, self._get(name)
         whole = self.program.tensors[part.parameter]
-        stored = self.program.sliced_parameters[part.parameter].astype(whole.type.dtype.numpy)
-        stored[part.index] = self._view(name).reshape(self.program.tensors[name].type.shape)
-        return part.parameter, from_stored(stored, whole)
+        rest = self.program.sliced_parameters.get(part.parameter, np.zeros(whole.type.shape))
+        stored = rest.astype(whole.type.dtype.numpy)
+        numbers = self._view(name).reshape(self.program.tensors[name].type.shape)
+        return part.parameter, from_stored(part.put(numbers, stored), whole)
 
-    def _set(
-        self, name: str, array: Array, info: TensorInfo, place: tuple[Any, ...] | None
-    ) -> None:
-        """Write a parameter or state from an array as PyTorch has it."""
+    def _set(self, name: str, array: Array, info: TensorInfo, part: Part | None) -> None:
+        """Write a parameter or state, or a part of one, from an array as PyTorch has it."""
         store = self.program.storage
         kind = (store.params | store.state)[name]
         stored = to_stored(array, replace(info, type=replace(info.type, dtype=kind.dtype)))
-        self._view(name)[:] = (stored if place is None else stored[place]).ravel()
+        self._view(name)[:] = (stored if part is None else part.take(stored)).ravel()
 
     def _along(self, name: str, numbers: Array) -> Array:
         return along(self.program, name, numbers)

@@ -2,9 +2,9 @@
 
 from .parameters import Parameter, block_of, parameters_of
 from .presets import blocks, head, named, preset, published, sparse, written
-from .scheme import Chosen, Rule, Scheme
+from .scheme import SPARSE, Chosen, Rule, Scheme
 
 __all__ = [
-    "Chosen", "Parameter", "Rule", "Scheme", "block_of", "blocks", "head", "named", "parameters_of",
-    "preset", "published", "sparse", "written",
+    "SPARSE", "Chosen", "Parameter", "Rule", "Scheme", "block_of", "blocks", "head", "named",
+    "parameters_of", "preset", "published", "sparse", "written",
 ]  # fmt: skip

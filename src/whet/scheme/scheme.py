@@ -7,31 +7,47 @@ import fnmatch
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import SchemeError
 from .parameters import Parameter
 
-Chosen = dict[str, tuple[int, ...] | None]  # parameter -> channels that train, None for all
+SPARSE: Literal["sparse"] = "sparse"  # the elements that are not zero
+Share = tuple[int, ...] | Literal["sparse"] | None  # channels that train, SPARSE, or None for all
+Chosen = dict[str, Share]  # by parameter
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Parameters whose name matches a glob train: whole, or in some of their input channels.
+    """Parameters whose name matches a glob train: whole, or in part.
 
-    `channels` is a fraction (the first channels, at least one) or a list of channel numbers. In a
-    grouped convolution it is about the channels of each group, in a depthwise one about channels.
+    `channels` trains some input channels: a fraction (the first channels, at least one) or a list
+    of channel numbers. In a grouped convolution it is about the channels of each group, in a
+    depthwise one about channels. `sparse` trains the elements that are not zero, as after pruning;
+    the others stay zeros and are not stored.
     """
 
     params: str
     channels: float | tuple[int, ...] | None = None
+    sparse: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.params, str):
             raise SchemeError(f"a rule names parameters with a glob, not with {self.params!r}")
+        if not isinstance(self.sparse, bool):
+            raise SchemeError(
+                f"sparse = {self.sparse!r} in the rule for {self.params!r}",
+                why="it is either true or false",
+            )
+        if self.sparse and self.channels is not None:
+            raise SchemeError(
+                f"the rule for {self.params!r} has both sparse and channels",
+                why="a weight trains by its elements or by its channels",
+                try_="one of the two",
+            )
         given = self.channels
         if isinstance(given, (list, tuple, range)):
             if not given or not all(type(c) is int for c in given):
@@ -40,8 +56,15 @@ class Rule:
         elif given is not None and not (type(given) in (int, float) and 0 < given <= 1):
             raise _bad_channels(self)
 
-    def select(self, parameter: Parameter) -> tuple[int, ...] | None:
-        """The channels this rule trains of a parameter; None for all of it."""
+    @classmethod
+    def of(cls, params: str, share: Share) -> Rule:
+        """The rule that trains this share."""
+        return cls(params, sparse=True) if isinstance(share, str) else cls(params, share)
+
+    def select(self, parameter: Parameter) -> Share:
+        """What this rule trains of a parameter."""
+        if self.sparse:
+            return SPARSE
         if self.channels is None or self.channels == 1:
             return None
         if not parameter.channels:
@@ -100,6 +123,21 @@ class Scheme:
         """The scheme that trains just these parameters, whole."""
         return cls([Rule(exactly(n)) for n in names], name=name)
 
+    def keeping_zeros(self, parameters: Sequence[Parameter], pruned: Collection[str]) -> Scheme:
+        """The same, but weights that train whole and are `pruned` train sparsely."""
+        chosen = self.resolve(parameters)
+        weights = {p.name for p in parameters if p.kind == "weight"} & set(pruned)
+        found = [n for n, share in chosen.items() if share is None and n in weights]
+        if not found and SPARSE not in chosen.values():
+            raise SchemeError(
+                "no weight that trains has zeros",
+                at=self.name,
+                why="sparse training keeps the zeros of a pruned model",
+                try_="prune the model first, with torch.nn.utils.prune for example",
+            )
+        rules = (*self.rules, *(Rule(exactly(name), sparse=True) for name in found))
+        return Scheme(rules, self.name, self.origin)
+
     def resolve(self, parameters: Sequence[Parameter]) -> Chosen:
         """What trains of a model with these parameters, in the model's order."""
         by_name = {p.name: p for p in parameters}
@@ -127,6 +165,7 @@ class Scheme:
                 lines.append(f"channels = {json.dumps(list(rule.channels))}")
             elif rule.channels is not None:
                 lines.append(f"channels = {rule.channels!r}")
+            lines += ["sparse = true"] if rule.sparse else []
             lines.append("")
         return "\n".join(lines)
 
@@ -180,9 +219,11 @@ def _entries(data: dict[str, Any]) -> list[Any]:
 
 def _rule(entry: Any) -> Rule:
     fits = isinstance(entry, dict) and isinstance(entry.get("params"), str)
-    if not fits or set(entry) - {"params", "channels"}:
-        raise SchemeError(f"a [[train]] table has params and maybe channels, not {entry!r}")
-    return Rule(entry["params"], entry.get("channels"))
+    if not fits or set(entry) - {"params", "channels", "sparse"}:
+        raise SchemeError(
+            f"a [[train]] table has params and maybe channels or sparse, not {entry!r}"
+        )
+    return Rule(entry["params"], entry.get("channels"), entry.get("sparse", False))
 
 
 def near(pattern: str, names: list[str]) -> list[str]:

@@ -25,6 +25,7 @@ from ..ir import (
     verify,
 )
 from ..ops.binary import Add, Mul
+from ..ops.bits import BitsDx
 from ..ops.optimizers import Optimizer
 from ..ops.random import RngNext
 from ..ops.settle import RealSquares, Settle, SettleMaster
@@ -84,6 +85,7 @@ class Training:
     rules: Mapping[str, UpdateRule]
     clip_norm: float | None = None
     integer_rules: IntegerRules = IntegerRules()
+    masks: Mapping[str, Array] = field(default_factory=dict)  # bits of elements that train
 
 
 SUFFIX = {  # of the names of a parameter's companions
@@ -244,12 +246,13 @@ class _Updater:
 
 
 def _differentiated(
-    forward: Graph, name: str, make: Callable[[Builder], Any], trained: list[str]
+    forward: Graph, name: str, make: Callable[[Builder], Any], training: Training
 ) -> tuple[Builder, Any]:
     """Forward, then backward with `make(b)` receiving gradients, then the forward's own state.
 
-    State that the forward pass changes (running statistics, the random counter) is computed last,
-    so that a step that is abandoned because its loss is not finite has changed nothing.
+    Gradients are masked where just some elements of a parameter train. State that the forward pass
+    changes (running statistics, the random counter) is computed last, so that a step that is
+    abandoned because its loss is not finite has changed nothing.
     """
     bare = Graph(forward.name, forward.leaves, forward.nodes, forward.outputs, (), forward.data)
     values = prune(bare)
@@ -257,8 +260,15 @@ def _differentiated(
     b.nodes, b.state = list(values.nodes), []
     loss = forward.outputs[0]
     on_gradient = make(b)
-    params = [v for v in forward.leaves if v.role is Role.PARAM and v.name in trained]
-    backward(b, values, {loss: loss_seed(b, loss)}, params, on_gradient)
+
+    def masked(param: Value, grad: Value) -> None:
+        if param.name in training.masks:
+            bits = b.const(training.masks[param.name], f"{param.name}.live", DType.U8)
+            grad = b.emit(BitsDx, grad, bits, name=grad.name)
+        on_gradient(param, grad)
+
+    params = [v for v in forward.leaves if v.role is Role.PARAM and v.name in training.rules]
+    backward(b, values, {loss: loss_seed(b, loss)}, params, masked)
     done = set(values.nodes)
     b.nodes += [n for n in forward.nodes if n not in done]
     b.state = list(forward.state) + b.state
@@ -271,7 +281,7 @@ def train_step(forward: Graph, training: Training) -> Graph:
     def make(b: Builder) -> _Updater:
         return _Updater(b, training)
 
-    b, updater = _differentiated(forward, "train_step", make, list(training.rules))
+    b, updater = _differentiated(forward, "train_step", make, training)
     updater.finish()
     if not any(leaf.name in training.rules for leaf, _ in b.state):
         raise FrontendError(
@@ -290,7 +300,7 @@ def gradients(forward: Graph, training: Training) -> Graph:
 
         return accumulate
 
-    b, _ = _differentiated(forward, "gradients", make, list(training.rules))
+    b, _ = _differentiated(forward, "gradients", make, training)
     return b.finish(forward.outputs[:1])
 
 

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +15,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from ..emit.program import Program
+from ..emit.tensor_info import PartView
 from ..errors import CheckError
 from ..frontend.torch.export import canonical_names, import_model, main_output
+from ..frontend.torch.masks import copied
 from ..ir import Array
 from ..pipeline import Options, assemble
 from ..report import CheckReport
@@ -32,7 +34,7 @@ TRIES = 5
 FLOOR = 1e-4  # tensors smaller than this share of the whole are measured against the whole
 
 Batch = tuple[tuple[torch.Tensor, ...], torch.Tensor]
-Trained = Mapping[str, tuple[int, tuple[int, ...]] | None]
+Trained = Mapping[str, PartView | None]
 
 
 def check(program: Program, steps: int = 10) -> CheckReport:
@@ -88,7 +90,7 @@ def _attempt(
 ) -> CheckReport:
     """Gradients on the first batch, then one step on each of the others."""
     program = trainer.program
-    trained = {**dict.fromkeys(program.chosen), **program.trained}
+    trained: Trained = dict.fromkeys((*program.chosen, *program.trained)) | program.views
     single, double = (Reference(source, dtype, trained) for dtype in (torch.float32, exact))
     first, *rest = batches
     truth = double.gradients(first)
@@ -126,7 +128,7 @@ def failures(report: CheckReport) -> dict[str, list[str]]:
 
 def copies(source: Source) -> tuple[nn.Module, Any, torch.optim.Optimizer]:
     """Model, loss and optimizer of their own, with whatever drops at random in eval mode."""
-    model, loss, optimizer = copy.deepcopy((source.model, source.loss, source.optimizer))
+    model, loss, optimizer = copied((source.model, source.loss, source.optimizer), source.model)
     for module in model.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd) or is_drop_path(module):
             module.training = False
@@ -139,23 +141,37 @@ def is_drop_path(module: nn.Module) -> bool:
     return type(module).__name__.endswith(known) and not list(module.children())
 
 
-@dataclass(frozen=True)
-class Mask:
-    """Some places along an axis of a parameter: the channels that train."""
+class Part:
+    """What trains of a parameter, as a parameter of its own that the optimizer updates."""
 
-    axis: int
-    indices: tuple[int, ...]
+    def __init__(self, whole: nn.Parameter, view: PartView) -> None:
+        self.whole, self.view = whole, view
+        self.own = nn.Parameter(self.seen(view.take, whole))
+        self.put_back()
 
-    def take(self, array: Array) -> Array:
-        return array.take(self.indices, self.axis)
+    def seen(self, function: Callable[[Array], Array], whole: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(function(whole.detach().numpy()).copy())
 
-    def ones(self, like: torch.Tensor) -> torch.Tensor:
-        found = torch.zeros(like.shape, dtype=torch.bool)
-        return found.index_fill_(self.axis, torch.tensor(self.indices), True)
+    def join(self, optimizer: torch.optim.Optimizer) -> None:
+        """Take the place of the parameter, with the part of its state."""
+        for group in optimizer.param_groups:
+            group["params"] = [self.own if p is self.whole else p for p in group["params"]]
+        if self.whole in optimizer.state:
+            state = optimizer.state.pop(self.whole)
+            optimizer.state[self.own] = {
+                k: self.seen(self.view.take, t) if getattr(t, "shape", ()) else t
+                for k, t in state.items()
+            }
 
+    def reduce(self) -> None:
+        if self.whole.grad is not None:
+            self.own.grad = self.seen(self.view.reduce, self.whole.grad)
+            self.whole.grad = None
 
-def mask(places: tuple[int, tuple[int, ...]] | None) -> Mask | None:
-    return None if places is None else Mask(*places)
+    def put_back(self) -> None:
+        with torch.no_grad():
+            whole = self.view.put(self.own.detach().numpy(), self.whole.detach().numpy())
+            self.whole.copy_(torch.from_numpy(np.ascontiguousarray(whole)))
 
 
 class Reference:
@@ -181,18 +197,22 @@ class Reference:
     def cast(self, t: torch.Tensor) -> torch.Tensor:
         return t.to(self.dtype) if t.is_floating_point() else t
 
-    def restrict(self, trained: Trained) -> dict[str, tuple[nn.Parameter, Mask | None]]:
-        """Let just `trained` require gradients, with a mask for what trains in part."""
+    def restrict(self, trained: Trained) -> dict[str, tuple[nn.Parameter, Part | None]]:
+        """Let just `trained` require gradients, and the optimizer update the parts of it."""
         names = canonical_names(self.model)
-        found: dict[str, tuple[nn.Parameter, Mask | None]] = {}
+        found: dict[str, tuple[nn.Parameter, Part | None]] = {}
         for path, parameter in self.model.named_parameters():
             name = names[f"model.{path}"]
             parameter.requires_grad_(name in trained)
             if name in trained:
-                found[name] = parameter, mask(trained[name])
+                view = trained[name]
+                found[name] = parameter, None if view is None else Part(parameter, view)
         held = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
         first = self.optimizer.param_groups[0]["params"]
         first += [p for p, _ in found.values() if id(p) not in held]
+        for _, part in found.values():
+            if part is not None:
+                part.join(self.optimizer)
         return found
 
     def gradients(self, batch: Batch) -> dict[str, Array]:
@@ -201,32 +221,29 @@ class Reference:
         self.model.zero_grad()
         self.forward(batch).backward()
         found = {}
-        for name, (p, chosen) in self.trained.items():
+        for name, (p, part) in self.trained.items():
             if p.grad is not None:
-                found[name] = p.grad.numpy() if chosen is None else chosen.take(p.grad.numpy())
+                found[name] = p.grad.numpy() if part is None else part.view.reduce(p.grad.numpy())
         self.model.load_state_dict(start)
         self.model.zero_grad()
         return found
 
     def step(self, batch: Batch) -> float:
         self.optimizer.zero_grad()
-        frozen = {n: p.detach().clone() for n, (p, chosen) in self.trained.items() if chosen}
         loss = self.backward(batch)
         self.optimizer.step()
-        with torch.no_grad():  # weight decay and momentum reach the channels that do not train
-            for name, before in frozen.items():
-                parameter, chosen = self.trained[name]
-                assert chosen is not None
-                parameter.copy_(torch.where(chosen.ones(parameter), parameter, before))
+        for _, part in self.trained.values():
+            if part is not None:
+                part.put_back()
         return loss
 
     def backward(self, batch: Batch) -> float:
-        """Gradients in place, zero where nothing trains, and clipped."""
+        """Gradients in place, of what trains, and clipped."""
         loss = self.forward(batch)
         loss.backward()
-        for parameter, chosen in self.trained.values():
-            if chosen is not None and parameter.grad is not None:
-                parameter.grad *= chosen.ones(parameter)
+        for _, part in self.trained.values():
+            if part is not None:
+                part.reduce()
         if self.clip_norm is not None:
             groups = self.optimizer.param_groups
             params = [p for g in groups for p in g["params"] if p.grad is not None]

@@ -131,8 +131,8 @@ def gradient_errors(trainer: Trainer, batch: Any) -> dict[str, float]:
     found: dict[str, Array] = {}
     for name, array in truth.items():
         whole = from_stored(array, program.tensors[name])
-        place = program.trained[name]
-        found[name] = whole if place is None else whole.take(place[1], place[0])
+        view = program.views.get(name)
+        found[name] = whole if view is None else view.reduce(whole)
     return compare(ours, found, NOTHING)
 
 

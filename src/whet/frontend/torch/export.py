@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import keyword
 import logging
 import re
@@ -18,10 +17,12 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from ...errors import FrontendError, either
+from ...ir import Array, Graph, Role
 from ..model import Model, without_loss
 from . import aten as _register_handlers  # noqa: F401
 from .importer import HANDLERS, Importer
 from .locations import location_of
+from .masks import copied
 from .optim import trainable, training_of
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -189,7 +190,7 @@ def independent(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> bool:
     def predicted(rows: slice) -> torch.Tensor:
         return main_output(alone(*(x[rows] for x in batch)))
 
-    batch, alone = [drawn(x) for x in inputs], copy.deepcopy(model).eval()
+    batch, alone = [drawn(x) for x in inputs], copied(model, model).eval()
     try:
         with torch.no_grad():
             together = predicted(slice(count))
@@ -229,13 +230,13 @@ def import_model(
 ) -> Model:
     """Import `model`, using copies only, since some models cache what they computed."""
     names = canonical_names(model)
-    output = example_output(copy.deepcopy(model), inputs)
+    output = example_output(copied(model, model), inputs)
     target = target if target is not None else example_target(loss, output)
-    wrapper = WithLoss(copy.deepcopy(model), loss)
+    wrapper = WithLoss(copied(model, model), loss)
     wrapper.training = model.training
     training = Importer(export(wrapper, (inputs, target)), names, labels=1).run()
     if any(module.training for module in model.modules()):
-        alone = export(Alone(copy.deepcopy(model).eval()), (inputs,))
+        alone = export(Alone(copied(model, model).eval()), (inputs,))
         changing = {leaf.name for leaf, _ in training.graph.state}
         prediction = Importer(alone, names, changing=changing).run()
     else:
@@ -245,7 +246,17 @@ def import_model(
     ids = trainable(model, optimizer)
     requested = dict.fromkeys(name for i, name in by_id.items() if i in ids)
     alike = independent(model, inputs)
-    return Model(training, prediction, rules, lr, tuple(requested), alike)
+    masks = {name: mask for name, mask in training.masks.items() if not mask.all()}
+    return Model(
+        training, prediction, rules, lr, tuple(requested), alike,
+        live=live_of(training.graph) | masks, masked=frozenset(masks),
+    )  # fmt: skip
+
+
+def live_of(graph: Graph) -> dict[str, Array]:
+    """Which elements are not zero, of every parameter that has zeros."""
+    leaves = (leaf.name for leaf in graph.leaves_of(Role.PARAM))
+    return {name: graph.data[name] != 0 for name in leaves if not graph.data[name].all()}
 
 
 UNTRACED = re.compile(r'["\\\n\r\0\ud800-\udfff]')

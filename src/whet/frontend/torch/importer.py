@@ -17,11 +17,12 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Node as FxNode
 
 from ...errors import FrontendError, InternalError, ShapeError, UnsupportedOps
-from ...ir import Builder, DType, Loc, Op, Role, Type, Value
+from ...ir import Array, Builder, DType, Loc, Op, Role, Type, Value
 from ...ir.axes import names_of_space
 from ...ops.random import RngNext
 from ..model import Imported, Order, Tensor, plain_order
 from .locations import source_of
+from .masks import masks_of
 from .tensor import Arranger, channels_last, ir_dtype, parameter
 
 Operand = Tensor | torch.Tensor | float | int | bool
@@ -71,6 +72,7 @@ class Importer:
         self.env: dict[FxNode, Any] = {}
         self.orders: dict[str, Order] = {}
         self.axes: dict[str, tuple[str, ...]] = {}
+        self.masks: dict[str, Array] = {}  # of parameters, by name, as stored
         self.problems: list[str] = []
         self.rng: Value | None = None
         self.sites = 0
@@ -111,9 +113,14 @@ class Importer:
         graph = self.exported.graph
         refuse_counters(self.exported)
         weights = conv_weights(graph.nodes)
-        self.placeholders(weights)
+        mutated = self.exported.graph_signature.buffers_to_mutate.values()
+        masks = masks_of(self.exported, self.lookup, {*mutated, *self.changing})
+        weights.update((p, weights[node]) for node, (p, _) in masks.items() if node in weights)
+        self.placeholders(weights, dict(masks.values()))
         for node in graph.nodes:
-            if node.op == "call_function":
+            if node in masks:
+                self.env[node] = self.env[masks[node][0]]
+            elif node.op == "call_function":
                 self.env[node] = self.visit(node)
             elif node.op == "get_attr":  # a graph operand of a control-flow operator
                 self.env[node] = node.target
@@ -128,10 +135,11 @@ class Importer:
         if self.rng is not None:
             self.b.update(self.rng, self.b.emit(RngNext, self.rng, name="rng.next"))
         graph_ = self.b.finish(t.value for t in outputs)
-        return Imported(graph_, self.orders, tuple(outputs), self.axes)
+        return Imported(graph_, self.orders, tuple(outputs), self.axes, self.masks)
 
-    def placeholders(self, weights: dict[FxNode, Order]) -> None:
-        """Parameters become leaves; buffers that never change become foldable constants."""
+    def placeholders(self, weights: dict[FxNode, Order], masks: dict[FxNode, torch.Tensor]) -> None:
+        """Parameters become leaves, zero where masked; buffers that never change become foldable
+        constants."""
         mutated = {
             spec.target
             for spec in self.exported.graph_signature.output_specs
@@ -161,6 +169,9 @@ class Importer:
             if name not in made:
                 order = weights.get(node, plain_order(data.ndim))
                 role = Role.PARAM if spec.kind is InputKind.PARAMETER else Role.STATE
+                if node in masks:
+                    data = torch.where(masks[node], data, 0)
+                    self.masks[name] = masks[node].cpu().numpy().transpose(order)
                 made[name] = parameter(self.b, name, data, order, role)
                 self.orders[name] = order
             self.env[node] = made[name]

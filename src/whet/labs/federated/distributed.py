@@ -135,6 +135,9 @@ def move(trainer: Trainer, changes: dict[str, Array], by: float) -> None:
         place: Any = ...
         if (part := trained[name]) is not None:
             axis, indices = part
-            place = (slice(None),) * axis + (list(indices),)
+            if axis is None:
+                place = np.unravel_index(indices, arrays[name].shape)
+            else:
+                place = (slice(None),) * axis + (list(indices),)
         arrays[name][place] += np.float32(by) * change
     trainer.load_state_dict({name: arrays[name] for name in changes})

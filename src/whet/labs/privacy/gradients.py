@@ -24,7 +24,8 @@ from .recovered import Array
 if TYPE_CHECKING:
     from ... import Program
 
-Part = tuple[int, tuple[int, ...]] | None  # axis and indices of what trains; None: all of it
+# Axis and indices of what trains, None as an axis: of all elements; None: all of it.
+Part = tuple[int | None, tuple[int, ...]] | None
 Differentiable = Callable[[Tensor, Tensor], Tensor]
 
 

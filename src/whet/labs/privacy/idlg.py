@@ -37,9 +37,11 @@ def head_of(observation: Observation) -> Head | None:
             prefix = f"{name}." if name else ""
             weight = observation.gradients.get(prefix + "weight")
             bias = observation.gradients.get(prefix + "bias")
+            part = observation.parts.get(prefix + "weight")
+            if part is not None and part[0] is None:
+                weight = part = None  # single elements have no columns
             if weight is None and bias is None:
                 return None
-            part = observation.parts.get(prefix + "weight")
             columns = np.arange(module.in_features) if part is None else np.array(part[1])
             return Head(module, weight, bias, columns)
     return None

@@ -9,6 +9,7 @@ import numpy as np
 from ...ir import Array
 from ..conv import Conv2dDw
 from ..fused_update import Block, FusedUpdate
+from ..live_update import LiveUpdate
 from ..settle import Step, StepOp, real
 from ..update import Moment, UpdateOp
 from .record import Named, Optimizer, Options
@@ -125,6 +126,14 @@ def correction(beta: float, t: float) -> float:
     return 1.0 - power
 
 
+class LiveAdam(LiveUpdate):
+    """v', m', s' = adam(v, linear_live_dw(dy, x, bits), m, s, t, lr)"""
+
+    name = "live_adam"
+    update = Adam
+    Attrs = Adam.Attrs
+
+
 def read(group: Options) -> dict[str, Any]:
     beta1, beta2 = group["betas"]
     attrs = {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
@@ -132,6 +141,6 @@ def read(group: Options) -> dict[str, Any]:
 
 
 ADAM = Optimizer(
-    Adam, AdamStep, DwAdam, (Named("adam", "Adam"), Named("adamw", "AdamW")), read,
+    Adam, AdamStep, DwAdam, LiveAdam, (Named("adam", "Adam"), Named("adamw", "AdamW")), read,
     refused={"amsgrad": "AMSGrad"},
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...ir import Op
 from ..fused_update import FusedUpdate
+from ..live_update import LiveUpdate
 from ..settle import StepOp
 from ..update import Moment, UpdateOp
 
@@ -33,6 +34,7 @@ class Optimizer:
     update: type[UpdateOp]  # the rule for floats; says which state there is
     step: type[StepOp]  # the same for integers: how far to move
     fused: type[FusedUpdate]  # `update` with the gradient made and spent in blocks
+    live: type[LiveUpdate]  # the same for live weights
     names: tuple[Named, ...]
     # Attributes of `update` from the options of a group; None if another record is for these.
     # Weight decay and the learning rate are read for all optimizers alike.

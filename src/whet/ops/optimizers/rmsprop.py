@@ -10,6 +10,7 @@ import numpy as np
 from ...ir import Array
 from ..conv import Conv2dDw
 from ..fused_update import Block, FusedUpdate
+from ..live_update import LiveUpdate
 from ..settle import Step, StepOp, real
 from ..update import Moment, UpdateOp
 from .record import Named, Optimizer, Options
@@ -97,11 +98,24 @@ class DwRmsProp(FusedUpdate):
         pass
 
 
+class LiveRmsProp(LiveUpdate):
+    """v', s' = rmsprop(v, linear_live_dw(dy, x, bits), s, lr), and likewise with more moments"""
+
+    name = "live_rmsprop"
+    update = RmsProp
+    Attrs = RmsProp.Attrs
+
+
 def read(group: Options) -> dict[str, Any]:
     numbers = {key: float(group[key]) for key in ("alpha", "eps", "momentum")}
     return numbers | {"centered": bool(group["centered"])}
 
 
 RMSPROP = Optimizer(
-    RmsProp, RmsPropStep, DwRmsProp, (Named("rmsprop", "RMSprop", momentum=True),), read
+    RmsProp,
+    RmsPropStep,
+    DwRmsProp,
+    LiveRmsProp,
+    (Named("rmsprop", "RMSprop", momentum=True),),
+    read,
 )

@@ -12,6 +12,7 @@ from ..conv import Conv2dDw, conv_struct
 from ..conv_i8 import Conv2dI8Dw
 from ..fused_update import Block, FusedUpdate, block_rows
 from ..gradient_i8 import source_for
+from ..live_update import LiveUpdate
 from ..settle import Settle, Settling, Step, StepOp, real
 from ..update import UpdateOp
 from .record import Named, Optimizer, Options
@@ -64,6 +65,14 @@ def own(kind: type[A], a: Attributes) -> A:
 def split(floats: bool, rest: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
     """The scale of dy, which floats have not, and the other operands behind x."""
     return (rest[:0], rest) if floats else (rest[:1], rest[1:])
+
+
+class LiveSgd(LiveUpdate):
+    """v' = sgd(v, linear_live_dw(dy, x, bits), lr)"""
+
+    name = "live_sgd"
+    update = Sgd
+    Attrs = Sgd.Attrs
 
 
 class DwSgdSettle(Op):
@@ -128,4 +137,4 @@ def read(group: Options) -> dict[str, Any] | None:
     return None if group["momentum"] else {}
 
 
-SGD = Optimizer(Sgd, SgdStep, DwSgd, NAMES, read, DAMPENING, DwSgdSettle)
+SGD = Optimizer(Sgd, SgdStep, DwSgd, LiveSgd, NAMES, read, DAMPENING, DwSgdSettle)

@@ -7,6 +7,7 @@ from typing import Any
 from ...ir import Array
 from ..conv import Conv2dDw
 from ..fused_update import Block, FusedUpdate
+from ..live_update import LiveUpdate
 from ..settle import Step, StepOp, real
 from ..update import Moment, UpdateOp
 from .record import Optimizer, Options
@@ -65,10 +66,20 @@ class DwSgdMomentum(FusedUpdate):
         pass
 
 
+class LiveSgdMomentum(LiveUpdate):
+    """v', m' = sgd_momentum(v, linear_live_dw(dy, x, bits), m, lr)"""
+
+    name = "live_sgd_momentum"
+    update = SgdMomentum
+    Attrs = SgdMomentum.Attrs
+
+
 def read(group: Options) -> dict[str, Any] | None:
     if not group["momentum"]:
         return None
     return {"momentum": float(group["momentum"]), "nesterov": bool(group["nesterov"])}
 
 
-SGD_MOMENTUM = Optimizer(SgdMomentum, MomentumStep, DwSgdMomentum, NAMES, read, DAMPENING)
+SGD_MOMENTUM = Optimizer(
+    SgdMomentum, MomentumStep, DwSgdMomentum, LiveSgdMomentum, NAMES, read, DAMPENING
+)

@@ -1,0 +1,71 @@
+"""Parameters that a model multiplies by a mask of zeros and ones, as torch.nn.utils.prune does."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import Node as FxNode
+
+T = TypeVar("T")
+SAME = ("aten.to.", "aten._to_copy.", "aten.alias.", "aten.detach.", "aten.clone.")
+
+
+def masks_of(
+    exported: ExportedProgram, lookup: Callable[[str], torch.Tensor], changing: Collection[str]
+) -> dict[FxNode, tuple[FxNode, torch.Tensor]]:
+    """Products of a parameter and a mask, with both, where nothing else reads the parameter.
+
+    `changing` are buffers that are no constants.
+    """
+    specs = {spec.arg.name: spec for spec in exported.graph_signature.input_specs}
+    found: dict[FxNode, tuple[FxNode, torch.Tensor]] = {}
+    for node in exported.graph.nodes:
+        if str(node.target) != "aten.mul.Tensor":
+            continue
+        for weight, other in (node.args, node.args[::-1]):
+            mask = origin(other)
+            if mask is None or not isinstance(weight, FxNode) or weight.op != "placeholder":
+                continue
+            kinds = [specs[n.name].kind for n in (weight, mask)]
+            target = str(specs[mask.name].target)
+            constant = kinds[1] in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+            if kinds[0] is InputKind.PARAMETER and constant and target not in changing:
+                numbers = lookup(target)
+                shape = tuple(weight.meta["val"].shape)
+                if tuple(numbers.shape) == shape and bool(((numbers == 0) | (numbers == 1)).all()):
+                    found[node] = weight, numbers.detach() != 0
+    return {node: pair for node, pair in found.items() if only_so(pair, found)}
+
+
+def origin(x: Any) -> FxNode | None:
+    """The placeholder that a value is a copy of."""
+    while isinstance(x, FxNode) and str(x.target).startswith(SAME):
+        x = x.args[0]
+    return x if isinstance(x, FxNode) and x.op == "placeholder" else None
+
+
+def only_so(
+    pair: tuple[FxNode, torch.Tensor], found: Mapping[FxNode, tuple[FxNode, torch.Tensor]]
+) -> bool:
+    """Whether the parameter is used with this mask alone, as often as it may be."""
+    weight, mask = pair
+    return all(user in found and torch.equal(found[user][1], mask) for user in weight.users)
+
+
+def copied(x: T, model: nn.Module) -> T:
+    """A deep copy of something that has this model in it.
+
+    A pruned layer keeps the product of its last run as an attribute, which PyTorch does not copy.
+    """
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, torch.Tensor) and not value.is_leaf:
+                memo[id(value)] = value.detach().clone()
+    return copy.deepcopy(x, memo)

@@ -1,0 +1,139 @@
+"""Train the live elements of a pruned weight: only those are stored, the others are zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from ..errors import SchemeError
+from ..ir import Array, Builder, DType, Graph, Link, Live, Node, Part, Relation, Role, Type, Value
+from ..ops.largest import Spread
+from ..ops.linear import Linear
+from ..ops.live import LinearLive
+from ..ops.shape import Reshape
+
+
+def find_live(graph: Graph, live: Mapping[str, Array], wanted: Collection[str]) -> dict[str, Live]:
+    """The live elements of the `wanted` parameters, by the name of the trained part.
+
+    Integers are stored whole, with their zeros, and so is what has no zeros at all.
+    """
+    parts = {}
+    for leaf in graph.leaves_of(Role.PARAM):
+        if leaf.name not in wanted:
+            continue
+        flags = live.get(leaf.name)
+        if flags is None:
+            raise SchemeError(
+                f"{leaf.name} cannot train sparsely",
+                why="none of its elements is zero",
+                try_="prune it first, or train it whole",
+            )
+        if not flags.any():
+            raise SchemeError(
+                f"{leaf.name} cannot train sparsely",
+                why="all of its elements are zero, and those stay zero",
+                try_="a scheme without it",
+            )
+        part = Live.of(leaf.name, flags)
+        if leaf.type.dtype is not DType.F32:
+            part = replace(part, whole=True)
+        parts[leaf.name if part.whole else f"{leaf.name}.part"] = part
+    return parts
+
+
+def stored_whole(parts: Mapping[str, Part], graph: Graph) -> dict[str, Part]:
+    """The parts, but those that not only linear layers read are stored whole."""
+    spread = {v.name for node in graph.nodes for v in node.ins if not as_weight(node, v)}
+    found = {}
+    for name, part in parts.items():
+        if isinstance(part, Live) and part.parameter in spread:
+            name, part = part.parameter, replace(part, whole=True)
+        found[name] = part
+    return found
+
+
+def as_weight(node: Node, value: Value) -> bool:
+    """Whether a linear layer reads the value as its weight."""
+    return node.op is Linear and node.ins[1] is value and node.ins.count(value) == 1
+
+
+def split_live(graph: Graph, parts: Mapping[str, Part]) -> Graph:
+    """linear(x, w) becomes linear_live(x, w.part, bits); others read spread(w.part, bits)."""
+    by_leaf = {
+        part.parameter: (name, part)
+        for name, part in parts.items()
+        if isinstance(part, Live) and not part.whole
+    }
+    b = Builder.extend(graph, graph.name)
+    b.nodes = []
+    made: dict[str, tuple[Value, Value]] = {}
+
+    def stored(leaf: Value) -> tuple[Value, Value]:
+        """The live elements, and the bits that say where they are."""
+        if leaf.name not in made:
+            name, part = by_leaf[leaf.name]
+            numbers = part.take(graph.data[leaf.name])
+            kind, link = Type(leaf.type.dtype, numbers.shape), Link(Relation.PART, leaf.name)
+            values = b.leaf(name, kind, Role.PARAM, numbers, link)
+            made[leaf.name] = values, b.const(part.bits, f"{leaf.name}.live", DType.U8)
+        return made[leaf.name]
+
+    def whole(leaf: Value) -> Value:
+        values, bits = stored(leaf)
+        row = b.emit(Reshape, values, shape=(1, values.type.elements))
+        flat = b.emit(Spread, row, bits, name=f"{leaf.name}.whole", shape=(1, leaf.type.elements))
+        return b.emit(Reshape, flat, name=f"{leaf.name}.whole", shape=leaf.shape)
+
+    for node in graph.nodes:
+        b.loc = node.loc
+        leaves = [v for v in node.ins if v.role is Role.PARAM and v.name in by_leaf]
+        if not leaves:
+            b.nodes.append(node)
+        elif as_weight(node, leaves[0]):
+            x, w, *bias = node.ins
+            b.emit(LinearLive, x, *stored(w), *bias, outputs=w.shape[0])
+            b.nodes[-1] = replace(b.nodes[-1], outs=node.outs)
+        else:
+            now = {leaf: whole(leaf) for leaf in leaves}
+            b.nodes.append(replace(node, ins=tuple(now.get(v, v) for v in node.ins)))
+    return b.finish(graph.outputs)
+
+
+def spread_late(graph: Graph) -> Graph:
+    """Every reader of a spread weight has a spread of its own, right before it.
+
+    The whole weight is in the arena only while it is read.
+    """
+    b = Builder.extend(graph, graph.name)
+    b.nodes = []
+    makers: dict[Value, Node] = {}
+
+    def again(value: Value) -> Value:
+        """The weight, made once more."""
+        maker = makers[value]
+        if maker.op is Spread:
+            return b.emit(Spread, *maker.ins, name=value.name, shape=maker.attrs.shape)
+        return b.emit(Reshape, again(maker.ins[0]), name=value.name, shape=value.shape)
+
+    for node in graph.nodes:
+        part = node.op is Spread and root(makers, node.ins[0]).is_a(Relation.PART)
+        if part or (node.op is Reshape and is_spread(makers, node.ins[0])):
+            makers[node.out] = node
+            continue
+        if node.op is Reshape and node.ins[0].is_a(Relation.PART):
+            makers[node.out] = node
+        b.loc = node.loc
+        now = {v: again(v) for v in node.ins if is_spread(makers, v)}
+        b.nodes.append(replace(node, ins=tuple(now.get(v, v) for v in node.ins)))
+    return b.finish(graph.outputs)
+
+
+def root(makers: Mapping[Value, Node], value: Value) -> Value:
+    return root(makers, makers[value].ins[0]) if value in makers else value
+
+
+def is_spread(makers: Mapping[Value, Node], value: Value) -> bool:
+    """Whether it is a spread weight or a view of one."""
+    maker = makers.get(value)
+    return maker is not None and (maker.op is Spread or is_spread(makers, maker.ins[0]))
