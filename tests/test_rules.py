@@ -238,7 +238,8 @@ def test_the_public_names_are_these() -> None:
 TABLES = {
     "frontend.identity.MOVES",  # what the checksum of a model leaves out, a rule of that alone
     "frontend.torch.aten.elementwise.INTEGER",  # operators that PyTorch has for integers as well
-    "passes.fuse_updates.FUSED",  # made from the records of ops/optimizers
+    "passes.fuse_updates.FUSED",  # made from the records of ops/optimizers, as is the next one
+    "passes.fuse_updates.FUSED_LIVE",
 }
 
 
