@@ -225,9 +225,9 @@ def test_files_are_short_enough_to_read(folder: str) -> None:
 
 def test_the_public_names_are_these() -> None:
     names = (
-        "Int8 Program Rule Scheme Search Send Trainer TrialSettings WhetError Workbench compare "
+        "Int8 Outputs Program Rule Scheme Search Send Trainer TrialSettings WhetError Workbench "
     )
-    names += "compile contributions errors load plan search"
+    names += "compare compile contributions errors load plan search"
     assert whet.__all__ == names.split()
     for name in whet.__all__:
         assert getattr(whet, name) is not None
