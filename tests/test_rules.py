@@ -70,6 +70,7 @@ PUBLIC = {
     "whet", "whet.api", "whet.errors", "whet.models", "whet.report", "whet.report.svg",
     "whet.runtime", "whet.runtime.steps", "whet.runtime.update", "whet.scheme", "whet.workbench",
     "whet.frontend.torch.aten.largest",  # the PyTorch operator `whet.keep_largest`
+    "whet.frontend.torch.masks",  # copies of pruned models
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils import prune
 
 import whet
 from distilled import X, Y, blobs, student, teacher
@@ -109,6 +110,26 @@ def test_a_scheme_trains_a_part_of_the_student() -> None:
     assert set(last.check(steps=2).gradients) <= {"head.weight", "head.bias"} | {
         n for n in last.chosen if n.startswith("distill")
     }
+
+
+def test_a_pruned_student_stays_pruned() -> None:
+    """Its live weights are all that a program stores, and learn what PyTorch's would."""
+    s = student().eval()
+    prune.l1_unstructured(s.second, "weight", amount=0.75)
+    zeros = s.second.weight.detach() == 0
+    distiller = Distiller(s, teacher(), [Logits(), Features("seen")], X)
+    distiller(X, Y)  # leaves a product with a gradient in the layer, which PyTorch does not copy
+    program = distiller.program(X, Y, optimizer=sgd)
+    program.check()
+    trainer = program.load()
+    trainer.step(X, distiller.labels(X, Y))
+    before = s.second.weight_orig.detach().clone()
+    s.load_state_dict(trainer.state_dict(), strict=False)
+    assert program.memory["trained"] < 4 * sum(p.numel() for p in distiller.parameters())
+    assert not torch.equal(before[~zeros], s.second.weight_orig[~zeros])
+    with torch.no_grad():
+        s(X)
+    assert bool((s.second.weight[zeros] == 0).all()) and int(zeros.sum()) == 108
 
 
 def test_an_int8_student_learns_from_logits() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 import whet
 
 from ....errors import FrontendError, NotFinite
+from ....frontend.torch.masks import copied
 from .adapters import adapter_of
 from .objective import Match, Objective
 from .observed import observed
@@ -47,7 +47,7 @@ class Distiller(nn.Module):
         check_weights(terms, hard)
         self.student = student
         # In a list, so that it is neither trained nor saved with the student.
-        self._teacher = [copy.deepcopy(teacher).eval().requires_grad_(False)]
+        self._teacher = [copied(teacher, teacher).eval().requires_grad_(False)]
         ours, theirs = self._shown(terms, as_inputs(x))
         self.adapters = nn.ModuleList()
         self.matches: list[Match] = []

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import whet
 
+from ....frontend.torch.masks import copied
 from .objective import Match
 from .taps import Recorder, module_of, prediction
 
@@ -56,7 +57,7 @@ def observed(
     student: nn.Module, matches: Sequence[Match], adapters: Sequence[nn.Module]
 ) -> nn.Module:
     """A copy of the student, its parameters under their names, that returns `whet.Outputs`."""
-    model = copy.deepcopy(student)
+    model = copied(student, student)
     taken = {m.term.layer: Recorder(m.term.layer) for m in matches if m.term.layer and not m.fixed}
     for name, recorder in taken.items():
         module_of(model, name).register_forward_hook(recorder)
