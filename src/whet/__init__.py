@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from . import federated as federated
     from . import privacy as privacy
     from . import tinytl as tinytl
+    from .api import Outputs as Outputs
     from .api import compare as compare
     from .api import compile as compile
     from .labs.search import Search as Search
@@ -29,14 +30,16 @@ if TYPE_CHECKING:
     from .workbench import plan as plan
 
 __all__ = [
-    "Int8", "Program", "Rule", "Scheme", "Search", "Send", "Trainer", "TrialSettings", "WhetError",
-    "Workbench", "compare", "compile", "contributions", "errors", "load", "plan", "search",
+    "Int8", "Outputs", "Program", "Rule", "Scheme", "Search", "Send", "Trainer", "TrialSettings",
+    "WhetError", "Workbench", "compare", "compile", "contributions", "errors", "load", "plan",
+    "search",
 ]  # fmt: skip
 __version__ = "0.1.0"
 
 
 LATE = {
-    "compare": ".api", "compile": ".api", "plan": ".workbench", "Workbench": ".workbench",
+    "Outputs": ".api", "compare": ".api", "compile": ".api", "plan": ".workbench",
+    "Workbench": ".workbench",
     "Search": ".labs.search", "TrialSettings": ".labs.search", "contributions": ".labs.search",
     "search": ".labs.search", "tinytl": ".tinytl", "federated": ".federated",
     "privacy": ".privacy",

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .budget import check_flash, fit
 from .emit.program import Program
 from .errors import SchemeError, warn
-from .frontend.torch.export import Loss
+from .frontend.torch.export import Loss, Target
+from .frontend.torch.export import Outputs as Outputs
 from .passes import SWITCHES, check_switches
 from .pipeline import Options, assemble
 from .quantize import Int8, int8_of
@@ -46,7 +47,7 @@ def compile(
     *,
     loss: Loss | str | None = None,
     optimizer: torch.optim.Optimizer | str | None = None,
-    labels: torch.Tensor | None = None,
+    labels: Target | None = None,
     update: Update | Finder | None = None,
     data: Any = None,
     target: str = "host",
@@ -81,8 +82,9 @@ def compile(
     work be done twice where that saves memory, "layers" what layers compute as well (activation
     checkpointing); a budget that needs it switches it on by itself.
     `labels` is an example of what the loss compares with, needed only for losses whet does not
-    know. `accumulate` adds the entry points `gradients` and `apply`; `clip_norm` limits the norm
-    of all gradients. `without` names passes to leave out, to see what each is good for.
+    know; a tuple for several tensors. A model whose loss takes more than its prediction returns
+    `whet.Outputs`. `accumulate` adds the entry points `gradients` and `apply`; `clip_norm` limits
+    the norm of all gradients. `without` names passes to leave out, to see what each is good for.
     `portable` takes kernels in plain C11 only; others use the vector extensions of gcc and clang.
     `dtype="int8"`, or a `whet.Int8` that says more, makes a program of integers from the model in
     eval mode; `calibrate` gives batches like those it will see, to find the range of activations.
@@ -156,7 +158,7 @@ def compare(
     *,
     loss: Loss | str | None = None,
     optimizer: torch.optim.Optimizer | str | None = None,
-    labels: torch.Tensor | None = None,
+    labels: Target | None = None,
     clip_norm: float | None = None,
     dtype: str | Int8 | None = None,
     calibrate: Iterable[Any] | None = None,

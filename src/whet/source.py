@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from .errors import FrontendError, either, option, warn
 from .frontend.model import Model
 from .frontend.torch.choices import loss_of, optimizer_of
-from .frontend.torch.export import Loss, check_inputs, import_model
+from .frontend.torch.export import (
+    Loss,
+    Target,
+    check_inputs,
+    check_labels,
+    each,
+    import_model,
+)
 from .frontend.torch.masks import copied
 from .ir.quant import Recipe
 from .pipeline import imported
@@ -36,12 +43,13 @@ class Source:
         loss: Loss | str | None,
         optimizer: torch.optim.Optimizer | str | None,
         inputs: tuple[torch.Tensor, ...],
-        labels: torch.Tensor | None,
+        labels: Target | None,
         clip_norm: float | None,
         int8: Int8 | None = None,
         calibrate: Iterable[Any] | None = None,
     ) -> None:
         check_inputs(model, inputs)
+        check_labels(labels)
         parts = model, loss_of(loss), optimizer_of(optimizer, model)
         self.model, self.loss, self.optimizer = copied(parts, model)
         self.inputs, self.labels = inputs, labels
@@ -73,7 +81,7 @@ class Source:
         inputs, labels = self.inputs, self.labels
         if batch is not None:
             inputs = tuple(x[:batch] for x in inputs)
-            labels = None if labels is None else labels[:batch]
+            labels = each(labels, lambda x: x[:batch])
         parts = (self.model, inputs, self.loss, self.optimizer, labels, self.clip_norm)
         return import_model(*parts)
 

@@ -21,7 +21,7 @@ from .emit.program import Program
 from .errors import DataError
 from .frontend.cut import Cut, after, before, cut_before, cuts
 from .frontend.model import Model
-from .frontend.torch.export import Loss
+from .frontend.torch.export import Loss, Target, each
 from .frontend.torch.optim import nothing_to_train
 from .ir import Array, Role, Value
 from .pipeline import Options, assemble
@@ -78,7 +78,7 @@ class Workbench:
         *,
         loss: Loss | str | None = None,
         optimizer: torch.optim.Optimizer | str | None = None,
-        labels: torch.Tensor | None = None,
+        labels: Target | None = None,
         clip_norm: float | None = None,
         target: str = "host",
         ram: int | str | None = None,
@@ -148,7 +148,7 @@ class Workbench:
             return x.repeat(-(-batch // len(x)), *[1] * (x.ndim - 1))[:batch]
 
         s = self.source
-        labels = None if s.labels is None else tiled(s.labels)
+        labels = each(s.labels, tiled)
         inputs = tuple(tiled(x) for x in s.inputs)
         source = Source(
             s.model, s.loss, s.optimizer, inputs, labels, s.clip_norm, s.int8, s.calibrate
@@ -238,7 +238,9 @@ class Workbench:
         return np.concatenate([quant.quantize(chunk) for chunk in chunks])
 
     def _check_labels(self, labels: Array) -> None:
-        (leaf,) = self.model.training.graph.leaves_of(Role.LABEL)
+        leaf, *others = self.model.training.graph.leaves_of(Role.LABEL)
+        if others:
+            raise DataError(f"the loss takes {1 + len(others)} labels, the data have one")
         if labels.shape[1:] != (shape := self._shape(leaf)[1:]):
             raise DataError(
                 f"labels have shape {labels.shape[1:]} for each sample, the loss takes {shape}"

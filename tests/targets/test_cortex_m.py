@@ -129,7 +129,7 @@ def test_several_inputs_have_places_but_no_channel(tmp_path: Path) -> None:
     assert build(two, tmp_path).ram == two.memory["ram"] - 8  # the ends of the channel
     done = subprocess.run(["make", "-s", "run"], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    with pytest.raises(TargetError, match="one input and one label, not 2 and 1"):
+    with pytest.raises(TargetError, match="one input and its labels, not 2 inputs"):
         two.load()
 
 

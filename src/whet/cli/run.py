@@ -124,7 +124,9 @@ class Batches:
 
         check_one_input(program)
         step = program.entries["train_step"]
-        (leaf,), (label,) = step.leaves_of(Role.INPUT), step.leaves_of(Role.LABEL)
+        (leaf,), (label, *others) = step.leaves_of(Role.INPUT), step.leaves_of(Role.LABEL)
+        if others:
+            raise DataError(f"the loss takes {1 + len(others)} labels; nothing makes these up")
         shape = program.tensors[leaf.name].shape
         x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
         if leaf.type.dtype is DType.I32:  # ids

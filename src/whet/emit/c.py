@@ -85,7 +85,7 @@ class Signature:
     def of(cls, graph: Graph) -> Signature:
         inputs, labels = graph.leaves_of(Role.INPUT), graph.leaves_of(Role.LABEL)
         words = [f"input_{i}" if i else "input" for i in range(len(inputs))]
-        words += ["label"] * len(labels) + ["lr", "scale"]
+        words += [f"label_{i}" if i else "label" for i in range(len(labels))] + ["lr", "scale"]
         leaves = zip(words, (*inputs, *labels, *graph.leaves_of(Role.SCALAR)), strict=False)
         if graph.name in ("train_step", "gradients"):
             names = ["loss"]

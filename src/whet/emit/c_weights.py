@@ -86,7 +86,8 @@ def weights_included(
     return head + "\n".join(lines) + "\n", b"".join(blob)
 
 
-def samples_h(prefix: str, count: int, axes: Mapping[str, str]) -> str:
+def samples_h(prefix: str, count: int, axes: Mapping[str, str], names: Sequence[str]) -> str:
+    """The type of a sample: `names` are its arrays, the input and then its labels."""
     upper = prefix.upper()
     return "\n".join(
         [
@@ -101,7 +102,7 @@ def samples_h(prefix: str, count: int, axes: Mapping[str, str]) -> str:
             "typedef struct {",
             *(
                 line
-                for name in ("input", "label")
+                for name in names
                 for line in (
                     *(comment(axes[name]) if axes[name] else ()),
                     f"    {prefix}_{name}_t {name}[{upper}_{name.upper()}_ELEMENTS];",
@@ -116,13 +117,13 @@ def samples_h(prefix: str, count: int, axes: Mapping[str, str]) -> str:
     ) + "\n"  # fmt: skip
 
 
-def samples_c(prefix: str, samples: Sequence[tuple[Array, Array]]) -> str:
-    """Pairs of input and label, in their stored form."""
+def samples_c(prefix: str, samples: Sequence[tuple[Array, ...]]) -> str:
+    """Inputs with their labels, in their stored form."""
     lines = ['#include "samples.h"', ""]
     if samples:
         lines.append(f"const {prefix}_sample_t {prefix}_samples[{prefix.upper()}_SAMPLES] = {{")
-        for pair in samples:
-            rows = ["{" + ", ".join(map(number, array.ravel())) + "}," for array in pair]
+        for sample in samples:
+            rows = ["{" + ", ".join(map(number, array.ravel())) + "}," for array in sample]
             wrapped = [line for row in rows for line in textwrap.wrap(row, WIDTH - 8)]
             lines += ["    {", *(f"        {line}" for line in wrapped), "    },"]
         lines.append("};")

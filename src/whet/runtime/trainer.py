@@ -361,8 +361,7 @@ class Trainer:
 
     def _loss(self, entry: str, x: Any, y: Any, scalars: dict[str, float | None]) -> float:
         feed = self._inputs(entry, x)
-        (label,) = self._entry(entry).leaves_of(Role.LABEL)
-        feed[label.name] = accept(y, self.program.tensors[label.name], label.name)
+        feed |= accept_labels(self.program, self._entry(entry), y)
         return float(self._run(entry, feed, scalars)[0])
 
     def _run(
@@ -430,31 +429,45 @@ def changing(program: Program) -> Any:
     return type("net_t", (ctypes.Structure,), {"_fields_": fields})
 
 
-def stored_batch(program: Program, x: Any, y: Any) -> tuple[Array, Array]:
-    """A batch as it goes into a training step, for a program with one input."""
+def stored_batch(program: Program, x: Any, y: Any) -> tuple[Array, ...]:
+    """Input and labels as they go into a training step, for a program with one input."""
     check_one_input(program)
     step = program.entries["train_step"]
-    (given,), (label,) = step.leaves_of(Role.INPUT), step.leaves_of(Role.LABEL)
+    (given,) = step.leaves_of(Role.INPUT)
     quant = program.quants.get(given.name)
-    stored = accept(x, program.tensors[given.name], given.name, quant)
-    target = accept(y, program.tensors[label.name], label.name)
+    feed = {given.name: accept(x, program.tensors[given.name], given.name, quant)}
+    feed |= accept_labels(program, step, y)
     for node in step.nodes:
         for k, (limit, exempt) in node.op.bounds(node).items():
-            ids = {given: stored, label: target}.get(node.ins[k])
+            ids = feed.get(node.ins[k].name)
             if ids is not None and (((ids < 0) | (ids >= limit)) & (ids != exempt)).any():
                 raise DataError(
                     "a label or id is out of range", why=ranges(step, {node.ins[k].name: ids})
                 )
-    return stored, target
+    return tuple(feed.values())
+
+
+def accept_labels(program: Program, graph: Graph, y: Any) -> dict[str, Array]:
+    """What the loss compares with, by name: `y`, or a tuple of as many as the loss takes."""
+    wanted = [(leaf.name, program.tensors[leaf.name]) for leaf in graph.leaves_of(Role.LABEL)]
+    several = isinstance(y, (tuple, list)) and (
+        len(wanted) > 1 or (len(y) == 1 and np.shape(y[0]) == wanted[0][1].shape)
+    )
+    given = y if several else (y,)
+    if len(given) != len(wanted):
+        raise DataError(f"the loss takes {len(wanted)} labels, got {len(given)}")
+    return {
+        name: accept(array, info, name) for (name, info), array in zip(wanted, given, strict=True)
+    }
 
 
 def check_one_input(program: Program) -> None:
-    """Boards and samples in flash are for programs with one input and one label."""
+    """Boards and samples in flash are for programs with one input."""
     step = program.entries["train_step"]
-    counts = [len(step.leaves_of(role)) for role in (Role.INPUT, Role.LABEL)]
-    if counts != [1, 1]:
+    count = len(step.leaves_of(Role.INPUT))
+    if count != 1 or not step.leaves_of(Role.LABEL):
         raise TargetError(
-            f"a board is sent one input and one label, not {counts[0]} and {counts[1]}",
+            f"a board is sent one input and its labels, not {count} inputs",
             try_="program.write(), and a main.c of your own",
         )
 

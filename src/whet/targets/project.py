@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
-from ..emit.c import WIDTH, Signature, input_buffers_of
+from ..emit.c import WIDTH, Signature, call_text, input_buffers_of
 from ..emit.c_main import example_c, with_allocated_memory
 from ..emit.program import Program
 from ..ir import Role
@@ -17,7 +17,13 @@ ALLOCATED = "what main.c allocates, with data and bss,"
 
 def has_one_input(program: Program) -> bool:
     step = program.entries["train_step"]
-    return all(len(step.leaves_of(role)) == 1 for role in (Role.INPUT, Role.LABEL))
+    return len(step.leaves_of(Role.INPUT)) == 1 and len(step.leaves_of(Role.LABEL)) > 0
+
+
+def label_names(program: Program) -> list[str]:
+    """What the prototypes call the labels of a training step."""
+    leaves = Signature.of(program.entries["train_step"]).leaves
+    return [name for name, leaf in leaves if leaf.role is Role.LABEL]
 
 
 def main_c(program: Program, name: str) -> str:
@@ -31,7 +37,8 @@ def static_main(program: Program, name: str) -> str:
     if not has_one_input(program):
         return main_for_many(program)
     words = {"arrays": "\n".join(arrays_lines(program))}
-    text = filled(with_sending(template(name), program.delta is not None), words)
+    text = with_sending(template(name), program.delta is not None)
+    text = filled(with_labels(text, label_names(program)), words)
     prefix = program.name
     return text.replace("NET_", f"{prefix.upper()}_").replace("net_", f"{prefix}_")
 
@@ -43,6 +50,37 @@ def with_sending(text: str, sends: bool) -> str:
     parts = mark.split(template("cortex-m/send.txt"))
     code = dict(zip(parts[1::2], parts[2::2], strict=True)) if sends else {}
     return mark.sub(lambda found: code.get(found[1], ""), text)
+
+
+LABEL_LINES = re.compile(  # of a main program: where it declares, reads or makes up labels
+    r"^ +(?:net_label_t label|board_read\(ram\.label|for .*NET_LABEL_ELEMENTS).*\n", re.MULTILINE
+)
+LABEL_READ = re.compile(r"fread\(ram\.label.* == 1")
+STEP = re.compile(r"^( *)(.*net_train_step)\((.*)\);\n", re.MULTILINE)
+
+
+def with_labels(text: str, names: Sequence[str]) -> str:
+    """A main program for a step with these labels: what it does with one, it does with each."""
+
+    def renamed(code: str, name: str) -> str:
+        code = re.sub(r"\blabel\b", name, code).replace("net_label_t", f"net_{name}_t")
+        return code.replace("NET_LABEL_", f"NET_{name.upper()}_")
+
+    def each(code: str) -> list[str]:
+        return [renamed(code, name) for name in names]
+
+    def call(found: re.Match[str]) -> str:
+        args = [part for arg in found[3].split(", ") for part in each(arg)[: count(arg)]]
+        return "\n".join(call_text(found[2], args, found[1])) + "\n"
+
+    def count(arg: str) -> int:
+        return len(names) if arg.endswith("label") else 1
+
+    if len(names) == 1:
+        return text
+    text = LABEL_LINES.sub(lambda found: "".join(each(found[0])), text)
+    text = LABEL_READ.sub(lambda found: " &&\n            ".join(each(found[0])), text)
+    return STEP.sub(call, text)
 
 
 def arrays_lines(program: Program) -> list[str]:

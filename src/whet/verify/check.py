@@ -17,7 +17,14 @@ from torch import nn
 from ..emit.program import Program
 from ..emit.tensor_info import PartView
 from ..errors import CheckError
-from ..frontend.torch.export import canonical_names, import_model, main_output
+from ..frontend.torch.export import (
+    Target,
+    canonical_names,
+    each,
+    for_loss,
+    import_model,
+    main_output,
+)
 from ..frontend.torch.masks import copied
 from ..ir import Array
 from ..pipeline import Options, assemble
@@ -33,7 +40,7 @@ SLACK = 3  # where PyTorch's own float32 is less exact than that, how many times
 TRIES = 5
 FLOOR = 1e-4  # tensors smaller than this share of the whole are measured against the whole
 
-Batch = tuple[tuple[torch.Tensor, ...], torch.Tensor]
+Batch = tuple[tuple[torch.Tensor, ...], Target]
 Trained = Mapping[str, PartView | None]
 
 
@@ -190,9 +197,10 @@ class Reference:
                 module.register_forward_hook(dense_gradient)
 
     def forward(self, batch: Batch) -> torch.Tensor:
-        x, y = ([self.cast(t) for t in part] for part in (batch[0], batch[1:]))
+        x, y = map(self.cast, batch[0]), each(batch[1], self.cast)
         with default_dtype(self.dtype):
-            return self.loss(main_output(self.model(*x)), *y)
+            loss: torch.Tensor = self.loss(for_loss(self.model(*x)), y)
+            return loss
 
     def cast(self, t: torch.Tensor) -> torch.Tensor:
         return t.to(self.dtype) if t.is_floating_point() else t
@@ -322,9 +330,9 @@ class Batches:
         low, high = int(x.min()), int(x.max())
         return torch.randint(low, high + 1, x.shape, generator=self.generator, dtype=x.dtype)
 
-    def target(self) -> torch.Tensor:
-        if self.source.labels is not None:
-            return self.like(self.source.labels)
+    def target(self) -> Target:
+        if (drawn := each(self.source.labels, self.like)) is not None:
+            return drawn
         shape = self.output
         if isinstance(self.source.loss, (nn.CrossEntropyLoss, nn.NLLLoss)):
             labels = (shape[0], *shape[2:]) if len(shape) > 1 else ()

@@ -13,7 +13,7 @@ from ..ir.interp import interpret, is_open, run_exact
 from ..ops.gradient_i8 import NarrowGradient
 from ..pipeline import Options, assemble
 from ..report.html import table
-from ..runtime.trainer import Trainer, accept, from_stored
+from ..runtime.trainer import Trainer, accept, accept_labels, from_stored
 from .check import Batches, compare, options_here
 from .straight_through import gradients
 
@@ -158,9 +158,7 @@ def feed_of(program: Program, batch: Any) -> dict[str, Array]:
         leaf.name: accept(x, program.tensors[leaf.name], leaf.name, program.quants.get(leaf.name))
         for leaf, x in zip(leaves, inputs, strict=True)
     }
-    (target,) = step.leaves_of(Role.LABEL)
-    feed[target.name] = accept(label, program.tensors[target.name], target.name)
-    return feed
+    return feed | accept_labels(program, step, label)
 
 
 def equal_steps(trainer: Trainer, batches: list[Any]) -> tuple[list[tuple[float, float]], int]:

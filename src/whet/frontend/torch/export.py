@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from io import StringIO
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
@@ -26,6 +26,14 @@ from .masks import copied
 from .optim import trainable, training_of
 
 Loss = Callable[[Any, Any], torch.Tensor]
+Target = torch.Tensor | tuple[torch.Tensor, ...]
+
+
+class Outputs(NamedTuple):
+    """What a model returns whose loss takes more than its prediction: the loss gets all of it."""
+
+    prediction: torch.Tensor
+    others: tuple[torch.Tensor, ...]
 
 
 class WithLoss(nn.Module):
@@ -34,11 +42,11 @@ class WithLoss(nn.Module):
         self.model = model
         self.loss = loss
 
-    def forward(self, inputs: tuple[torch.Tensor, ...], target: torch.Tensor) -> Any:
+    def forward(self, inputs: tuple[torch.Tensor, ...], target: Target) -> Any:
         before = dict(self.model.named_buffers())
-        output = main_output(self.model(*inputs))
+        output = self.model(*inputs)
         keep_assigned(before, dict(self.model.named_buffers()))
-        return self.loss(output, target), output
+        return self.loss(for_loss(output), target), main_output(output)
 
 
 def keep_assigned(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> None:
@@ -60,9 +68,16 @@ class Alone(nn.Module):
         return main_output(self.model(*inputs))
 
 
+def for_loss(output: Any) -> Any:
+    """What the loss takes: all of `Outputs`, otherwise what the model predicts."""
+    return output if isinstance(output, Outputs) else main_output(output)
+
+
 def main_output(output: Any) -> torch.Tensor:
-    """The tensor for the loss: the output itself, its `logits`, or the only item of a tuple."""
-    if hasattr(output, "logits"):
+    """What the model predicts: its output, the `logits` of it, or the only item of a tuple."""
+    if isinstance(output, Outputs):
+        output = output.prediction
+    elif hasattr(output, "logits"):
         output = output.logits
     elif isinstance(output, dict) and "logits" in output:
         output = output["logits"]
@@ -225,7 +240,7 @@ def import_model(
     inputs: tuple[torch.Tensor, ...],
     loss: Loss,
     optimizer: torch.optim.Optimizer,
-    target: torch.Tensor | None,
+    target: Target | None,
     clip_norm: float | None,
 ) -> Model:
     """Import `model`, using copies only, since some models cache what they computed."""
@@ -234,7 +249,8 @@ def import_model(
     target = target if target is not None else example_target(loss, output)
     wrapper = WithLoss(copied(model, model), loss)
     wrapper.training = model.training
-    training = Importer(export(wrapper, (inputs, target)), names, labels=1).run()
+    labels = len(target) if isinstance(target, tuple) else 1
+    training = Importer(export(wrapper, (inputs, target)), names, labels).run()
     if any(module.training for module in model.modules()):
         alone = export(Alone(copied(model, model).eval()), (inputs,))
         changing = {leaf.name for leaf, _ in training.graph.state}
@@ -303,3 +319,20 @@ def check_inputs(model: nn.Module, inputs: Any) -> None:
                 f"parameter {name!r} has dtype {p.dtype}; whet trains float32 models",
                 try_="model.float()",
             )
+
+
+def each(labels: Target | None, change: Callable[[torch.Tensor], torch.Tensor]) -> Target | None:
+    """The same change of every label."""
+    if labels is None:
+        return None
+    return tuple(map(change, labels)) if isinstance(labels, tuple) else change(labels)
+
+
+def check_labels(labels: Any) -> None:
+    several = labels if isinstance(labels, tuple) else (labels,)
+    if labels is not None and not (several and all(isinstance(x, torch.Tensor) for x in several)):
+        raise FrontendError(
+            "example labels must be a tensor, or a tuple of tensors if the loss takes several",
+            why=f"got {type(labels).__name__}",
+            try_="compile(..., labels=torch.zeros(...))",
+        )

@@ -10,7 +10,15 @@ from ...emit.program import Program
 from ...errors import DataError
 from ...ir import Array
 from ...runtime import stored_batch
-from ..project import cmake_files, filled, has_one_input, main_c, template, words_of
+from ..project import (
+    cmake_files,
+    filled,
+    has_one_input,
+    label_names,
+    main_c,
+    template,
+    words_of,
+)
 from .chip import Chip
 
 FILES = {  # of kernels/main/cortex-m/, by the path they are written to
@@ -49,14 +57,22 @@ def chip_words(chip: Chip) -> dict[str, str]:
 
 def sample_files(program: Program, inputs: Any, labels: Any) -> dict[str, str]:
     """Inputs and labels, as many as fill whole batches, as arrays in flash."""
-    if len(inputs) != len(labels) or not len(inputs):
-        raise DataError(f"there are {len(inputs)} inputs and {len(labels)} labels")
+    several = labels if isinstance(labels, tuple) else (labels,)
+    counts = {len(array) for array in several}
+    if counts != {len(inputs)} or not len(inputs):
+        words = " and ".join(map(str, sorted(counts)))
+        raise DataError(f"there are {len(inputs)} inputs and {words} labels")
     size = program.batch
-    starts = range(0, len(inputs) - size + 1, size)
-    pairs = [stored_batch(program, inputs[i : i + size], labels[i : i + size]) for i in starts]
-    return samples_of(program, pairs)
+    found = []
+    for i in range(0, len(inputs) - size + 1, size):
+        *parts, last = (array[i : i + size] for array in several)
+        found.append(stored_batch(program, inputs[i : i + size], (*parts, last) if parts else last))
+    return samples_of(program, found)
 
 
-def samples_of(program: Program, pairs: Sequence[tuple[Array, Array]]) -> dict[str, str]:
-    name, axes = program.name, program.axes
-    return {"samples.h": samples_h(name, len(pairs), axes), "samples.c": samples_c(name, pairs)}
+def samples_of(program: Program, found: Sequence[tuple[Array, ...]]) -> dict[str, str]:
+    name, names = program.name, ("input", *label_names(program))
+    return {
+        "samples.h": samples_h(name, len(found), program.axes, names),
+        "samples.c": samples_c(name, found),
+    }
