@@ -41,7 +41,8 @@ def share(
     A zero stays a zero: in a pruned layer only the other weights are clustered, and no centroid is
     zero. `bits` is one number, or numbers by pattern, of which the first that fits a layer holds:
     {"conv*": 8, "fc*": 5}. Patterns fit names of layers or of weights; `layers` restricts what is
-    shared. Without either, every weight of two or more axes is. Nothing changes on an error.
+    shared. Without either, every weight of two or more axes is. Biases and other vectors are shared
+    by patterns that end like their names, such as "*bias". Nothing changes on an error.
     """
     if init not in INITS:
         raise SchemeError(f"init={init!r} is not a way to start k-means", try_=INITS)
@@ -97,14 +98,14 @@ def bits_by_name(
     model: nn.Module, bits: int | Mapping[str, int], layers: str | Iterable[str] | None
 ) -> dict[str, int]:
     """Bits of each weight that is shared, by its name."""
-    names = matching(model, layers)
     if not isinstance(bits, Mapping):
-        return {name: checked(bits) for name in names}
+        return dict.fromkeys(matching(model, layers), checked(bits))
+    names = matching(model, layers, vectors=layers is None)
     for pattern, width in bits.items():
         checked(width, pattern)
-        if not any(fits(name, pattern) for name in names):
+        if not any(fits(name, pattern, names[name]) for name in names):
             raise unknown(f"bits={{{pattern!r}: {width}}}", model)
-    given = ((name, [w for p, w in bits.items() if fits(name, p)]) for name in names)
+    given = ((name, [w for p, w in bits.items() if fits(name, p, names[name])]) for name in names)
     return {name: widths[0] for name, widths in given if widths}
 
 
@@ -119,30 +120,64 @@ def checked(bits: int, pattern: str = "") -> int:
     return bits
 
 
-def matching(model: nn.Module, layers: str | Iterable[str] | None) -> list[str]:
-    """Weights of two or more axes, or those of the layers that any of the patterns fits."""
-    names = [name for name, p in shareable(model)]
+def matching(
+    model: nn.Module, layers: str | Iterable[str] | None, vectors: bool = False
+) -> dict[str, int]:
+    """The axes of each weight of two or more, or of each that any of the patterns fits."""
+    every = {n: p.ndim for n, p in model.named_parameters() if p.is_floating_point() and p.ndim}
     if layers is None:
-        if not names:
+        found = {name: axes for name, axes in every.items() if vectors or axes > 1}
+        if not found:
             raise SchemeError("the model has no weights to share", why="none has two or more axes")
-        return names
+        return found
     patterns = [layers] if isinstance(layers, str) else list(layers)
     for pattern in patterns:
-        if not any(fits(name, pattern) for name in names):
+        if not any(fits(name, pattern, axes) for name, axes in every.items()):
             raise unknown(f"layers={pattern!r}", model)
-    return [name for name in names if any(fits(name, pattern) for pattern in patterns)]
+    return {n: axes for n, axes in every.items() if any(fits(n, p, axes) for p in patterns)}
 
 
 def shareable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Weights of two or more axes."""
     return [(n, p) for n, p in model.named_parameters() if p.ndim >= 2 and p.is_floating_point()]
 
 
-def fits(name: str, pattern: str) -> bool:
-    """Whether a pattern is for this weight: by its own name, or by that of its layer."""
-    return fnmatchcase(name, pattern) or fnmatchcase(name.rpartition(".")[0], pattern)
+def fits(name: str, pattern: str, axes: int) -> bool:
+    """Whether a pattern is for this weight: by its own name, or by that of its layer.
+
+    A pattern for layers does not mean their biases.
+    """
+    layer, _, attribute = name.rpartition(".")
+    if axes < 2:
+        return fnmatchcase(name, pattern) and pattern.endswith(attribute)
+    return fnmatchcase(name, pattern) or fnmatchcase(layer, pattern)
 
 
 def unknown(given: str, model: nn.Module) -> SchemeError:
     names = [name for name, _ in shareable(model)]
     more = [f"... {len(names) - 8} more"] if len(names) > 8 else []
     return SchemeError(f"{given} fits no weight of the model", try_=[*names[:8], *more])
+
+
+def round_to_f16(model: nn.Module) -> int:
+    """Round every parameter, in place, to a value that 16 bits hold; how many changed.
+
+    `save` then stores biases and codebooks in half the bytes. A weight that is not zero stays so.
+    Nothing changes if a parameter is too large.
+    """
+    weights = {n: p for n, p in model.named_parameters() if p.is_floating_point()}
+    new = {name: halved(name, weight.detach()) for name, weight in weights.items()}
+    with torch.no_grad():
+        changed = sum(int((weights[name] != half).sum()) for name, half in new.items())
+        for name, half in new.items():
+            weights[name].copy_(half)
+    return changed
+
+
+def halved(name: str, weight: Tensor) -> Tensor:
+    half = weight.half()
+    if bool((half.isinf() & weight.isfinite()).any()):
+        most = float(weight.abs().max())
+        raise DataError(f"{name} has no form in 16 bits", why=f"it reaches {most:g}, over 65504")
+    least = torch.full_like(half, 2.0**-24).copysign(weight)
+    return torch.where((half == 0) & (weight != 0), least, half).to(weight.dtype)
