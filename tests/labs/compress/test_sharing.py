@@ -180,6 +180,7 @@ def test_holding_and_releasing_leaves_the_model_as_it_was() -> None:
         hold_shared(model)
     assert release(model) == ["0.weight", "2.weight"]
     assert same(model, before) and type(model[0]) is nn.Linear
+    assert list(model.state_dict()) == list(before.state_dict())
     assert model[0].weight is parameter and parameter.grad is None
     assert release(model) == []
 

@@ -28,8 +28,9 @@ class Codebook(nn.Module):
 
     index: Tensor
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, order: list[str]) -> None:
         super().__init__()
+        self.order = order  # of the layer's parameters
         array = values_of(weight)
         codebook = nonzeros(array)
         place = np.where(array == 0, 0, np.searchsorted(codebook, array) + 1)
@@ -55,7 +56,8 @@ def hold_shared(model: nn.Module, layers: str | Iterable[str] | None = None) -> 
         module, attribute = owner(model, name)
         weight = getattr(module, attribute)
         weight.grad = None  # it has the shape of the weight
-        parametrize.register_parametrization(module, attribute, Codebook(weight))
+        codebook = Codebook(weight, [n for n, _ in module.named_parameters(recurse=False)])
+        parametrize.register_parametrization(module, attribute, codebook)
     return chosen
 
 
@@ -63,9 +65,14 @@ def release(model: nn.Module) -> list[str]:
     """The model as before `hold_shared`, with weights from the codebooks as they are now."""
     names = []
     for path, module in list(model.named_modules()):
-        for attribute in held_in(module):
+        for attribute, codebook in held_in(module).items():
             module.get_parameter(f"parametrizations.{attribute}.original").grad = None
             parametrize.remove_parametrizations(module, attribute)
+            for name in codebook.order:  # the weight came back as the last
+                parameter = getattr(module, name)
+                if isinstance(parameter, nn.Parameter):
+                    delattr(module, name)
+                    module.register_parameter(name, parameter)
             names.append(f"{path}.{attribute}" if path else attribute)
     return names
 
@@ -87,13 +94,13 @@ def train_centroids(
     return chosen
 
 
-def held_in(module: nn.Module) -> list[str]:
+def held_in(module: nn.Module) -> dict[str, Codebook]:
     """Attributes of a module that are computed from codebooks."""
     found = getattr(module, "parametrizations", None)
     if not isinstance(found, nn.ModuleDict):
-        return []
-    chains = ((name, next(chain.children())) for name, chain in found.items())
-    return [name for name, first in chains if isinstance(first, Codebook)]
+        return {}
+    first = {name: next(chain.children()) for name, chain in found.items()}
+    return {name: one for name, one in first.items() if isinstance(one, Codebook)}
 
 
 def held_names(model: nn.Module, layers: str | Iterable[str] | None) -> list[str]:
