@@ -176,6 +176,10 @@ def test_equal_tensors_are_stored_once() -> None:
     model[1].weight = model[0].weight
     sizes = measure(model)
     assert sizes["1.weight"].method == "copy" and sizes["1.weight"].total < 20
+    assert sizes.dense == 4 * (50 * 50 + 2 * 50), "what is tied is in memory once"
+    model[1].weight = nn.Parameter(model[0].weight.detach().clone())
+    equal = measure(model)
+    assert equal.total == sizes.total and equal.dense == 4 * 2 * (50 * 50 + 50)
     same_bits(model, from_bytes(model))
 
 

@@ -11,7 +11,10 @@ COLUMNS = ("tensor", "stored as", "elements", "not zero", *KINDS, "bytes", "bits
 
 @dataclass(frozen=True)
 class TensorSize:
-    """The bytes of one tensor; `dense` is what it takes in memory, floats with 32 bits."""
+    """The bytes of one tensor; `dense` is what it takes in memory, floats with 32 bits.
+
+    A tensor that is tied to one before takes no memory of its own.
+    """
 
     name: str
     method: str

@@ -101,8 +101,11 @@ def content(path: str | Path) -> bytes:
 
 
 def arrays_of(model: nn.Module) -> dict[str, Array]:
-    """The state of a model, by name; arrays may lie in the memory of its tensors."""
-    found = {}
+    """The state of a model, by name, in the memory of its tensors where that is possible.
+
+    Tied tensors are one array.
+    """
+    found, tied = {}, dict[tuple[object, ...], Array]()
     for name, tensor in model.state_dict().items():
         if "parametrizations." in name:
             raise DataError(f"{name} is not a weight but what one is computed from",
@@ -110,7 +113,8 @@ def arrays_of(model: nn.Module) -> dict[str, Array]:
         kind = str(getattr(tensor, "dtype", type(tensor).__name__)).removeprefix("torch.")
         if kind not in {np.dtype(code).name for code in TYPES}:
             raise DataError(f"{name} cannot be stored", why=f"its type is {kind}")
-        found[name] = tensor.detach().cpu().numpy()
+        place = tensor.data_ptr() or name, tensor.dtype, tensor.shape, tensor.stride()
+        found[name] = tied.setdefault(place, tensor.detach().cpu().numpy())
     return found
 
 
@@ -121,8 +125,9 @@ def encode(arrays: Mapping[str, Array]) -> tuple[bytes, Sizes]:
     first, tensors = HEADER.size + len(payload.data), []
     seen: dict[tuple[object, ...], int] = {}
     before = b""
-    for i, (name, array) in enumerate(arrays.items()):
-        array = np.asarray(array, array.dtype.newbyteorder("<"))
+    counted: set[int] = set()
+    for i, (name, given) in enumerate(arrays.items()):
+        array = np.asarray(given, given.dtype.newbyteorder("<"))
         twin = seen.setdefault((*describe(array), hashlib.sha256(array.tobytes()).digest()), i)
         out = Writer()
         before = put_name(out, name, before)
@@ -135,7 +140,8 @@ def encode(arrays: Mapping[str, Array]) -> tuple[bytes, Sizes]:
         out.data += rest.data
         out.kinds.update(rest.kinds)
         payload.data += out.data
-        tensors.append(size_of(name, array, method, out))
+        tensors.append(size_of(name, array, method, out, tied=id(given) in counted))
+        counted.add(id(given))
     crc = zlib.crc32(payload.data)
     blob = HEADER.pack(MAGIC, VERSION, crc, len(payload.data)) + payload.data
     return blob, Sizes(first, tensors)
@@ -155,8 +161,8 @@ def put_name(out: Writer, name: str, before: bytes) -> bytes:
     return word
 
 
-def size_of(name: str, array: Array, method: int, out: Writer) -> TensorSize:
-    each = 4 if array.dtype.kind == "f" else array.itemsize
+def size_of(name: str, array: Array, method: int, out: Writer, tied: bool) -> TensorSize:
+    each = 0 if tied else 4 if array.dtype.kind == "f" else array.itemsize
     kinds = {kind: out.kinds[kind] for kind in KINDS}
     counts = array.size, int(np.count_nonzero(array))
     return TensorSize(name, METHODS[method], *counts, each * array.size, **kinds)
