@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from whet.errors import DataError, SchemeError
-from whet.labs.compress.kmeans import INITS, kmeans
+from whet.labs.compress.kmeans import INITS, Sums, kmeans, start
 
 
 def normal(count: int = 5000, seed: int = 0) -> np.ndarray:
@@ -36,12 +36,14 @@ def test_no_cluster_is_empty_where_there_is_a_hole(init: str) -> None:
 
 
 def test_linear_starts_at_equal_distances_and_density_at_equal_counts() -> None:
-    """One iteration each is seen in clusters that are at rest at once."""
-    grid = np.repeat([0.0, 1.0, 2.0, 10.0], [1000, 1, 1, 1])
-    far = kmeans(np.append(grid, 10.5), 2, "linear")[0]
-    np.testing.assert_allclose(far, [3 / 1002, 10.25])
-    pairs = np.array([0.0, 0.1, 1.0, 1.1, 5.0, 5.1])
-    np.testing.assert_allclose(kmeans(pairs, 3, "density")[0], [0.05, 1.05, 5.05])
+    """Points with these counts, and the borders of the first three clusters."""
+    points, counts = np.array([0.0, 1.0, 2.0, 3.0, 7.0, 10.0]), np.array([4, 1, 3, 1, 1, 2])
+    sums = Sums(points, counts)
+    assert start(sums, 3, "linear", 0).tolist() == [0, 3, 5, 6]  # around 0, 5 and 10
+    assert start(sums, 3, "density", 0).tolist() == [0, 1, 3, 6]  # 4 values each
+    values = np.repeat(points, counts)
+    far = kmeans(np.append(values, 10.5), 2, "linear")[0]
+    np.testing.assert_allclose(far, [10 / 9, 37.5 / 4])
 
 
 def test_few_distinct_values_are_kept_as_they_are() -> None:

@@ -75,7 +75,7 @@ def start(sums: Sums, clusters: int, init: Init, seed: int) -> Array:
     points = sums.points
     if init == "density":
         shares = np.arange(1, clusters) * (sums.counts[-1] / clusters)
-        return bordered(np.searchsorted(sums.counts[1:], shares), len(points))
+        return bordered(np.searchsorted(sums.counts, shares), len(points))
     if init == "linear":
         centroids = np.linspace(points[0], points[-1], clusters)
     else:
