@@ -13,43 +13,10 @@ from torch import nn
 from typer.testing import CliRunner
 
 import whet
+from blobs import DATA, MODEL, OPTIONS, TEST, judge, net, same, samples
 from whet import compress
 from whet.cli import app
 from whet.errors import CheckpointError, DataError, SchemeError
-
-Array = np.ndarray[Any, Any]
-
-
-def samples(count: int, seed: int = 0) -> tuple[Array, Array]:
-    """Four classes around points of the unit cube of eight axes."""
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, 4, count)
-    centres = np.random.default_rng(7).normal(size=(4, 8))
-    return (centres[y] + 0.5 * rng.normal(size=(count, 8))).astype(np.float32), y
-
-
-DATA, TEST = samples(320), samples(200, seed=1)
-
-
-def net(seed: int = 0) -> nn.Sequential:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 4)).eval()
-
-
-def judge(model: nn.Module) -> float:
-    with torch.no_grad():
-        found = model(torch.from_numpy(TEST[0])).argmax(1).numpy()
-    return 100 * float((found == TEST[1]).mean())
-
-
-OPTIONS: dict[str, Any] = dict(
-    test=TEST, prune=0.6, kmeans=3, first=6, rounds=2, epochs=2, lr=5e-3, batch=32
-)
-
-
-def same(one: nn.Module, other: nn.Module) -> bool:
-    ours, theirs = one.state_dict(), other.state_dict()
-    return list(ours) == list(theirs) and all(torch.equal(ours[n], theirs[n]) for n in ours)
 
 
 def test_every_stage_says_accuracy_and_bytes_and_the_file_reloads_to_them(tmp_path: Path) -> None:
@@ -269,11 +236,6 @@ def test_curves_refuse_rates_and_ways_that_make_no_sense() -> None:
 
 # --- The command ----------------------------------------------------------------------------------
 
-MODEL = """
-from torch import nn
-def make():
-    return nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 4))
-"""
 WORDS = "compress net.py:make --input 1,8 --data data.npz -o out "
 
 

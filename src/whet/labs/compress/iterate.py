@@ -175,7 +175,9 @@ def one_round(
     if (notes := store.load(name, model)) is not None:
         return Round(**notes["round"])
     before = accuracy(evaluate, model)
+    model.zero_grad()  # a round that is resumed has no gradients either
     way.train(model, train)
+    model.zero_grad()
     after = accuracy(evaluate, model)
     left = nonzero_parameters(model)
     seconds = round(time.perf_counter() - began, 2)

@@ -191,7 +191,9 @@ class Work:
             notes = store.load(f"round-{number:03}", self.model)
             if notes is None:
                 if number:
+                    self.model.zero_grad()
                     train(self.model)
+                    self.model.zero_grad()
                 notes = {"accuracy": accuracy(self.evaluate, self.model)}
                 store.save(f"round-{number:03}", self.model, notes)
             if float(notes["accuracy"]) > most:
