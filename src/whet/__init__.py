@@ -16,6 +16,7 @@ from .scheme import Rule, Scheme
 from .training import Send
 
 if TYPE_CHECKING:
+    from . import compress as compress
     from . import federated as federated
     from . import privacy as privacy
     from . import tinytl as tinytl
@@ -42,7 +43,7 @@ LATE = {
     "Workbench": ".workbench",
     "Search": ".labs.search", "TrialSettings": ".labs.search", "contributions": ".labs.search",
     "search": ".labs.search", "tinytl": ".tinytl", "federated": ".federated",
-    "privacy": ".privacy",
+    "privacy": ".privacy", "compress": ".compress",
 }  # fmt: skip
 
 

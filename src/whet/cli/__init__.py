@@ -17,6 +17,7 @@ from ..errors import BuildError, WhetError, for_the_shell
 from ..passes import check_switches
 from ..settings import to_compare
 from . import demo, fed, privacy
+from .compress import compress_command
 from .files import check_file, check_folder
 from .groups import Compiling, Memory, Numbers, Sizing, Training, with_groups
 from .ir import ir_command
@@ -74,6 +75,7 @@ def common_options(
 
 app.command("run")(run_command)
 app.command("search")(search_command)
+app.command("compress")(compress_command)
 
 
 @app.command("compile")

@@ -14,8 +14,14 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 @contextmanager
-def bar(wanted: bool | None) -> Iterator[Progress]:
-    """A progress bar for each kind of work; on a terminal unless told otherwise."""
+def bar(wanted: bool | Progress | None) -> Iterator[Progress]:
+    """A progress bar for each kind of work; on a terminal unless told otherwise.
+
+    A callback is itself what shows: work inside other work shares its bars.
+    """
+    if callable(wanted):
+        yield wanted
+        return
     if not (sys.stderr.isatty() if wanted is None else wanted):
         yield silent
         return

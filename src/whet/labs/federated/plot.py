@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ...report import svg
+from ..common.plot import BOTTOM, COLORS, TOP, curve, percent_rules, scale, tens
 from .loop import History, Round
 
-COLORS = ("#34699a", "#c2313d", "#e8a33d", "#4f9d69", "#7b5ea7", "#222222", "#b8b8b8", "#00838f")
-TOP, BOTTOM = 96.0, svg.HEIGHT - 52.0
 UNITS = (("MB", 1e6), ("kB", 1e3), ("bytes", 1.0))
 
 
@@ -20,8 +18,7 @@ def rounds_svg(histories: Mapping[str, History], title: str = "Federated trainin
     last = max(max(r.number for r in every), 1)
     middle = svg.WIDTH / 2
     entries = [(COLORS[i % len(COLORS)], name) for i, name in enumerate(rounds)]
-    low = 10 * math.floor(10 * min(r.accuracy for r in every))
-    high = max(10 * math.ceil(10 * max(r.accuracy for r in every)), low + 10)
+    low, high = tens([percent(r) for r in every])
     unit, factor = next(u for u in UNITS if max(map(traffic, every)) >= u[1] or u[1] == 1.0)
     most = max(max(map(traffic, every)) / factor, 1e-9)
     parts = svg.legend(60, 74, entries)
@@ -45,21 +42,11 @@ def axes(
     """The caption, rules with their numbers, and the rounds below."""
     x, y = scale(0, last, left, right), scale(bottom, top, BOTTOM, TOP)
     parts = [svg.text(left, TOP - 6, caption, fill=svg.GREY)]
-    for tick in svg.ticks(top - bottom, 6):
-        at = y(bottom + tick)
-        parts.append(svg.rule(left, at, right, at, svg.RULE))
-        parts.append(svg.text(left - 6, at + 4, f"{bottom + tick:,.6g}", text_anchor="end"))
+    parts += percent_rules(bottom, top, left, right, y)
     for tick in svg.ticks(last, 8):
         if tick == int(tick):
             parts.append(svg.text(x(tick), BOTTOM + 16, f"{tick:g}", text_anchor="middle"))
     return [*parts, svg.text((left + right) / 2, BOTTOM + 34, "round", text_anchor="middle")]
-
-
-def curve(points: Sequence[tuple[float, float]], color: str, words: str) -> str:
-    text = " ".join(f"{svg.number(x)},{svg.number(y)}" for x, y in points)
-    return svg.element(
-        "polyline", svg.tooltip(words), points=text, fill="none", stroke=color, stroke_width=2.0
-    )
 
 
 def percent(r: Round) -> float:
@@ -68,10 +55,6 @@ def percent(r: Round) -> float:
 
 def traffic(r: Round) -> float:
     return r.sent + r.received
-
-
-def scale(low: float, high: float, first: float, last: float) -> Callable[[float], float]:
-    return lambda value: first + (last - first) * (value - low) / (high - low)
 
 
 def summary(rounds: Mapping[str, Sequence[Round]]) -> str:

@@ -8,8 +8,8 @@ adapt     the best of them for a task
 pruning   dynamic activation pruning, as a baseline
 """
 
+from ..common.blocks import Block, find_blocks
 from .adapt import Adapted, adapt, pretrain
-from .blocks import Block, find_blocks
 from .branch import LiteResidual, branches
 from .elastic import Elastic
 from .prepare import prepare

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ...errors import FrontendError
-from .blocks import Block
+from ..common.blocks import Block
 
 NAME = "lite_residual"  # name of the branch inside its block: what the scheme "lite" trains
 PER_GROUP = 8  # channels normalised together

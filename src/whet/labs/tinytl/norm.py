@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import FrontendError
-from .blocks import as_in_use, hooked
+from ..common.blocks import as_in_use, hooked
 from .branch import group_norm
 
 EPSILON = 1e-5

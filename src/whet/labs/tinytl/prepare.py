@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ...errors import FrontendError
-from .blocks import find_blocks
+from ..common.blocks import find_blocks
 from .branch import LiteResidual, attach, load_branches
 from .branch import branches as has_branches
 from .norm import to_group_norm

@@ -15,7 +15,7 @@ from torch import nn
 
 from ...errors import FrontendError
 from ...frontend.torch.aten.largest import keep_largest
-from .blocks import as_in_use, hooked, run
+from ..common.blocks import as_in_use, hooked, run
 
 
 def prune_activations(model: nn.Module, x: torch.Tensor, share: float) -> nn.Module:

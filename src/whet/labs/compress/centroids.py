@@ -1,0 +1,139 @@
+"""Fine-tuning of shared weights: what trains are the codebooks.
+
+While a model is held, `weight` of a shared layer is computed as codebook[index], with zeros where
+it was pruned, and the codebook is the parameter. Its gradient is that of the weights summed over
+each cluster, by the chain rule; any training loop, any optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from ...errors import DataError, SchemeError
+from .sharing import MOST_BITS, matching, nonzeros, values_of
+
+MOST_VALUES = 2**MOST_BITS
+
+
+class Codebook(nn.Module):
+    """The parametrization: `right_inverse` takes a codebook out of a weight, `forward` expands it.
+
+    Index 0 is the zero of a pruned weight, index i + 1 the codebook's entry i.
+    """
+
+    index: Tensor
+
+    def __init__(self, weight: Tensor, order: list[str]) -> None:
+        super().__init__()
+        self.order = order  # of the layer's parameters
+        array = values_of(weight)
+        codebook = nonzeros(array)
+        place = np.where(array == 0, 0, np.searchsorted(codebook, array) + 1)
+        self.register_buffer("index", torch.from_numpy(place.astype(np.int32)).to(weight.device))
+        self.start = torch.from_numpy(codebook).to(weight)
+
+    def forward(self, codebook: Tensor) -> Tensor:
+        return torch.cat([codebook.new_zeros(1), codebook])[self.index]
+
+    def right_inverse(self, weight: Tensor) -> Tensor:
+        return self.start.clone()
+
+
+def hold_shared(model: nn.Module, layers: str | Iterable[str] | None = None) -> list[str]:
+    """Train codebooks in place of weights, until `release`; returns the names of these weights.
+
+    Held are the layers that patterns in `layers` fit, or all with at most 256 values other than
+    zero. A held weight appears in `model.parameters()` as its codebook: create optimizers after
+    this call.
+    """
+    chosen = held_names(model, layers)
+    for name in chosen:
+        module, attribute = owner(model, name)
+        weight = getattr(module, attribute)
+        weight.grad = None  # it has the shape of the weight
+        codebook = Codebook(weight, [n for n, _ in module.named_parameters(recurse=False)])
+        parametrize.register_parametrization(module, attribute, codebook)
+    return chosen
+
+
+def release(model: nn.Module) -> list[str]:
+    """The model as before `hold_shared`, with weights from the codebooks as they are now."""
+    names = []
+    for path, module in list(model.named_modules()):
+        for attribute, codebook in held_in(module).items():
+            module.get_parameter(f"parametrizations.{attribute}.original").grad = None
+            parametrize.remove_parametrizations(module, attribute)
+            for name in codebook.order:  # the weight came back as the last
+                parameter = getattr(module, name)
+                if isinstance(parameter, nn.Parameter):
+                    delattr(module, name)
+                    module.register_parameter(name, parameter)
+            names.append(f"{path}.{attribute}" if path else attribute)
+    return names
+
+
+def train_centroids(
+    model: nn.Module,
+    train: Callable[[nn.Module], None],
+    layers: str | Iterable[str] | None = None,
+) -> list[str]:
+    """One round of `train` on the codebooks. Layers that are not shared train as ever.
+
+    Shared weights stay shared, and zeros stay zeros, also when `train` raises.
+    """
+    chosen = hold_shared(model, layers)
+    try:
+        train(model)
+    finally:
+        release(model)
+    return chosen
+
+
+def held_in(module: nn.Module) -> dict[str, Codebook]:
+    """Attributes of a module that are computed from codebooks."""
+    found = getattr(module, "parametrizations", None)
+    if not isinstance(found, nn.ModuleDict):
+        return {}
+    first = {name: next(chain.children()) for name, chain in found.items()}
+    return {name: one for name, one in first.items() if isinstance(one, Codebook)}
+
+
+def held_names(model: nn.Module, layers: str | Iterable[str] | None) -> list[str]:
+    """The names to hold, after every check, so that nothing changes on an error."""
+    if any(held_in(module) for module in model.modules()):
+        raise SchemeError("shared weights are held already", try_="release(model)")
+    weights = dict(model.named_parameters())
+    chosen = []
+    for name in matching(model, layers):
+        array = values_of(weights[name])
+        if not np.isfinite(array).all():
+            raise DataError(f"{name} cannot be held", why="it has weights that are not finite")
+        if (count := len(nonzeros(array))) <= MOST_VALUES:
+            chosen.append(name)
+        elif layers is not None:
+            why = f"it has {count:,} distinct values, at most {MOST_VALUES} are allowed"
+            raise SchemeError(f"{name} is not shared", why=why, try_="share(model) first")
+    if not chosen:
+        raise SchemeError("no weight of the model is shared", try_="share(model) first")
+    refuse_tied(model, chosen)
+    return chosen
+
+
+def refuse_tied(model: nn.Module, chosen: Iterable[str]) -> None:
+    every = list(model.named_parameters(remove_duplicate=False))
+    for name in chosen:
+        parameter = dict(every)[name]
+        others = [other for other, p in every if p is parameter and other != name]
+        if others:
+            why = f"{' and '.join(others)} is the same parameter"
+            raise SchemeError(f"{name} cannot be held", why=why, try_="layers= without it")
+
+
+def owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
+    path, _, attribute = name.rpartition(".")
+    return model.get_submodule(path), attribute
