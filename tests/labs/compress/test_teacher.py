@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 from typer.testing import CliRunner
-from whet.labs.compress.distill import Logits
 
 import whet
 from blobs import DATA, MODEL, OPTIONS, TEST, net, same
 from whet import compress
 from whet.cli import app
 from whet.errors import CheckpointError, SchemeError
+from whet.labs.compress.distill import Logits
 
 
 def wide() -> nn.Module:

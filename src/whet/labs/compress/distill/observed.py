@@ -63,7 +63,7 @@ def observed(
         module_of(model, name).register_forward_hook(recorder)
     for number, adapter in enumerate(adapters):
         for name, parameter in adapter.named_parameters():
-            copied = nn.Parameter(parameter.detach().clone())
-            model.register_parameter(adapter_name(number, name), copied)
+            own = nn.Parameter(parameter.detach().clone())
+            model.register_parameter(adapter_name(number, name), own)
     model.register_forward_hook(Collect(matches, copy.deepcopy(list(adapters)), taken))
     return model
