@@ -56,7 +56,7 @@ class Traits:
     layer: ClassVar[Layer | None] = None
     # Operands 1 and 2, as far as there are any, are the gain and offset of a normalisation.
     norm: ClassVar[bool] = False
-    # Some operand is a weight, as in every layer: a frozen one may be stored in 8 bits and widened
+    # Some operand is a weight, as in every layer: a frozen one may be stored in fewer bits and made
     # right before the kernel.
     reads_weights: ClassVar[bool] = False
 
