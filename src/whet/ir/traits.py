@@ -60,6 +60,11 @@ class Traits:
     # right before the kernel.
     reads_weights: ClassVar[bool] = False
 
+    # It makes a whole weight of what is stored of it, and so is repeated for each reader.
+    expands: ClassVar[bool] = False
+    # There is a form of this linear layer that reads a codebook and indices: see narrow_frozen.
+    indexed: ClassVar[bool] = False
+
     # The operator that does what often follows as well: an addition and a clamp behind a layer of
     # floats, `requantize` behind one of integers. Set by its class: see ops/fused.py.
     fused: ClassVar[type[Op] | None] = None

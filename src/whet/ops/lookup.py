@@ -18,6 +18,7 @@ class Lookup(Op):
     """y = codebook[index]; indices are packed, `bits` each"""
 
     name = "lookup"
+    expands = True
 
     class Attrs(Attributes):
         shape: tuple[int, ...] = ()

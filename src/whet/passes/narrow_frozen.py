@@ -13,15 +13,13 @@ from ..memory.plan import LINE, aligned, lifetimes
 from ..memory.plan import lives as lives_of
 from ..ops._common import pack
 from ..ops.fused import LinearFused
-from ..ops.linear import Linear, LinearDx
+from ..ops.linear import LinearDx
 from ..ops.lookup import LinearShared, LinearSharedDx, Lookup, LookupScaled
 from ..ops.unary import Clamp
 from ..ops.widen import Widen, narrowed
 
 LEAST = 256  # elements; below that the code costs more than it saves
 CODE = 64  # bytes that a call and its arguments take, roughly
-
-DIRECT: tuple[type[Op], ...] = (Linear, LinearFused, LinearDx)  # have a form that reads indices
 
 
 @dataclass(frozen=True)
@@ -145,7 +143,7 @@ def narrow_frozen(
 def reads_indices(node: Node, leaf: Value, parts: Mapping[str, Stored]) -> bool:
     """Whether there is a form of this layer that reads the codebook and the indices."""
     plain = node.op is not LinearFused or not node.attrs.add
-    weight = node.op in DIRECT and node.ins[1] is leaf and node.ins.count(leaf) == 1
+    weight = node.op.indexed and node.ins[1] is leaf and node.ins.count(leaf) == 1
     return weight and plain and leaf.name in parts and parts[leaf.name].op is Lookup
 
 

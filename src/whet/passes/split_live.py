@@ -14,7 +14,6 @@ from ..ir import (
     Link,
     Live,
     Node,
-    Op,
     Part,
     Relation,
     Role,
@@ -24,10 +23,7 @@ from ..ir import (
 from ..ops.largest import Spread
 from ..ops.linear import Linear
 from ..ops.live import LinearLive
-from ..ops.lookup import Lookup
 from ..ops.shape import Reshape
-
-MAKERS: tuple[type[Op], ...] = (Spread, Lookup)  # of a weight from a part
 
 
 def find_live(graph: Graph, live: Mapping[str, Array], wanted: Collection[str]) -> dict[str, Live]:
@@ -129,12 +125,12 @@ def spread_late(graph: Graph) -> Graph:
     def again(value: Value) -> Value:
         """The weight, made once more."""
         maker = makers[value]
-        if maker.op in MAKERS:
+        if maker.op.expands:
             return b.emit(maker.op, *maker.ins, name=value.name, **asdict(maker.attrs))
         return b.emit(Reshape, again(maker.ins[0]), name=value.name, shape=value.shape)
 
     for node in graph.nodes:
-        part = node.op in MAKERS and root(makers, node.ins[0]).is_a(Relation.PART)
+        part = node.op.expands and root(makers, node.ins[0]).is_a(Relation.PART)
         if part or (node.op is Reshape and is_spread(makers, node.ins[0])):
             makers[node.out] = node
             continue
@@ -153,4 +149,4 @@ def root(makers: Mapping[Value, Node], value: Value) -> Value:
 def is_spread(makers: Mapping[Value, Node], value: Value) -> bool:
     """Whether it is such a weight or a view of one."""
     maker = makers.get(value)
-    return maker is not None and (maker.op in MAKERS or is_spread(makers, maker.ins[0]))
+    return maker is not None and (maker.op.expands or is_spread(makers, maker.ins[0]))
