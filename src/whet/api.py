@@ -89,7 +89,9 @@ def compile(
     `dtype="int8"`, or a `whet.Int8` that says more, makes a program of integers from the model in
     eval mode; `calibrate` gives batches like those it will see, to find the range of activations.
     `frozen="int8"` stores weights that do not train in 8 bits if those make them up, as after
-    `whet.tinytl.prepare(..., bits=8)`, and widens each where it is used.
+    `whet.tinytl.prepare(..., bits=8)`, and widens each where it is used. "kmeans4" (2 to 8 bits)
+    stores them as indices into a codebook for each layer: exactly, if a weight has no more than
+    2^bits values, and else after k-means, which changes them; `check` compares with those.
     `sparse` keeps zeros: of every weight that trains and has zeros, as after pruning, the elements
     that are not zero train, and only those are stored. Parameters that are pruned by
     torch.nn.utils.prune train so in any case, wherever their masks are ones.
@@ -106,7 +108,7 @@ def compile(
     check_search(searching, budget, data)
     options = Options(
         settings.name, accumulate, settings.without, settings.recompute, place, this_machine(),
-        narrow=frozen is not None, send=send,
+        narrow=settings.narrow, codebook=settings.codebook, send=send,
     )  # fmt: skip
     if searching and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size
@@ -124,7 +126,12 @@ def compile(
         program = assemble(imported, scheme, options, source)
     else:
         program = fit(imported, scheme, options, budget, source)
-    if frozen and not program.in_bytes:
+    if settings.codebook and not program.in_bytes:
+        warn(
+            "no frozen weight is stored by a codebook: no layer has a large one that is frozen, or "
+            "there is no room to make one"
+        )
+    if settings.narrow and not program.in_bytes:
         warn(
             "no frozen weight is stored in 8 bits: none is made up of them, or there is no room to "
             "widen one; whet.tinytl.prepare(..., bits=8) rounds weights"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -11,17 +11,31 @@ from .debug import observer, show
 from .emit.program import Program
 from .emit.target import Target
 from .emit.tensor_info import infos_of, outputs_of
-from .errors import SchemeError
+from .errors import FrontendError, SchemeError
 from .frontend.identity import identity
 from .frontend.model import Model
-from .ir import Graph, Live, Part, Role
+from .ir import Codebook, Graph, Live, Part, Role
 from .ir.quant import Recipe
 from .memory.plan import Plan, plan
-from .passes import Context, Recompute, Stage, find_live, find_slices, run_stage, stored_whole
+from .passes import (
+    Bytes,
+    Codebooks,
+    Context,
+    Form,
+    Recompute,
+    Stage,
+    find_live,
+    find_shared,
+    find_slices,
+    run_stage,
+    stored_whole,
+)
 from .passes.machine import UNTUNED, Machine
+from .passes.narrow_frozen import narrow_weights
 from .quantize import Int8
+from .quantize.codebook import share_weights, weights_of
 from .quantize.model import integer_model
-from .scheme import SPARSE, Chosen, Scheme, parameters_of
+from .scheme import SHARED, SPARSE, SPARSE_SHARED, Chosen, Scheme, parameters_of
 from .targets import HOST
 from .training import IntegerRules, Send, Training
 
@@ -38,6 +52,7 @@ class Options:
     machine: Machine = UNTUNED  # that the kernels are chosen for
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
     narrow: bool = False  # frozen weights are stored in 8 bits where those make them up
+    codebook: int = 0  # bits of indices that frozen weights are stored as; 0 for none
     send: Send | None = None  # how updates leave the device; entry point `begin`
     single: bool = True  # a program for batches also predicts one sample
 
@@ -78,13 +93,29 @@ def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None)
     trained = apply_scheme(model, scheme)
     programs = []
     for parts in ways_to_store(trained.parts, model.training.graph):
-        trained = replace(trained, parts=parts, rules=rules_for(model.rules, trained.chosen, parts))
-        forward = simplify(model, trained, options)
-        entries = differentiate(forward, trained, options)
-        entries = optimise(entries, trained, options, samples_alike(model))
-        plans = place(entries, options)
-        programs.append(emit(model, scheme, options, trained, entries, plans, source))
+        rules = rules_for(model.rules, trained.chosen, parts)
+        own = replace(trained, parts=parts, rules=rules)
+        programs.append(assemble_parts(model, scheme, options, own, source))
     return min(programs, key=lambda program: program.memory["ram"])
+
+
+def assemble_parts(
+    model: Model, scheme: Scheme, options: Options, trained: Trained, source: Any
+) -> Program:
+    """The program with these parts. Frozen weights that find no room in it keep their numbers."""
+    wide: set[str] = set()
+    while True:
+        shared, errors = share(model, trained, options, wide)
+        forward = simplify(shared, trained, options)
+        entries = differentiate(forward, trained, options)
+        form = form_of(shared, options)
+        entries = optimise(entries, trained, options, samples_alike(model), form)
+        left = errors.keys() - narrow_weights(entries)
+        if not left:
+            break
+        wide |= left
+    plans = place(entries, options)
+    return emit(shared, scheme, options, trained, entries, plans, source, errors)
 
 
 # The stages -------------------------------------------------------------------------------------
@@ -109,17 +140,49 @@ def apply_scheme(model: Model, scheme: Scheme) -> Trained:
     graph = model.training.graph
     chosen = scheme.resolve(parameters_of(graph))
     for name in model.masked & chosen.keys():
-        if chosen[name] is not None and chosen[name] != SPARSE:
+        if isinstance(chosen[name], tuple):
             raise SchemeError(
                 f"{name} cannot train by channels",
                 why="a mask prunes it, so its live elements train",
                 try_=f"a rule for {name} without channels",
             )
     sliced = {name: share for name, share in chosen.items() if isinstance(share, tuple)}
-    pruned = [name for name in chosen if chosen[name] == SPARSE or name in model.masked]
+    shared = {
+        name: share == SPARSE_SHARED or name in model.masked
+        for name, share in chosen.items()
+        if share in (SHARED, SPARSE_SHARED)
+    }
+    pruned = {name for name in chosen if chosen[name] == SPARSE or name in model.masked}
     parts: dict[str, Part] = {**find_slices(graph, sliced)}
-    parts |= find_live(graph, model.live, pruned)
+    parts |= find_live(graph, model.live, pruned - shared.keys())
+    masks = {name: model.live[name] for name in model.masked}
+    parts |= find_shared(graph, shared, masks)
     return Trained(chosen, parts, rules_for(model.rules, chosen, parts))
+
+
+def share(
+    model: Model, trained: Trained, options: Options, wide: Collection[str] = ()
+) -> tuple[Model, dict[str, float]]:
+    """The model with few values in each frozen weight, and the errors of those that changed."""
+    if not options.codebook:
+        return model, {}
+    return share_weights(model, trained.chosen, trained.parts, options.codebook, wide)
+
+
+def as_compiled(model: Model, program: Program) -> Model:
+    """The model that a program was compiled from, with the frozen weights that it has."""
+    if not program.rounded or program.scheme is None:
+        return model
+    weights = {leaf.name for leaf in weights_of(model.training.graph)}
+    trained = apply_scheme(model, program.scheme)
+    return share(model, trained, program.options, weights - program.rounded.keys())[0]
+
+
+def form_of(model: Model, options: Options) -> Form | None:
+    """How frozen weights are stored, if not as they are."""
+    if options.codebook:
+        return Codebooks(options.codebook, model.training.graph.data)
+    return Bytes() if options.narrow else None
 
 
 def ways_to_store(parts: Mapping[str, Part], graph: Graph) -> list[Mapping[str, Part]]:
@@ -160,7 +223,11 @@ def differentiate(
 
 
 def optimise(
-    entries: Mapping[str, Graph], trained: Trained, options: Options, alike: bool = False
+    entries: Mapping[str, Graph],
+    trained: Trained,
+    options: Options,
+    alike: bool = False,
+    form: Form | None = None,
 ) -> dict[str, Graph]:
     """The entry points, smaller and faster. If samples are `alike`, there is one for a single."""
     context = Context(
@@ -169,7 +236,7 @@ def optimise(
         recompute=options.recompute,
         inside=options.target.inside_inputs,
         single=options.single and alike,
-        narrow=options.narrow,
+        narrow=form,
         parts=trained.parts,
         vectors=options.target.vectors,
         machine=options.machine,
@@ -196,6 +263,7 @@ def emit(
     entries: Mapping[str, Graph],
     plans: Mapping[str, Plan],
     source: Any,
+    errors: Mapping[str, float],
 ) -> Program:
     graph, parts = model.training.graph, trained.parts
     return Program(
@@ -208,6 +276,7 @@ def emit(
         scheme=scheme,
         chosen=tuple(trained.chosen),
         parameters=sum(v.type.elements for v in graph.leaves_of(Role.PARAM)),
+        rounded=errors,
         identity=identity(model, trained.chosen, parts),
         parts=parts,
         sliced_parameters={p.parameter: graph.data[p.parameter] for p in parts.values() if p.rests},
@@ -243,6 +312,11 @@ def rules_for(
     rules = {n: all_rules.rules[n] for n in chosen if n not in split}
     for name, part in parts.items():
         rule = all_rules.rules[part.parameter]
+        if rule.state and isinstance(part, Codebook):
+            raise FrontendError(
+                f"the optimizer has moments of {part.parameter} from before its values trained",
+                try_="an optimizer that has not taken a step",
+            )
         rules[name] = replace(rule, state={k: part.take(a) for k, a in rule.state.items()})
     masks = {
         name: part.bits for name, part in parts.items() if isinstance(part, Live) and part.whole

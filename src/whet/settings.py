@@ -32,7 +32,8 @@ class Settings:
     ram: int | None  # budget, in bytes
     recompute: Recompute | None
     int8: Int8 | None
-    frozen: str | None
+    narrow: bool  # frozen weights are stored in 8 bits
+    codebook: int  # bits of indices of frozen weights, 0 for no codebooks
     without: frozenset[str]
     clip_norm: float | None
 
@@ -52,25 +53,36 @@ class Settings:
         name: str = "net",
         clip_norm: float | None = None,
     ) -> Settings:
-        if frozen not in (None, "int8"):
-            wrong = option("frozen", frozen)
-            raise SchemeError(f"there is no {wrong}", try_=option("frozen", "int8"))
+        bits = codebook_bits(frozen)
         if rematerialize and rematerialize not in (True, "elements", "layers"):
             words = [option("rematerialize", word) for word in ("elements", "layers")]
             raise SchemeError(f"there is no {option('rematerialize', rematerialize)}", try_=words)
         int8 = int8_of(dtype)
-        if int8 and frozen:
-            what = f"{option('frozen', 'int8')} is for a float program"
-            raise SchemeError(what, why="all weights are bytes here")
+        if int8 and (frozen == "int8" or bits == 8):
+            what = f"{option('frozen', frozen)} is for a float program"
+            hint = option("frozen", "kmeans4")
+            raise SchemeError(what, why="all weights are bytes here", try_=hint)
         place = target_of(target, portable, ram, flash)
         twice = Recompute(layers=rematerialize == "layers") if rematerialize else None
         budget = place.ram
         if budget is None and ram is not None:
             budget = parse_bytes(ram)
         return cls(
-            check_name(name), known_update(update), place, budget,
-            twice, int8, frozen, check_switches(without), check_clip_norm(clip_norm),
+            check_name(name), known_update(update), place, budget, twice, int8, frozen == "int8",
+            bits, check_switches(without), check_clip_norm(clip_norm),
         )  # fmt: skip
+
+
+def codebook_bits(frozen: str | None) -> int:
+    """Of the indices of frozen weights; 0 if they have no codebooks."""
+    if frozen in (None, "int8"):
+        return 0
+    match = re.fullmatch(r"kmeans([2-8])", str(frozen))
+    if match is None:
+        hints = [option("frozen", word) for word in ("int8", "kmeans4")]
+        why = "kmeans2 to kmeans8 have codebooks, int8 has a scale for each channel"
+        raise SchemeError(f"there is no {option('frozen', frozen)}", why=why, try_=hints)
+    return int(match[1])
 
 
 def parse_bytes(text: int | str) -> int:

@@ -24,6 +24,8 @@ EXACT |= {"conv2d_i8_dx", "conv2d_i8_dw", "depthwise_i8_dx", "depthwise_i8_dw", 
 EXACT |= {"requantize_dx", "dequantize", "add_i8", "conv2d_i8_fused", "depthwise_i8_fused"}
 EXACT |= {
     "widen",
+    "lookup",
+    "lookup_scaled",
     "narrow_gradient",
     "settle",
     "settle_master",

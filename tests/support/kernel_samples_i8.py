@@ -11,6 +11,7 @@ import numpy as np
 
 from kernel_samples import WINDOWS, Collector, Numbers, Sample, rmsprop_cases
 from whet.ir import Array, DType, Type, i8
+from whet.ops._common import pack
 from whet.ops.conv import Window
 from whet.ops.fused_i8 import Conv2dI8Fused, DepthwiseI8Fused
 from whet.ops.stream import stage_of
@@ -23,7 +24,7 @@ def i8_samples() -> list[Sample]:
     s = Collector("whole-")
     for family in (layers, larger_layers, fused, parts, narrowing, adding, pools, movers):
         family(s)
-    for family in (gradients, steps, fused_steps, settling, streams, widening):
+    for family in (gradients, steps, fused_steps, settling, streams, widening, lookups):
         family(s)
     return s.samples
 
@@ -364,3 +365,25 @@ def widening(s: Collector) -> None:
     s.add("widen", g.i8(5, 3, 3, 4), g.positive(5))
     s.add("widen", g.i8(3, 3, 17), g.positive(17), last=True)
     s.add("widen", g.i8(1, 1), g.positive(1))
+
+
+def lookups(s: Collector) -> None:
+    """All widths of indices, sizes that end within a byte, and more than one chunk of a sum."""
+    for bits in range(1, 9):
+        for shape in ((5, 3, 3, 7), (1,), (2, 11), (3, 5, 200)):
+            g = s.numbers("lookup")
+            entries = max(1, 2**bits - bits // 3)
+            index = pack(g.ids(entries, *shape), bits)
+            attrs: dict[str, Any] = {"shape": shape, "bits": bits}
+            s.add("lookup", g.i8(entries), index, **attrs)
+            s.add("lookup", g.normal(entries), index, fixed=entries // 2 - 1, **attrs)
+            s.add("lookup_scaled", g.normal(entries), index, g.positive(shape[0]), **attrs)
+            scale = g.positive(shape[-1])
+            s.add("lookup_scaled", g.normal(entries), index, scale, last=True, **attrs)
+    for bits, rows, inputs, outputs in [(1, 1, 9, 3), (4, 1, 130, 33), (5, 3, 7, 5), (8, 2, 61, 9)]:
+        g = s.numbers("linear_shared")
+        entries = 2**bits - bits // 3
+        index = pack(g.ids(entries, outputs, inputs), bits)
+        own = (g.normal(rows, inputs), g.normal(entries), index)
+        s.add("linear_shared", *own, g.normal(outputs), outputs=outputs, bits=bits)
+        s.add("linear_shared", *own, outputs=outputs, bits=bits, fixed=1)

@@ -20,7 +20,7 @@ from ..ops.optimizers import SGD
 from ..pipeline import Options
 from ..quantize import Int8
 from ..report import kib
-from ..scheme import SPARSE, Chosen, Parameter, Rule, Scheme, blocks, parameters_of, preset
+from ..scheme import Chosen, Parameter, Rule, Scheme, blocks, parameters_of, preset
 from ..training import UpdateRule
 from .smallest import smallest
 
@@ -108,7 +108,7 @@ class Advisor:
         sliced = {
             p.name: p.channels
             for p in parameters
-            if p.channels > 1 and p.name in chosen and chosen[p.name] != SPARSE
+            if p.channels > 1 and p.name in chosen and not isinstance(chosen[p.name], str)
         }
         if sliced:
             yield [self.thinned(chosen, sliced, share) for share in SHARES]

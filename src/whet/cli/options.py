@@ -21,6 +21,13 @@ class DTypeName(StrEnum):
 
 class FrozenName(StrEnum):
     int8 = "int8"
+    kmeans2 = "kmeans2"
+    kmeans3 = "kmeans3"
+    kmeans4 = "kmeans4"
+    kmeans5 = "kmeans5"
+    kmeans6 = "kmeans6"
+    kmeans7 = "kmeans7"
+    kmeans8 = "kmeans8"
 
 
 class RematName(StrEnum):
@@ -72,7 +79,8 @@ RematOpt = Annotated[
     typer.Option(help="compute again what saves memory: element-wise work, or layers too"),
 ]
 FrozenOpt = Annotated[
-    FrozenName | None, typer.Option(help="store rounded weights that do not train in 8 bits")
+    FrozenName | None,
+    typer.Option(help="store weights that do not train in 8 bits, if rounded, or by codebooks"),
 ]
 SparseOpt = Annotated[
     bool, typer.Option("--sparse", help="of pruned weights, train and store what is not zero")

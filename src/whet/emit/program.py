@@ -16,6 +16,7 @@ from ..ir.quant import Fold, Quant
 from ..memory.plan import Plan, alignment
 from ..ops.random import RngNext
 from ..ops.widen import Widen
+from ..passes.narrow_frozen import narrow_weights, wide_weights
 from ..report import program_report
 from ..report.html import program_html
 from ..scheme import Scheme
@@ -74,6 +75,7 @@ class Program:
     parameters: int = 0  # numbers in the model, trained or not
     identity: int = 0  # a checksum of the model, see `fingerprint`
     parts: Mapping[str, Part] = field(default_factory=dict)  # trained in place of parameters
+    rounded: Mapping[str, float] = field(default_factory=dict)  # weights shared, and the errors
     sliced_parameters: Mapping[str, Array] = field(
         default_factory=dict
     )  # those parameters, as stored
@@ -142,12 +144,15 @@ class Program:
         """The update that the program sends, if it was compiled with `send`."""
         return delta_of(self)
 
-    @property
+    @functools.cached_property
     def in_bytes(self) -> int:
-        """Bytes of frozen weights that are stored in 8 bits and widened where they are used."""
-        nodes = (node for graph in self.entries.values() for node in graph.nodes)
-        stored = {node.ins[0].name: node.ins[0].type for node in nodes if node.op is Widen}
-        return sum(kind.bytes for kind in stored.values())
+        """Bytes of frozen weights that are stored in fewer bits than they are used in."""
+        return sum(narrow_weights(self.entries).values())
+
+    @functools.cached_property
+    def not_narrow(self) -> int:
+        """Bytes of frozen weights of layers, small ones aside, that are stored as they are used."""
+        return sum(wide_weights(self.entries).values())
 
     @property
     def batch(self) -> int:

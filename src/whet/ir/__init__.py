@@ -30,7 +30,7 @@ from .graph import (
     u8,
     verify,
 )
-from .parts import Live, Part, Places, WeightSlice
+from .parts import Codebook, Live, Part, Places, WeightSlice
 from .traits import Layer, Sides
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "Attributes",
     "Builder",
     "Call",
+    "Codebook",
     "DType",
     "Field",
     "Grads",

@@ -102,6 +102,8 @@ class Relation(Enum):
     MASTER = "master"  # the float that an integer parameter is rounded from
     CARRY = "carry"  # what rounding an integer parameter dropped
     BASE = "base"  # the same, as of the start of a round
+    STORED = "stored"  # what a frozen weight is made of where a layer reads it
+    MADE_FROM = "made from"  # a frozen weight: a view of a parameter, or with a norm folded in
     COTANGENT = "cotangent"  # computed in the backward pass of a value
 
 
@@ -357,13 +359,19 @@ class Builder:
             self.data[value.name] = stored(np.asarray(data), type.dtype)
         return value
 
-    def const(self, data: npt.ArrayLike, name: str = "const", dtype: DType = DType.F32) -> Value:
+    def const(
+        self,
+        data: npt.ArrayLike,
+        name: str = "const",
+        dtype: DType = DType.F32,
+        link: Link | None = None,
+    ) -> Value:
         """A compile-time array; equal small arrays without a name of their own are shared."""
         array = stored(np.asarray(data), dtype)
         key = (dtype.label, array.shape, array.tobytes())
         if name == "const" and array.size <= 16 and key in self._consts:
             return self._consts[key]
-        value = self.leaf(name, Type(dtype, array.shape), Role.CONST, array)
+        value = self.leaf(name, Type(dtype, array.shape), Role.CONST, array, link)
         self._consts[key] = value
         return value
 

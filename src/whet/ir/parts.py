@@ -56,6 +56,10 @@ class Part(ABC):
         """Numbers for the leaf, changed to what it can hold."""
         return part
 
+    def lost(self, whole: Array) -> str:
+        """Which of a parameter's numbers the leaf cannot hold, in words; empty if all fit."""
+        return ""
+
     def along(self, axis: int) -> tuple[int, ...] | None:
         """The indices that the leaf has along a stored axis; None if it has all of them."""
         return None
@@ -155,3 +159,73 @@ class Live(Part):
 
     def held(self, part: Array) -> Array:
         return self.take(part) if self.whole else part
+
+
+@dataclass(frozen=True, eq=False)
+class Codebook(Part):
+    """The leaf holds the values of a parameter, each of which many elements share.
+
+    `index` says which value each element has. The gradient of a value is the sum over its elements;
+    that at `zero` is 0 and stays so.
+    """
+
+    index: Array  # of each element, packed as for `lookup`
+    bits: int
+    entries: int
+    elements: int
+    zero: int = -1
+    rests: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, parameter: str, whole: Array, fixed: bool = False) -> Codebook:
+        """The values that there are; with `fixed`, 0 stays 0."""
+        values, places = np.unique(whole, return_inverse=True)
+        bits = max(1, int(len(values) - 1).bit_length())
+        spread = places.reshape(-1, 1).astype(np.int32) >> np.arange(bits) & 1
+        index = np.packbits(spread.astype(np.uint8), bitorder="little")
+        zero = int(np.flatnonzero(values == 0)[0]) if fixed else -1
+        return cls(parameter, index, bits, len(values), whole.size, zero)
+
+    @property
+    def entry(self) -> Array:
+        """Of each element: which value it has."""
+        spread = np.unpackbits(self.index, count=self.elements * self.bits, bitorder="little")
+        found: Array = spread.reshape(-1, self.bits) @ (1 << np.arange(self.bits))
+        return found
+
+    def shape(self, whole: tuple[int, ...]) -> tuple[int, ...]:
+        return (self.entries,)
+
+    def order(self, whole: tuple[int, ...]) -> tuple[int, ...]:
+        return (0,)
+
+    def take(self, whole: Array) -> Array:
+        """The values; the mean of those that should be one."""
+        found = self._sums(whole) / np.bincount(self.entry, minlength=self.entries)
+        return self.held(found.astype(whole.dtype))
+
+    def put(self, part: Array, rest: Array) -> Array:
+        rest[:] = part[self.entry].reshape(rest.shape)
+        return rest
+
+    def reduce(self, gradient: Array) -> Array:
+        return self.held(self._sums(gradient).astype(gradient.dtype))
+
+    def fixed(self, whole: Array) -> Array:
+        return self.index
+
+    def places(self, shape: tuple[int, ...], order: tuple[int, ...]) -> Places | None:
+        return None
+
+    def held(self, part: Array) -> Array:
+        return np.where(np.arange(self.entries) == self.zero, 0, part).astype(part.dtype)
+
+    def lost(self, whole: Array) -> str:
+        same = self.put(self.take(whole), np.empty_like(whole)) == whole
+        apart = int((~same).sum())
+        return f"{apart:,} of {whole.size:,} elements differ from others that share their value" * (
+            apart > 0
+        )
+
+    def _sums(self, whole: Array) -> Array:
+        return np.bincount(self.entry, whole.reshape(-1).astype(np.float64), self.entries)

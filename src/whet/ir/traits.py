@@ -56,9 +56,14 @@ class Traits:
     layer: ClassVar[Layer | None] = None
     # Operands 1 and 2, as far as there are any, are the gain and offset of a normalisation.
     norm: ClassVar[bool] = False
-    # Some operand is a weight, as in every layer: a frozen one may be stored in 8 bits and widened
+    # Some operand is a weight, as in every layer: a frozen one may be stored in fewer bits and made
     # right before the kernel.
     reads_weights: ClassVar[bool] = False
+
+    # It makes a whole weight of what is stored of it, and so is repeated for each reader.
+    expands: ClassVar[bool] = False
+    # There is a form of this linear layer that reads a codebook and indices: see narrow_frozen.
+    indexed: ClassVar[bool] = False
 
     # The operator that does what often follows as well: an addition and a clamp behind a layer of
     # floats, `requantize` behind one of integers. Set by its class: see ops/fused.py.

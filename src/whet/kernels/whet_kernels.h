@@ -273,6 +273,24 @@ void whet_cast_f32_i32(int32_t *y, const float *x, int32_t n);
 void whet_widen_i8(float *y, const int8_t *x, const float *scale, int32_t outer, int32_t channels,
                    int32_t inner);
 
+/* ---- Weights by a codebook. Indices have 1 to 8 bits each and are packed, the low end first. */
+
+/* y[outer][channels][inner] = book[index] * scale[channel]; scale may be NULL */
+void whet_lookup_f32(float *y, const float *book, const uint8_t *index, const float *scale,
+                     int32_t outer, int32_t channels, int32_t inner, int32_t bits);
+void whet_lookup_i8(int8_t *y, const int8_t *book, const uint8_t *index, int32_t n, int32_t bits);
+/* dbook[k] = sum of dy[i] with index[i] = k, 0 for k = fixed; sums has as many elements as dbook */
+void whet_lookup_dcodebook_f32(float *dbook, const float *dy, const uint8_t *index, int32_t n,
+                               int32_t entries, int32_t fixed, int32_t bits, float *sums);
+/* y[r,o] = b[o] + sum_i x[r,i] * w[o,i], w being the looked up weight; b may be NULL */
+void whet_linear_shared_f32(float *y, const float *x, const float *book, const uint8_t *index,
+                            const float *b, int32_t rows, int32_t i, int32_t o, int32_t bits);
+void whet_linear_shared_dx_f32(float *dx, const float *dy, const float *book, const uint8_t *index,
+                               int32_t rows, int32_t i, int32_t o, int32_t bits);
+void whet_linear_shared_dcodebook_f32(float *dbook, const float *dy, const float *x,
+                                      const uint8_t *index, int32_t rows, int32_t i, int32_t o,
+                                      int32_t entries, int32_t fixed, int32_t bits, float *sums);
+
 /* ---- The largest elements of each sample: their values, and a bit for each element. */
 
 void whet_pick_largest_f32(float *values, uint8_t *bits, const float *x, int32_t samples, int32_t n,

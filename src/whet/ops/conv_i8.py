@@ -203,6 +203,7 @@ class Conv2dI8Dx(IntegerGradient):
     """
 
     name = "conv2d_i8_dx"
+    reads_weights = True
     real = Conv2dDx
     Attrs = Conv2dDx.Attrs
 
@@ -369,6 +370,7 @@ class DepthwiseI8Dx(IntegerGradient):
     """
 
     name = "depthwise_i8_dx"
+    reads_weights = True
     real = DepthwiseDx
     Attrs = DepthwiseDx.Attrs
 

@@ -150,6 +150,7 @@ class LinearFused(FusedLayer):
     """y = min(max(linear(x, w, b) + add, low), high)"""
 
     name = "linear_fused"
+    indexed = True
     fuses = Linear
     Attrs = Epilogue
 

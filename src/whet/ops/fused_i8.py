@@ -38,6 +38,7 @@ class NarrowedLayer(Fused):
     """What layers of integers share that are fused with `requantize`."""
 
     same_bits = True
+    reads_weights = True
 
     @classmethod
     def inner(cls, a: Any) -> Any:

@@ -85,6 +85,7 @@ class Spread(Op):
     """y = the next of the values where the bit is set, else 0"""
 
     name = "spread"
+    expands = True
 
     class Attrs(Attributes):
         shape: tuple[int, ...] = ()

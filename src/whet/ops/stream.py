@@ -179,6 +179,7 @@ class StreamI8(StreamOp):
 
     name = "stream_i8"
     same_bits = True
+    reads_weights = True
     layers = (Conv2dI8Fused, DepthwiseI8Fused)
     rest = ("x_zero", "zero", "low", "high")
 

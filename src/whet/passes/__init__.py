@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..errors import FrontendError
-from ..ir import Graph, Live
+from ..ir import Codebook, Graph, Live
 from .add_parts import add_parts
 from .choose_kernels import choose_kernels
 from .drop_masks import drop_masks
@@ -17,7 +17,7 @@ from .fuse_norms import fuse_norms
 from .fuse_updates import fuse_updates
 from .keep_bits import keep_bits
 from .manager import Context, Entries, Observer, Pass, Recompute, Stage, run_passes
-from .narrow_frozen import narrow_frozen
+from .narrow_frozen import Bytes, Codebooks, Form, narrow_frozen
 from .narrow_gradients import narrow_gradients
 from .one_sample import one_sample
 from .rematerialize import rematerialize
@@ -27,6 +27,7 @@ from .schedule import schedule
 from .share_common import share_common
 from .split_channels import find_slices, split_channels
 from .split_live import find_live, split_live, spread_late, stored_whole
+from .split_shared import find_shared, split_shared
 from .stream_rows import stream_rows
 
 MODEL, STEP = Stage.MODEL, Stage.STEP
@@ -37,6 +38,11 @@ def sparse(context: Context) -> bool:
     return any(isinstance(part, Live) and not part.whole for part in context.parts.values())
 
 
+def shared(context: Context) -> bool:
+    """Whether values train that the elements of a weight share."""
+    return any(isinstance(part, Codebook) for part in context.parts.values())
+
+
 # Every pass, in order. Rematerialization needs the updates in their final positions and layers not
 # yet fused, so it is between `reorder` and the fusing passes.
 PASSES = (
@@ -45,13 +51,14 @@ PASSES = (
     Pass(fuse_norms, MODEL, told=("changing",)),
     Pass(split_channels, MODEL, told=("parts",), switch=False, when=lambda c: bool(c.parts)),
     Pass(split_live, MODEL, told=("parts",), switch=False, when=sparse),
+    Pass(split_shared, MODEL, told=("parts",), switch=False, when=shared),
     Pass(one_sample, STEP, program=True, when=lambda c: c.single),
     Pass(
         narrow_gradients, STEP, told=("gradients",), switch=False,
         when=lambda c: c.gradients != "float32",
     ),
     Pass(share_common, STEP),
-    Pass(spread_late, STEP, switch=False, when=sparse),
+    Pass(spread_late, STEP, switch=False, when=lambda c: sparse(c) or shared(c)),
     Pass(drop_masks, STEP),
     Pass(add_parts, STEP),
     Pass(keep_bits, STEP),
@@ -67,8 +74,8 @@ PASSES = (
     Pass(stream_rows, STEP, told=("inside",)),
     Pass(schedule, STEP),
     Pass(
-        narrow_frozen, STEP, told=("inplace", "inside"), switch=False, program=True,
-        when=lambda c: c.narrow,
+        narrow_frozen, STEP, told=("narrow", "inplace", "inside"), switch=False, program=True,
+        when=lambda c: c.narrow is not None,
     ),
     Pass(
         choose_kernels, STEP, told=("machine", "inplace", "grow"), program=True,
@@ -99,14 +106,18 @@ def run_stage(stage: Stage, entries: Entries, context: Context) -> dict[str, Gra
 __all__ = [
     "PASSES",
     "SWITCHES",
+    "Bytes",
+    "Codebooks",
     "Context",
     "Entries",
+    "Form",
     "Observer",
     "Pass",
     "Recompute",
     "Stage",
     "check_switches",
     "find_live",
+    "find_shared",
     "find_slices",
     "run_passes",
     "run_stage",

@@ -17,7 +17,7 @@ from ..ir.quant import Fold
 from ..ops.binary import Add
 from ..ops.norm import BatchNorm
 from ..ops.shape import Reshape
-from .rewriting import Uses, rewrite
+from .rewriting import Uses, made_from, rewrite
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,16 @@ def fold_batch_norm(graph: Graph, changing: Collection[str]) -> Graph:
     beta's.
     """
 
+    uses = Uses(graph)
+
     def fixed(leaf: Value) -> bool:
         kept = leaf.role is Role.PARAM and leaf.name not in changing
         return kept or leaf.role is Role.CONST
 
     def write(b: Builder, f: Folded) -> Value:
         name = f.layer.out.name
-        weight = b.const(f.weight, name=f"{name}.folded_weight")
+        link = made_from(_leaf_of(uses, f.layer.ins[1]))
+        weight = b.const(f.weight, name=f"{name}.folded_weight", link=link)
         if f.beta is not None:
             bias = b.const(f.beta + f.shift, name=f"{name}.folded_bias")
         else:
@@ -59,7 +62,7 @@ def fold_batch_norm(graph: Graph, changing: Collection[str]) -> Graph:
             bias = b.emit(Add, f.norm.ins[2], constant, name=f"{name}.folded_bias")
         return b.emit(f.layer.op, f.layer.ins[0], weight, bias, **asdict(f.layer.attrs))
 
-    return _fold(graph, Uses(graph), fixed, write, views=False)
+    return _fold(graph, uses, fixed, write, views=False)
 
 
 def fold_for_good(graph: Graph) -> tuple[Graph, dict[str, Fold]]:

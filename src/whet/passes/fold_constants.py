@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from ..ir import Array, Builder, Graph, Node, Role, Value
 from ..ir.interp import run_reference
-from .rewriting import rewrite
+from .rewriting import made_from, rewrite
 
 
 def fold_constants(graph: Graph, changing: Collection[str]) -> Graph:
@@ -29,7 +29,8 @@ def fold_constants(graph: Graph, changing: Collection[str]) -> Graph:
         arrays = run_reference(node, [known[v] for v in node.ins])
         folded = []
         for out, array in zip(node.outs, arrays, strict=True):
-            value = b.const(array, name=f"{out.name}.folded", dtype=out.type.dtype)
+            link = made_from(node.ins[0]) if node.op.view else None
+            value = b.const(array, f"{out.name}.folded", out.type.dtype, link)
             known[value] = b.data[value.name]
             folded.append(value)
         return tuple(folded)

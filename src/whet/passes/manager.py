@@ -11,6 +11,7 @@ from typing import Any
 from ..ir import Graph, Part, verify
 from ..memory.plan import lifetimes
 from .machine import UNTUNED, Machine
+from .narrow_frozen import Form
 
 Entries = Mapping[str, Graph]
 Observer = Callable[[str, str, Graph | None, Graph], None]  # pass, entry point, before, after
@@ -40,7 +41,7 @@ class Context:
     recompute: Recompute | None = None
     inside: bool = False  # inputs may be inside the arena
     single: bool = False  # the program also predicts single samples
-    narrow: bool = False  # frozen weights are stored in 8 bits
+    narrow: Form | None = None  # how frozen weights are stored
     vectors: bool = False  # vector kernels are available
     machine: Machine = UNTUNED  # for the choice of kernels
     grow: bool = False  # a large program may use more memory for faster kernels

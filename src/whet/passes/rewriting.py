@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..ir import Builder, Graph, Node, Value
+from ..ir import Builder, Graph, Link, Node, Relation, Role, Value
 
 Rewrite = Callable[[Builder, Node], tuple[Value, ...] | None]
 
@@ -31,6 +31,13 @@ def rewrite(graph: Graph, rule: Rewrite) -> Graph:
             now.update(zip(old.outs, results, strict=True))
     b.state = [(leaf, now.get(nxt, nxt)) for leaf, nxt in graph.state]
     return b.finish(now.get(v, v) for v in graph.outputs)
+
+
+def made_from(leaf: Value) -> Link | None:
+    """The link of a constant that is made from the numbers of this leaf."""
+    if leaf.role is Role.PARAM:
+        return Link(Relation.MADE_FROM, leaf.name)
+    return leaf.link if leaf.is_a(Relation.MADE_FROM) else None
 
 
 class Uses:

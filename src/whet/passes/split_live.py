@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from ..errors import SchemeError
-from ..ir import Array, Builder, DType, Graph, Link, Live, Node, Part, Relation, Role, Type, Value
+from ..ir import (
+    Array,
+    Builder,
+    DType,
+    Graph,
+    Link,
+    Live,
+    Node,
+    Part,
+    Relation,
+    Role,
+    Type,
+    Value,
+)
 from ..ops.largest import Spread
 from ..ops.linear import Linear
 from ..ops.live import LinearLive
@@ -101,7 +114,7 @@ def split_live(graph: Graph, parts: Mapping[str, Part]) -> Graph:
 
 
 def spread_late(graph: Graph) -> Graph:
-    """Every reader of a spread weight has a spread of its own, right before it.
+    """Every reader of a weight that is made of a part makes it itself, right before.
 
     The whole weight is in the arena only while it is read.
     """
@@ -112,12 +125,12 @@ def spread_late(graph: Graph) -> Graph:
     def again(value: Value) -> Value:
         """The weight, made once more."""
         maker = makers[value]
-        if maker.op is Spread:
-            return b.emit(Spread, *maker.ins, name=value.name, shape=maker.attrs.shape)
+        if maker.op.expands:
+            return b.emit(maker.op, *maker.ins, name=value.name, **asdict(maker.attrs))
         return b.emit(Reshape, again(maker.ins[0]), name=value.name, shape=value.shape)
 
     for node in graph.nodes:
-        part = node.op is Spread and root(makers, node.ins[0]).is_a(Relation.PART)
+        part = node.op.expands and root(makers, node.ins[0]).is_a(Relation.PART)
         if part or (node.op is Reshape and is_spread(makers, node.ins[0])):
             makers[node.out] = node
             continue
@@ -134,6 +147,6 @@ def root(makers: Mapping[Value, Node], value: Value) -> Value:
 
 
 def is_spread(makers: Mapping[Value, Node], value: Value) -> bool:
-    """Whether it is a spread weight or a view of one."""
+    """Whether it is such a weight or a view of one."""
     maker = makers.get(value)
-    return maker is not None and (maker.op is Spread or is_spread(makers, maker.ins[0]))
+    return maker is not None and (maker.op.expands or is_spread(makers, maker.ins[0]))

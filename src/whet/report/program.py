@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..ir import Call, Live
+from ..ir import Call, Codebook, Live
 from ..ir.printing import summary
 from ..names import printable, quoted
 from .kept import kept_buffers
@@ -52,11 +52,7 @@ def program_report(program: Program, measured: Mapping[str, int] | None = None) 
         f"  flash, code aside                   {exactly(memory['flash'])}"
         f"{beside(seen, 'built flash', 'measured, with the code')}",
         f"    frozen parameters and constants   {exactly(memory['frozen'])}",
-        *(
-            [f"      weights in 8 bits               {exactly(program.in_bytes)}"]
-            if program.options.narrow
-            else []
-        ),
+        *narrow_lines(program),
         f"    initial values                    {exactly(memory['flash'] - memory['frozen'])}",
         "",
         f"  {'entry point':<12} {'calls':>6} {'kernels':>8} {'MMACs':>9}"
@@ -69,6 +65,24 @@ def program_report(program: Program, measured: Mapping[str, int] | None = None) 
 
 def beside(measured: Mapping[str, int], name: str, words: str) -> str:
     return f"{exactly(measured[name])} {words}" if name in measured else ""
+
+
+def narrow_lines(program: Program) -> list[str]:
+    """Frozen weights in fewer bits, those that are not, and what that changed."""
+    bits = program.options.codebook
+    if not bits:
+        line = f"      weights in 8 bits               {exactly(program.in_bytes)}"
+        return [line] if program.options.narrow else []
+    lines = [f"      weights by {bits}-bit codebooks       {exactly(program.in_bytes)}"]
+    if program.not_narrow:
+        lines.append(f"      weights as they are used        {exactly(program.not_narrow)}")
+    if program.rounded:
+        name, error = max(program.rounded.items(), key=lambda item: item[1])
+        lines.append(
+            f"      {len(program.rounded)} weights were shared by k-means; the largest error is "
+            f"{100 * error:.1f} % of the norm of {quoted(name)}"
+        )
+    return lines
 
 
 def stack_lines(program: Program, measured: Mapping[str, int]) -> list[str]:
@@ -97,6 +111,12 @@ def scheme_lines(program: Program) -> list[str]:
         lines.append(f"chosen, but the loss does not depend on it: {', '.join(map(quoted, idle))}")
     lines += [sparse_line(part) for part in program.parts.values()
               if isinstance(part, Live)]  # fmt: skip
+    lines += [
+        f"shared: {quoted(part.parameter)} trains {part.entries} values of {part.elements:,} "
+        "elements"
+        for part in program.parts.values()
+        if isinstance(part, Codebook)
+    ]
     if program.options.without:
         lines.append(f"compiled without: {', '.join(sorted(program.options.without))}")
     return lines

@@ -166,6 +166,10 @@ class Trainer:
             if tuple(array.shape) != (shape := self.program.tensors[name].shape):
                 raise DataError(f"{name} has shape {tuple(array.shape)}, not {shape}")
         parts = {part.parameter: (name, part) for name, part in self.program.parts.items()}
+        for name in given.keys() & parts.keys():
+            stored = to_stored(given[name], self.program.tensors[name])
+            if lost := parts[name][1].lost(stored):
+                raise DataError(f"{name} does not fit this program", why=lost)
         masters, carries = self._beside(Relation.MASTER), self._beside(Relation.CARRY)
         for name, array in given.items():
             real = array

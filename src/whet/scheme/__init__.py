@@ -2,9 +2,9 @@
 
 from .parameters import Parameter, block_of, parameters_of
 from .presets import blocks, head, named, preset, published, sparse, written
-from .scheme import SPARSE, Chosen, Rule, Scheme
+from .scheme import SHARED, SPARSE, SPARSE_SHARED, Chosen, Rule, Scheme
 
 __all__ = [
-    "SPARSE", "Chosen", "Parameter", "Rule", "Scheme", "block_of", "blocks", "head", "named",
-    "parameters_of", "preset", "published", "sparse", "written",
+    "SHARED", "SPARSE", "SPARSE_SHARED", "Chosen", "Parameter", "Rule", "Scheme", "block_of",
+    "blocks", "head", "named", "parameters_of", "preset", "published", "sparse", "written",
 ]  # fmt: skip

@@ -16,7 +16,10 @@ from ..errors import SchemeError
 from .parameters import Parameter
 
 SPARSE: Literal["sparse"] = "sparse"  # the elements that are not zero
-Share = tuple[int, ...] | Literal["sparse"] | None  # channels that train, SPARSE, or None for all
+SHARED: Literal["shared"] = "shared"  # the values that elements share
+SPARSE_SHARED: Literal["sparse shared"] = "sparse shared"  # those that are not zero
+Part = Literal["sparse", "shared", "sparse shared"]
+Share = tuple[int, ...] | Part | None  # channels that train, one of the words, or None for all
 Chosen = dict[str, Share]  # by parameter
 
 
@@ -27,27 +30,31 @@ class Rule:
     `channels` trains some input channels: a fraction (the first channels, at least one) or a list
     of channel numbers. In a grouped convolution it is about the channels of each group, in a
     depthwise one about channels. `sparse` trains the elements that are not zero, as after pruning;
-    the others stay zeros and are not stored.
+    the others stay zeros and are not stored. `shared` trains the values of a weight that has few,
+    as after k-means: elements with the same value keep having the same; with `sparse` as well,
+    zeros stay zeros.
     """
 
     params: str
     channels: float | tuple[int, ...] | None = None
     sparse: bool = False
+    shared: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.params, str):
             raise SchemeError(f"a rule names parameters with a glob, not with {self.params!r}")
-        if not isinstance(self.sparse, bool):
-            raise SchemeError(
-                f"sparse = {self.sparse!r} in the rule for {self.params!r}",
-                why="it is either true or false",
-            )
-        if self.sparse and self.channels is not None:
-            raise SchemeError(
-                f"the rule for {self.params!r} has both sparse and channels",
-                why="a weight trains by its elements or by its channels",
-                try_="one of the two",
-            )
+        for word, flag in (("sparse", self.sparse), ("shared", self.shared)):
+            if not isinstance(flag, bool):
+                raise SchemeError(
+                    f"{word} = {flag!r} in the rule for {self.params!r}",
+                    why="it is either true or false",
+                )
+            if flag and self.channels is not None:
+                raise SchemeError(
+                    f"the rule for {self.params!r} has both {word} and channels",
+                    why="a weight trains by its elements or by its channels",
+                    try_="one of the two",
+                )
         given = self.channels
         if isinstance(given, (list, tuple, range)):
             if not given or not all(type(c) is int for c in given):
@@ -59,10 +66,14 @@ class Rule:
     @classmethod
     def of(cls, params: str, share: Share) -> Rule:
         """The rule that trains this share."""
-        return cls(params, sparse=True) if isinstance(share, str) else cls(params, share)
+        if not isinstance(share, str):
+            return cls(params, share)
+        return cls(params, sparse=share != SHARED, shared=share != SPARSE)
 
     def select(self, parameter: Parameter) -> Share:
         """What this rule trains of a parameter."""
+        if self.shared:
+            return SPARSE_SHARED if self.sparse else SHARED
         if self.sparse:
             return SPARSE
         if self.channels is None or self.channels == 1:
@@ -166,6 +177,7 @@ class Scheme:
             elif rule.channels is not None:
                 lines.append(f"channels = {rule.channels!r}")
             lines += ["sparse = true"] if rule.sparse else []
+            lines += ["shared = true"] if rule.shared else []
             lines.append("")
         return "\n".join(lines)
 
@@ -219,11 +231,12 @@ def _entries(data: dict[str, Any]) -> list[Any]:
 
 def _rule(entry: Any) -> Rule:
     fits = isinstance(entry, dict) and isinstance(entry.get("params"), str)
-    if not fits or set(entry) - {"params", "channels", "sparse"}:
+    if not fits or set(entry) - {"params", "channels", "sparse", "shared"}:
         raise SchemeError(
-            f"a [[train]] table has params and maybe channels or sparse, not {entry!r}"
+            f"a [[train]] table has params and maybe channels, sparse or shared, not {entry!r}"
         )
-    return Rule(entry["params"], entry.get("channels"), entry.get("sparse", False))
+    flags = {word: entry[word] for word in ("sparse", "shared") if word in entry}
+    return Rule(entry["params"], entry.get("channels"), **flags)
 
 
 def near(pattern: str, names: list[str]) -> list[str]:

@@ -27,9 +27,10 @@ from ..frontend.torch.export import (
 )
 from ..frontend.torch.masks import copied
 from ..ir import Array
-from ..pipeline import Options, assemble
+from ..pipeline import Options, as_compiled, assemble
 from ..report import CheckReport
 from ..runtime import Trainer
+from ..runtime.trainer import from_stored
 
 if TYPE_CHECKING:
     from ..source import Source
@@ -76,6 +77,14 @@ def check(program: Program, steps: int = 10) -> CheckReport:
     return replace(report, notes=tuple(note for note, holds in notes.items() if holds))
 
 
+def shared_weights(program: Program, source: Source) -> dict[str, Array]:
+    """Frozen weights of the program that are not the model's, as PyTorch has them."""
+    if not program.rounded:
+        return {}
+    data = as_compiled(source.imported(), program).training.graph.data
+    return {name: from_stored(data[name], program.tensors[name]) for name in program.rounded}
+
+
 def with_gradients(program: Program) -> Program:
     """The same program with an entry point for its gradients, and without dropout."""
     if "gradients" in program.entries and program.rng is None:
@@ -98,7 +107,10 @@ def _attempt(
     """Gradients on the first batch, then one step on each of the others."""
     program = trainer.program
     trained: Trained = dict.fromkeys((*program.chosen, *program.trained)) | program.views
-    single, double = (Reference(source, dtype, trained) for dtype in (torch.float32, exact))
+    numbers = shared_weights(program, source)
+    single, double = (
+        Reference(source, dtype, trained, numbers) for dtype in (torch.float32, exact)
+    )
     first, *rest = batches
     truth = double.gradients(first)
     state = trainer.save()
@@ -184,9 +196,17 @@ class Part:
 class Reference:
     """PyTorch training its own copy of the model in one precision."""
 
-    def __init__(self, source: Source, dtype: torch.dtype, trained: Trained) -> None:
+    def __init__(
+        self,
+        source: Source,
+        dtype: torch.dtype,
+        trained: Trained,
+        numbers: Mapping[str, Array] | None = None,
+    ) -> None:
+        """`numbers` are those of some parameters, if not the model's."""
         self.dtype, self.clip_norm = dtype, source.clip_norm
         self.model, self.loss, self.optimizer = copies(source)
+        self.renumber(numbers or {})
         self.model.to(dtype)
         self.trained = self.restrict(trained)
         if isinstance(self.loss, nn.Module):
@@ -195,6 +215,13 @@ class Reference:
         for module in self.model.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.register_forward_hook(dense_gradient)
+
+    def renumber(self, numbers: Mapping[str, Array]) -> None:
+        names = canonical_names(self.model)
+        with torch.no_grad():
+            for path, parameter in self.model.named_parameters():
+                if (found := numbers.get(names[f"model.{path}"])) is not None:
+                    parameter.copy_(torch.from_numpy(np.ascontiguousarray(found)))
 
     def forward(self, batch: Batch) -> torch.Tensor:
         x, y = map(self.cast, batch[0]), each(batch[1], self.cast)

@@ -11,7 +11,7 @@ from ..errors import CheckError
 from ..ir import Array, Role
 from ..ir.interp import interpret, is_open, run_exact
 from ..ops.gradient_i8 import NarrowGradient
-from ..pipeline import Options, assemble
+from ..pipeline import Options, as_compiled, assemble
 from ..report.html import table
 from ..runtime.trainer import Trainer, accept, accept_labels, from_stored
 from .check import Batches, compare, options_here
@@ -122,7 +122,7 @@ def gradient_errors(trainer: Trainer, batch: Any) -> dict[str, float]:
     Gradients for integers are as far apart as scales are: the whole is no measure for them.
     """
     program = trainer.program
-    forward = program.source.imported().training.graph
+    forward = as_compiled(program.source.imported(), program).training.graph
     _, truth = gradients(forward, feed_of(program, batch), list(program.trained))
     state = trainer.save()
     trainer.gradients(*batch)
