@@ -24,7 +24,9 @@ from benchmarks.common.page import table
 from benchmarks.qas.study import SIZE, VARIANTS, Cell, Recipe, accuracy_of, epochs, start
 
 HERE = Path(__file__).parent
-FORMS = {None: "int8", "kmeans4": "codebooks of 4 bits", "kmeans3": "codebooks of 3 bits"}
+FORMS = {
+    None: "int8", **{f"kmeans{bits}": f"codebooks of {bits} bits" for bits in (4, 5, 6)}
+}  # fmt: skip
 SCHEME, VARIANT = "mcunet-5fps-99kb", "carry8"
 
 
