@@ -96,13 +96,17 @@ def page(results: Sequence[dict[str, Any]]) -> str:
             for removed in REMOVED:
                 if (r := found.get((name, dtype, removed))) is None:
                     continue
-                whole, line = found[name, dtype, 0.0], [f"{net.title}, {dtype}, -{removed:.0%}"]
+                whole, line = found[name, dtype, 0.0], [f"{net.title}, {dtype}{less(removed)}"]
                 for key in COLUMNS:
                     large = key in ("macs", "step")
                     line.append(f"{r[key] / 1e6:.3f}" if large else f"{r[key]:,}")
                     line.append(f"{r[key] / whole[key]:.2f}" if removed else "")
                 rows.append(line)
     return ABOUT + table(HEAD, rows)
+
+
+def less(removed: float) -> str:
+    return f", {100 * removed:.0f} % fewer" if removed else ""
 
 
 def kept(path: Path) -> list[dict[str, Any]]:
