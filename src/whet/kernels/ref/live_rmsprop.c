@@ -4,8 +4,8 @@
 #include "whet_live.h"
 
 /* formula    v', s', a', m' = rmsprop(v, linear_live_dw(dy, x, bits), s, a, m, lr)
- * shapes     as linear_live_dw and rmsprop; the gradient is computed and applied `block` elements at
- *            a time
+ * shapes     as linear_live_dw and rmsprop; the gradient is computed and applied `block`
+ *            elements at a time
  * aliasing   next = v, s_next = s, a_next = a, m_next = m
  * rounding   as linear_live_dw and rmsprop
  * workspace  block floats */

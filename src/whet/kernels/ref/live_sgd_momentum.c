@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
-
 #include "whet_live.h"
 
 /* formula    v', m' = sgd_momentum(v, linear_live_dw(dy, x, bits), m, lr)
- * shapes     as linear_live_dw and sgd_momentum; the gradient is computed and applied `block` elements at
- *            a time
+ * shapes     as linear_live_dw and sgd_momentum; the gradient is computed and applied `block`
+ *            elements at a time
  * aliasing   next = v, m_next = m
  * rounding   as linear_live_dw and sgd_momentum
  * workspace  block floats */

@@ -28,6 +28,7 @@ from .local import Client, Local, Score
 READING = 30.0  # seconds for a request to arrive, or for an answer to be taken
 EPOCHS = 100  # of a request, at most: nobody can keep the device busy for ever
 LARGEST = 1 << 30  # bytes of an answer
+LOOK = 1.0  # seconds between two looks at the socket
 log = logging.getLogger("whet.gateway")
 
 
@@ -86,8 +87,7 @@ class Gateway:
 
     def serve_one(self) -> None:
         """One connection, which has one request. Whatever comes, the next one can be served."""
-        line, _ = self._socket.accept()
-        with line:
+        with self._accepted() as line:
             try:
                 try:
                     kind, body = frames.receive(line, self._most, self._reading)
@@ -103,6 +103,12 @@ class Gateway:
                     frames.send(line, Kind.ANSWER, answer)
             except OSError as error:
                 log.warning("a client is gone: %s", error)
+
+    def _accepted(self) -> socket.socket:
+        """The next connection. A signal between two looks at the socket is served at the second."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                return self._socket.accept()[0]
 
     # Below: what is asked for -------------------------------------------------------------------
 
@@ -223,6 +229,7 @@ def listening(path: Path) -> socket.socket:
     try:
         found.bind(str(early))
         found.listen(16)
+        found.settimeout(LOOK)
         early.rename(path)  # whoever sees it can connect
     except OSError as error:
         found.close()
