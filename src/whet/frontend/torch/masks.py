@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -17,13 +17,22 @@ SAME = ("aten.to.", "aten._to_copy.", "aten.alias.", "aten.detach.", "aten.clone
 
 
 def masks_of(
-    exported: ExportedProgram, lookup: Callable[[str], torch.Tensor], changing: Collection[str]
+    exported: ExportedProgram,
+    lookup: Callable[[str], torch.Tensor],
+    changing: Collection[str],
+    names: Mapping[str, str],
 ) -> dict[FxNode, tuple[FxNode, torch.Tensor]]:
     """Products of a parameter and a mask, with both, where nothing else reads the parameter.
 
-    `changing` are buffers that are no constants.
+    `changing` are buffers that are no constants. A tied parameter has one of its `names`.
     """
     specs = {spec.arg.name: spec for spec in exported.graph_signature.input_specs}
+    tied: dict[str, list[FxNode]] = {}
+    for node in exported.graph.nodes:
+        if node.op == "placeholder" and specs[node.name].kind is InputKind.PARAMETER:
+            target = str(specs[node.name].target)
+            tied.setdefault(names.get(target, target), []).append(node)
+    same = {node: group for group in tied.values() for node in group}
     found: dict[FxNode, tuple[FxNode, torch.Tensor]] = {}
     for node in exported.graph.nodes:
         if str(node.target) != "aten.mul.Tensor":
@@ -40,7 +49,7 @@ def masks_of(
                 shape = tuple(weight.meta["val"].shape)
                 if tuple(numbers.shape) == shape and bool(((numbers == 0) | (numbers == 1)).all()):
                     found[node] = weight, numbers.detach() != 0
-    return {node: pair for node, pair in found.items() if only_so(pair, found)}
+    return {node: pair for node, pair in found.items() if only_so(same[pair[0]], pair[1], found)}
 
 
 def origin(x: Any) -> FxNode | None:
@@ -51,11 +60,16 @@ def origin(x: Any) -> FxNode | None:
 
 
 def only_so(
-    pair: tuple[FxNode, torch.Tensor], found: Mapping[FxNode, tuple[FxNode, torch.Tensor]]
+    weights: Iterable[FxNode],
+    mask: torch.Tensor,
+    found: Mapping[FxNode, tuple[FxNode, torch.Tensor]],
 ) -> bool:
-    """Whether the parameter is used with this mask alone, as often as it may be."""
-    weight, mask = pair
-    return all(user in found and torch.equal(found[user][1], mask) for user in weight.users)
+    """Whether the parameter, under all of its names, is used with this mask alone."""
+    return all(
+        user in found and torch.equal(found[user][1], mask)
+        for weight in weights
+        for user in weight.users
+    )
 
 
 def copied(x: T, model: nn.Module) -> T:
