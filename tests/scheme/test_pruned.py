@@ -279,6 +279,26 @@ def test_a_tied_weight_keeps_its_masks(other: float) -> None:
     assert left == (18 if other == 0.5 else 36)  # two masks are no mask of the parameter
 
 
+class Attention(nn.Module):
+    """Its output projection does not run as a layer: attention reads the weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.head = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.attention(x, x, x, need_weights=False)[0].mean(1))
+
+
+def test_a_weight_that_attention_reads_trains_under_its_mask() -> None:
+    torch.manual_seed(0)
+    net, x = Attention(), torch.randn(2, 4, 8)
+    prune.l1_unstructured(net.attention.out_proj, "weight", 0.5)
+    program = whet.compile(net, (x,))
+    assert program.trained["attention.out_proj.weight_orig"] is not None
+    program.check(3)
+
+
 def test_a_mask_of_ones_is_no_mask() -> None:
     net = pruned()
     prune.identity(net.head, "bias")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -11,6 +11,7 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node as FxNode
+from torch.nn.utils import prune
 
 T = TypeVar("T")
 SAME = ("aten.to.", "aten._to_copy.", "aten.alias.", "aten.detach.", "aten.clone.")
@@ -72,8 +73,36 @@ def only_so(
     )
 
 
+def follow(model: nn.Module) -> None:
+    """Compute every masked weight whenever the model runs.
+
+    PyTorch does so when the layer runs. Attention reads the weight of its last layer without
+    running it, and would keep the product of the first time.
+    """
+    masked = any(isinstance(h, prune.BasePruningMethod) for h in hooks(model))
+    if masked and refresh not in model._forward_pre_hooks.values():
+        model.register_forward_pre_hook(refresh)
+
+
+def unfollow(model: nn.Module) -> None:
+    for key, hook in list(model._forward_pre_hooks.items()):
+        if hook is refresh:
+            del model._forward_pre_hooks[key]
+
+
+def refresh(model: nn.Module, inputs: Any) -> None:
+    for module in model.modules():
+        for hook in list(module._forward_pre_hooks.values()):
+            if isinstance(hook, prune.BasePruningMethod):
+                hook(module, inputs)
+
+
+def hooks(model: nn.Module) -> Iterator[Any]:
+    return (h for module in model.modules() for h in module._forward_pre_hooks.values())
+
+
 def copied(x: T, model: nn.Module) -> T:
-    """A deep copy of something that has this model in it.
+    """A deep copy of something that has this model in it, whose masked weights `follow`.
 
     A pruned layer keeps the product of its last run as an attribute, which PyTorch does not copy.
     """
@@ -82,4 +111,6 @@ def copied(x: T, model: nn.Module) -> T:
         for value in vars(module).values():
             if isinstance(value, torch.Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach().clone()
-    return copy.deepcopy(x, memo)
+    made = copy.deepcopy(x, memo)
+    follow(memo.get(id(model), made))
+    return made
