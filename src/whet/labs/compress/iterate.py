@@ -200,8 +200,13 @@ def as_way(target: Target | Way, scope: str, layers: Layers, biases: bool) -> Wa
 def check_rounds(rounds: int, settle: int) -> None:
     if not isinstance(rounds, int) or rounds < 1:
         raise SchemeError(f"rounds={rounds!r} is not a number of rounds", try_="rounds=5")
-    if not isinstance(settle, int) or settle < 0:
-        raise SchemeError(f"settle={settle!r} is not a number of rounds", try_="settle=0")
+    check_counts(settle=settle)
+
+
+def check_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        if not isinstance(count, int) or count < 0:
+            raise SchemeError(f"{name}={count!r} is not a number from 0 on", try_=f"{name}=0")
 
 
 def accuracy(evaluate: Evaluate, model: nn.Module) -> float:

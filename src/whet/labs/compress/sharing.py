@@ -100,6 +100,8 @@ def bits_by_name(
     """Bits of each weight that is shared, by its name."""
     if not isinstance(bits, Mapping):
         return dict.fromkeys(matching(model, layers), checked(bits))
+    if not bits:
+        raise SchemeError("bits={} is for no layer", try_=FOUR)
     names = matching(model, layers, vectors=layers is None)
     for pattern, width in bits.items():
         checked(width, pattern)

@@ -106,6 +106,8 @@ def is_bias(weight: Weight) -> bool:
 def chosen(found: dict[str, Weight], patterns: Iterable[str]) -> dict[str, Weight]:
     """Those that any pattern is for; every pattern has to be for one."""
     patterns = list(patterns)
+    if not patterns:
+        raise SchemeError("layers=[] is no layer", try_=("layers=None for all", *list(found)[:4]))
     for pattern in patterns:
         if not any(w.is_called(pattern) for w in found.values()):
             raise unknown(pattern, found)
