@@ -202,11 +202,32 @@ def test_layers_that_are_not_shared_train_as_ever() -> None:
         hold_shared(nn.Sequential(nn.Linear(40, 30)))
 
 
+def test_tied_weights_have_one_codebook() -> None:
+    """Whose gradient is the sum over both layers."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6))
+    model[2].weight = model[0].weight
+    share(model, 2)
+    names, x = list(model.state_dict()), torch.randn(4, 6)
+    model(x).square().sum().backward()
+    weight = model[0].weight.detach().clone()
+    wanted = [model[0].weight.grad[weight == v].sum() for v in values(weight)]
+
+    assert hold_shared(model) == ["0.weight"]
+    assert sorted(len(p) for p in model.parameters()) == [4, 6, 6]
+    codebook = next(p for p in model.parameters() if len(p) == 4)
+    model(x).square().sum().backward()
+    assert torch.allclose(codebook.grad, torch.stack(wanted), atol=1e-4)
+    with torch.no_grad():
+        codebook += 1.0
+
+    assert release(model) == ["0.weight"]
+    assert model[0].weight is model[2].weight
+    assert torch.equal(model[0].weight, weight + 1.0)
+    assert list(model.state_dict()) == names and len(list(model.parameters())) == 3
+
+
 def test_what_cannot_be_held_is_refused() -> None:
-    tied = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
-    tied[1].weight = tied[0].weight
-    with pytest.raises(SchemeError, match=r"1\.weight is the same parameter"):
-        hold_shared(tied)
     bad = network()
     share(bad, 2)
     with torch.no_grad():
