@@ -188,7 +188,7 @@ def one_round(
 
 def as_way(target: Target | Way, scope: str, layers: Layers, biases: bool) -> Way:
     if not isinstance(target, (int, float, Mapping)):
-        return target
+        return copy.deepcopy(target)  # what it keeps between rounds is of one model
     if isinstance(target, Mapping):
         for name, share in target.items():
             check_share(share, f"share of {name}")
