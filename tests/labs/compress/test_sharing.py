@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune as masks
 
 from tiny import ConvNet, mlp
 from whet.errors import DataError, SchemeError
@@ -67,6 +68,16 @@ def test_layers_restrict_and_biases_are_named() -> None:
     assert list(share(model, {"*bias": 3, "0": 4})) == ["0.weight", "0.bias", "2.bias"]
     assert len(values(model[2].bias)) == 8
     assert list(share(network(), 2, layers="*")) == ["0.weight", "2.weight"]
+
+
+def test_what_a_mask_hides_takes_part_in_nothing() -> None:
+    model = network(pruned=0.0)
+    masks.l1_unstructured(model[0], "weight", 0.5)
+    left = model[0].weight != 0
+    share(model, 2)
+    assert torch.equal(model[0].weight != 0, left)
+    assert len(values(model[0].weight)) == 4
+    assert model[0].weight is model.get_parameter("0.weight")
 
 
 def test_no_centroid_is_zero() -> None:
