@@ -196,6 +196,8 @@ def test_data_that_cannot_be_used_are_refused() -> None:
             compress.compress(net(), (DATA[0], DATA[1] + shift))
     with pytest.raises(DataError, match=r"(?s)does not run on the samples.*shape \(3,\)"):
         compress.compress(net(), (DATA[0][:, :3], DATA[1]))
+    with pytest.raises(DataError, match="does not run on the samples"):
+        compress.compress(net(), DATA, test=(DATA[0][:, :3], DATA[1]))
     broken = net()
     with torch.no_grad():
         broken[0].weight[0, 0] = float("nan")
@@ -282,6 +284,12 @@ def test_the_command_writes_a_file_that_reloads(folder: Path) -> None:
     assert Path("out/model.whtc").stat().st_size == int(stages[-1][3])
     assert "kmeans: {'0': 4, '2': 3}" in Path("out/compression.txt").read_text()
     assert run(words) == output, "and resumes"
+
+
+def test_the_command_refuses_numbers_that_are_no_samples(folder: Path) -> None:
+    np.savez("data.npz", x=np.float32(1), y=np.int64(1))
+    with pytest.raises(DataError, match="not samples"):
+        run("--prune 0.6")
 
 
 def test_the_command_refuses_what_makes_no_sense(folder: Path) -> None:

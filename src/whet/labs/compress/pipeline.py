@@ -233,7 +233,8 @@ def functions(
             "there is nothing to train or judge by", try_=("data=(x, y)", "train= and evaluate=")
         )
     made, judged, example = fitting(data, test, teacher=teacher, losses=losses, **options)
-    check_example(model, example)
+    for x in (example, *([] if test is None else [example_of(test)])):
+        check_example(model, x)
     if teacher is not None:
         check_teacher(model, teacher, losses, example)
     return train or made, evaluate or judged
