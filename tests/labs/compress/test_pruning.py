@@ -317,6 +317,12 @@ def test_rounds_that_make_no_sense_are_refused(arguments: dict) -> None:
         compress.iterative(layers(), train=train, evaluate=evaluate, **{"target": 0.5} | arguments)
 
 
+@pytest.mark.parametrize("target", [None, "half"])
+def test_a_target_of_another_kind_is_refused(target: object) -> None:
+    with pytest.raises(SchemeError, match="is no target"):
+        compress.iterative(layers(), target, 1, lambda m: None, lambda m: 1.0)
+
+
 def test_an_accuracy_that_is_not_finite_is_refused() -> None:
     model = layers()
     before = state(model)

@@ -188,6 +188,10 @@ def one_round(
 
 def as_way(target: Target | Way, scope: str, layers: Layers, biases: bool) -> Way:
     if not isinstance(target, (int, float, Mapping)):
+        if not hasattr(target, "reduce"):
+            raise SchemeError(
+                f"target={target!r} is no target", try_=("target=0.1", "target=10_000")
+            )
         return copy.deepcopy(target)  # what it keeps between rounds is of one model
     if isinstance(target, Mapping):
         for name, share in target.items():
