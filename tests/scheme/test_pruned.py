@@ -253,6 +253,52 @@ def test_other_products_are_no_masks(again: bool) -> None:
     program.check(3)
 
 
+class Tied(nn.Module):
+    """Two layers with one weight, each with a mask of its own."""
+
+    def __init__(self, amounts: tuple[float, float]) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 3)
+        self.second.weight = self.first.weight
+        for layer, amount in zip((self.first, self.second), amounts, strict=True):
+            prune.l1_unstructured(layer, "weight", amount)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.second(torch.tanh(self.first(x))))
+
+
+@pytest.mark.parametrize("other", [0.5, 0.25])
+def test_a_tied_weight_keeps_its_masks(other: float) -> None:
+    torch.manual_seed(0)
+    net, x = Tied((0.5, other)), torch.randn(2, 6)
+    program = whet.compile(net, (x,), optimizer=torch.optim.AdamW(net.parameters(), lr=0.01))
+    program.check(3)
+    trainer = program.load()
+    trainer.step(x, torch.tensor([0, 2]))
+    left = int((trainer.state_dict()["first.weight_orig"] != 0).sum())
+    assert left == (18 if other == 0.5 else 36)  # two masks are no mask of the parameter
+
+
+class Attention(nn.Module):
+    """Its output projection does not run as a layer: attention reads the weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.head = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.attention(x, x, x, need_weights=False)[0].mean(1))
+
+
+def test_a_weight_that_attention_reads_trains_under_its_mask() -> None:
+    torch.manual_seed(0)
+    net, x = Attention(), torch.randn(2, 4, 8)
+    prune.l1_unstructured(net.attention.out_proj, "weight", 0.5)
+    program = whet.compile(net, (x,))
+    assert program.trained["attention.out_proj.weight_orig"] is not None
+    program.check(3)
+
+
 def test_a_mask_of_ones_is_no_mask() -> None:
     net = pruned()
     prune.identity(net.head, "bias")

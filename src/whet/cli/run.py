@@ -81,6 +81,8 @@ class Batches:
     """Samples to train on, and some to judge by."""
 
     def __init__(self, x: Array, y: Array, test: tuple[Array, Array] | None) -> None:
+        if not x.ndim or not y.ndim:
+            raise DataError("x and y hold one number, not samples", try_=SAVE)
         if len(x) != len(y):
             raise DataError(f"there are {len(x)} inputs and {len(y)} labels")
         self.x, self.y, self.test = x, y, test

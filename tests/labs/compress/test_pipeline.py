@@ -48,6 +48,12 @@ def test_every_stage_says_accuracy_and_bytes_and_the_file_reloads_to_them(tmp_pa
     assert "prune: 0.6" in text and f"a file of {made.bytes:,}" in text and str(made) in text
 
 
+def test_batches_that_can_be_read_once_are_enough() -> None:
+    batches = [(DATA[0][i : i + 50], DATA[1][i : i + 50]) for i in range(0, len(DATA[0]), 50)]
+    once = compress.compress(net(), iter(batches), **OPTIONS)
+    assert same(once.model, compress.compress(net(), batches, **OPTIONS).model)
+
+
 def test_tables_add_up() -> None:
     made = compress.compress(net(), DATA, **OPTIONS)
     rows = [line.split() for line in made.layer_table().splitlines()]
@@ -137,6 +143,8 @@ def test_a_stopped_run_resumes_at_every_stage(tmp_path: Path) -> None:
         compress.compress(net(), DATA, **options | dict(seed=1), folder=tmp_path)
     with pytest.raises(CheckpointError, match=r"start\.npz is of another run"):
         compress.compress(net(), samples(300), **options, folder=tmp_path)
+    with pytest.raises(CheckpointError, match=r"start\.npz is of another run"):
+        compress.compress(net(), DATA, **options, test=TEST, folder=tmp_path)
 
 
 def test_other_options_of_a_stage_leave_earlier_stages_as_they_are(tmp_path: Path) -> None:
@@ -157,7 +165,13 @@ def test_other_options_of_a_stage_leave_earlier_stages_as_they_are(tmp_path: Pat
         (dict(kmeans=0), "bits=0"),
         (dict(kmeans={"fc": 3}), "fc"),
         (dict(prune=None, kmeans=None, first=0), "nothing to do"),
+        (dict(kmeans={}), "bits={} is for no layer"),
+        (dict(layers=[]), "layers=[] is no layer"),
         (dict(rounds=0), "rounds=0"),
+        (dict(first=-1), "first=-1"),
+        (dict(centroid_rounds=-1), "centroid_rounds=-1"),
+        (dict(seed=-1), "seed=-1"),
+        (dict(epochs=1.5), "epochs=1.5"),
         (dict(lr=0.0), "lr=0.0"),
         (dict(channels=2.0), "not a share"),
         (dict(distill=net(), train=lambda m: None), "train= is given"),
@@ -177,6 +191,13 @@ def test_data_that_cannot_be_used_are_refused() -> None:
         compress.compress(net())
     with pytest.raises(DataError, match="not classes"):
         compress.compress(net(), (DATA[0], DATA[0]))
+    for shift in (-1, 1):
+        with pytest.raises(DataError, match="do not fit the scores"):
+            compress.compress(net(), (DATA[0], DATA[1] + shift))
+    with pytest.raises(DataError, match=r"(?s)does not run on the samples.*shape \(3,\)"):
+        compress.compress(net(), (DATA[0][:, :3], DATA[1]))
+    with pytest.raises(DataError, match="does not run on the samples"):
+        compress.compress(net(), DATA, test=(DATA[0][:, :3], DATA[1]))
     broken = net()
     with torch.no_grad():
         broken[0].weight[0, 0] = float("nan")
@@ -263,6 +284,12 @@ def test_the_command_writes_a_file_that_reloads(folder: Path) -> None:
     assert Path("out/model.whtc").stat().st_size == int(stages[-1][3])
     assert "kmeans: {'0': 4, '2': 3}" in Path("out/compression.txt").read_text()
     assert run(words) == output, "and resumes"
+
+
+def test_the_command_refuses_numbers_that_are_no_samples(folder: Path) -> None:
+    np.savez("data.npz", x=np.float32(1), y=np.int64(1))
+    with pytest.raises(DataError, match="not samples"):
+        run("--prune 0.6")
 
 
 def test_the_command_refuses_what_makes_no_sense(folder: Path) -> None:

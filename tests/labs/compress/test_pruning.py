@@ -90,6 +90,34 @@ def test_a_shared_weight_counts_once_and_is_held_everywhere() -> None:
     assert model[0].weight.count_nonzero() == 5
 
 
+def test_attention_trains_under_its_masks() -> None:
+    """It reads the weight of its output projection without running that layer."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(8, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.attention(x, x, x, need_weights=False)[0]
+
+    torch.manual_seed(0)
+    net, x = Net(), torch.randn(4, 2, 8)
+    compress.prune(net, 0.5, scope="layer")
+    weight = net.attention.out_proj.weight
+    before = weight.detach().clone()
+    with compress.held(net):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            net(x).square().sum().backward()
+            optimizer.step()
+    after = net.attention.out_proj.weight.detach()
+    assert torch.equal(after != 0, before != 0)
+    assert not torch.equal(after, before)
+    assert not net._forward_pre_hooks
+
+
 def test_training_leaves_held_zeros_and_the_order_of_parameters() -> None:
     model = tiny.convnet()
     names = [name for name, _ in model.named_parameters()]
@@ -287,6 +315,12 @@ def flipped(content: bytes) -> bytes:
 def test_rounds_that_make_no_sense_are_refused(arguments: dict) -> None:
     with pytest.raises(SchemeError):
         compress.iterative(layers(), train=train, evaluate=evaluate, **{"target": 0.5} | arguments)
+
+
+@pytest.mark.parametrize("target", [None, "half"])
+def test_a_target_of_another_kind_is_refused(target: object) -> None:
+    with pytest.raises(SchemeError, match="is no target"):
+        compress.iterative(layers(), target, 1, lambda m: None, lambda m: 1.0)
 
 
 def test_an_accuracy_that_is_not_finite_is_refused() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune as masks
 
 from tiny import ConvNet, mlp
 from whet.errors import DataError, SchemeError
@@ -67,6 +68,16 @@ def test_layers_restrict_and_biases_are_named() -> None:
     assert list(share(model, {"*bias": 3, "0": 4})) == ["0.weight", "0.bias", "2.bias"]
     assert len(values(model[2].bias)) == 8
     assert list(share(network(), 2, layers="*")) == ["0.weight", "2.weight"]
+
+
+def test_what_a_mask_hides_takes_part_in_nothing() -> None:
+    model = network(pruned=0.0)
+    masks.l1_unstructured(model[0], "weight", 0.5)
+    left = model[0].weight != 0
+    share(model, 2)
+    assert torch.equal(model[0].weight != 0, left)
+    assert len(values(model[0].weight)) == 4
+    assert model[0].weight is model.get_parameter("0.weight")
 
 
 def test_no_centroid_is_zero() -> None:
@@ -202,11 +213,32 @@ def test_layers_that_are_not_shared_train_as_ever() -> None:
         hold_shared(nn.Sequential(nn.Linear(40, 30)))
 
 
+def test_tied_weights_have_one_codebook() -> None:
+    """Whose gradient is the sum over both layers."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6))
+    model[2].weight = model[0].weight
+    share(model, 2)
+    names, x = list(model.state_dict()), torch.randn(4, 6)
+    model(x).square().sum().backward()
+    weight = model[0].weight.detach().clone()
+    wanted = [model[0].weight.grad[weight == v].sum() for v in values(weight)]
+
+    assert hold_shared(model) == ["0.weight"]
+    assert sorted(len(p) for p in model.parameters()) == [4, 6, 6]
+    codebook = next(p for p in model.parameters() if len(p) == 4)
+    model(x).square().sum().backward()
+    assert torch.allclose(codebook.grad, torch.stack(wanted), atol=1e-4)
+    with torch.no_grad():
+        codebook += 1.0
+
+    assert release(model) == ["0.weight"]
+    assert model[0].weight is model[2].weight
+    assert torch.equal(model[0].weight, weight + 1.0)
+    assert list(model.state_dict()) == names and len(list(model.parameters())) == 3
+
+
 def test_what_cannot_be_held_is_refused() -> None:
-    tied = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
-    tied[1].weight = tied[0].weight
-    with pytest.raises(SchemeError, match=r"1\.weight is the same parameter"):
-        hold_shared(tied)
     bad = network()
     share(bad, 2)
     with torch.no_grad():

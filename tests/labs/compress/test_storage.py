@@ -251,3 +251,12 @@ def test_what_cannot_be_stored_leaves_the_file_alone(tmp_path: Path) -> None:
 def test_the_same_model_gives_the_same_bytes() -> None:
     arrays = {n: t.numpy() for n, t in lenet_300_100(0.1).state_dict().items()}
     assert encode(arrays)[0] == encode(arrays)[0]
+
+
+def test_a_masked_model_is_refused(tmp_path: Path) -> None:
+    """Its numbers and names are not those of the model that would load them."""
+    model = nn.Linear(4, 4)
+    prune.l1_unstructured(model, "weight", 0.5)
+    with pytest.raises(DataError, match=r"(?s)weight_orig is masked.*finish\(model\)"):
+        save(model, tmp_path / "model.whtc")
+    assert not list(tmp_path.iterdir())

@@ -253,3 +253,20 @@ def test_a_shrunk_mobilenet_compiles_and_agrees_with_pytorch() -> None:
     assert np.allclose(
         program.load().predict(x.numpy()), model(x).detach().numpy(), rtol=1e-4, atol=1e-5
     )
+
+
+def test_tied_weights_stay_tied_or_the_model_as_it_is() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+    net[4].weight = net[2].weight
+    with pytest.raises(SchemeError, match=r"2\.weight and 4\.weight are tied"):
+        compress.shrink(net, torch.randn(1, 8))
+    assert net[4].weight is net[2].weight and net[2].weight.shape == (8, 8)
+
+
+def test_a_way_can_be_used_for_several_models() -> None:
+    way = compress.Channels(torch.randn(1, 8), 0.5)
+    for width in (16, 64):
+        net = nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 3))
+        compress.iterative(net, way, 2, lambda m: None, lambda m: 1.0)
+        assert net[0].out_features == width // 2

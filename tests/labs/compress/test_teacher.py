@@ -15,7 +15,7 @@ from blobs import DATA, MODEL, OPTIONS, TEST, net, same
 from whet import compress
 from whet.cli import app
 from whet.errors import CheckpointError, SchemeError
-from whet.labs.compress.distill import Logits
+from whet.labs.compress.distill import Angles, Distances, Logits
 
 
 def wide() -> nn.Module:
@@ -44,6 +44,15 @@ def test_rounds_learn_from_a_teacher_and_resume(tmp_path: Path) -> None:
     assert same(taught.model, again.model)
     with pytest.raises(CheckpointError, match="of another run"):
         compress.compress(net(), noise, **options, folder=tmp_path)
+    other = [Logits(weight=30.0, temperature=1.0)]
+    with pytest.raises(CheckpointError, match="of another run"):
+        compress.compress(net(), noise, **options, distill=teacher, losses=other, folder=tmp_path)
+
+
+def test_losses_may_compare_samples_with_each_other() -> None:
+    losses = [Distances("0"), Angles("0")]
+    made = compress.compress(net(), DATA, **OPTIONS, distill=wide(), losses=losses)
+    assert made.accuracy > 80
 
 
 def test_a_teacher_that_cannot_teach_is_refused_before_any_training(

@@ -114,7 +114,7 @@ class Importer:
         refuse_counters(self.exported)
         weights = conv_weights(graph.nodes)
         mutated = self.exported.graph_signature.buffers_to_mutate.values()
-        masks = masks_of(self.exported, self.lookup, {*mutated, *self.changing})
+        masks = masks_of(self.exported, self.lookup, {*mutated, *self.changing}, self.names)
         weights.update((p, weights[node]) for node, (p, _) in masks.items() if node in weights)
         self.placeholders(weights, dict(masks.values()))
         for node in graph.nodes:
@@ -148,6 +148,8 @@ class Importer:
         nodes = {n.name: n for n in self.exported.graph.nodes if n.op == "placeholder"}
         specs = self.exported.graph_signature.input_specs
         users = [s for s in specs if s.kind is InputKind.USER_INPUT]
+        own = {s.arg.name: self.names.get(str(s.target), str(s.target)) for s in specs}
+        zeros = {own[node.name]: mask for node, mask in masks.items()}
         made: dict[str, Tensor] = {}
         for spec in specs:
             node = nodes[spec.arg.name]
@@ -160,7 +162,7 @@ class Importer:
                 continue
             target = str(spec.target)
             data = self.lookup(target)
-            name = self.names.get(target, target)
+            name = own[node.name]
             changes = spec.kind is InputKind.PARAMETER or target in mutated or name in self.changing
             if not changes or data.numel() == 0 or not data.is_floating_point():
                 self.env[node] = data.detach()
@@ -169,9 +171,9 @@ class Importer:
             if name not in made:
                 order = weights.get(node, plain_order(data.ndim))
                 role = Role.PARAM if spec.kind is InputKind.PARAMETER else Role.STATE
-                if node in masks:
-                    data = torch.where(masks[node], data, 0)
-                    self.masks[name] = masks[node].cpu().numpy().transpose(order)
+                if spec.kind is InputKind.PARAMETER and name in zeros:
+                    data = torch.where(zeros[name], data, 0)
+                    self.masks[name] = zeros[name].cpu().numpy().transpose(order)
                 made[name] = parameter(self.b, name, data, order, role)
                 self.orders[name] = order
             self.env[node] = made[name]

@@ -70,6 +70,8 @@ class Samples:
 
 def gather(data: Any) -> Samples:
     """From a pair of arrays, or from an iterable of batches (x, y) such as a DataLoader."""
+    if isinstance(data, Samples):
+        return data
     pair = isinstance(data, (tuple, list)) and len(data) == 2 and hasattr(data[1], "shape")
     try:
         samples = joined([data] if pair else data)

@@ -8,6 +8,7 @@ each cluster, by the chain rule; any training loop, any optimizer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,27 +54,40 @@ def hold_shared(model: nn.Module, layers: str | Iterable[str] | None = None) -> 
     """
     chosen = held_names(model, layers)
     for name in chosen:
-        module, attribute = owner(model, name)
-        weight = getattr(module, attribute)
+        weight = model.get_parameter(name)
+        places = places_of(model, weight)
+        (first, attribute), *others = places
         weight.grad = None  # it has the shape of the weight
-        codebook = Codebook(weight, [n for n, _ in module.named_parameters(recurse=False)])
-        parametrize.register_parametrization(module, attribute, codebook)
+        for module, own in others:
+            setattr(module, own, nn.Parameter(weight.detach().clone()))
+        for module, own in places:
+            order = [n for n, _ in module.named_parameters(recurse=False)]
+            parametrize.register_parametrization(module, own, Codebook(getattr(module, own), order))
+        for module, own in others:  # a tied weight has one codebook
+            chain(module, own).original = chain(first, attribute).original
     return chosen
 
 
 def release(model: nn.Module) -> list[str]:
     """The model as before `hold_shared`, with weights from the codebooks as they are now."""
     names = []
+    known: dict[nn.Parameter, Tensor] = {}  # codebooks, as they are before they become weights
     for path, module in list(model.named_modules()):
         for attribute, codebook in held_in(module).items():
-            module.get_parameter(f"parametrizations.{attribute}.original").grad = None
+            original = chain(module, attribute).original
+            if original in known:  # a tied weight
+                chain(module, attribute).original = nn.Parameter(known[original])
+            else:
+                known[original] = original.detach().clone()
+                original.grad = None
+                names.append(f"{path}.{attribute}" if path else attribute)
             parametrize.remove_parametrizations(module, attribute)
+            setattr(module, attribute, original)
             for name in codebook.order:  # the weight came back as the last
                 parameter = getattr(module, name)
                 if isinstance(parameter, nn.Parameter):
                     delattr(module, name)
                     module.register_parameter(name, parameter)
-            names.append(f"{path}.{attribute}" if path else attribute)
     return names
 
 
@@ -99,7 +113,7 @@ def held_in(module: nn.Module) -> dict[str, Codebook]:
     found = getattr(module, "parametrizations", None)
     if not isinstance(found, nn.ModuleDict):
         return {}
-    first = {name: next(chain.children()) for name, chain in found.items()}
+    first = {name: next(one.children()) for name, one in found.items()}
     return {name: one for name, one in first.items() if isinstance(one, Codebook)}
 
 
@@ -120,20 +134,19 @@ def held_names(model: nn.Module, layers: str | Iterable[str] | None) -> list[str
             raise SchemeError(f"{name} is not shared", why=why, try_="share(model) first")
     if not chosen:
         raise SchemeError("no weight of the model is shared", try_="share(model) first")
-    refuse_tied(model, chosen)
     return chosen
 
 
-def refuse_tied(model: nn.Module, chosen: Iterable[str]) -> None:
-    every = list(model.named_parameters(remove_duplicate=False))
-    for name in chosen:
-        parameter = dict(every)[name]
-        others = [other for other, p in every if p is parameter and other != name]
-        if others:
-            why = f"{' and '.join(others)} is the same parameter"
-            raise SchemeError(f"{name} cannot be held", why=why, try_="layers= without it")
+def places_of(model: nn.Module, parameter: nn.Parameter) -> list[tuple[nn.Module, str]]:
+    """Every module and attribute that holds it: several, if it is tied."""
+    return [
+        (module, name)
+        for module in model.modules()
+        for name, own in module._parameters.items()
+        if own is parameter
+    ]
 
 
-def owner(model: nn.Module, name: str) -> tuple[nn.Module, str]:
-    path, _, attribute = name.rpartition(".")
-    return model.get_submodule(path), attribute
+def chain(module: nn.Module, attribute: str) -> Any:
+    """The parametrization of an attribute; its `original` is the parameter."""
+    return module.get_submodule(f"parametrizations.{attribute}")

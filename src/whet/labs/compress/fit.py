@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any
 
 import numpy as np
@@ -35,9 +35,10 @@ def fitting(
     losses of `distill`. The order of samples is drawn from PyTorch's generator. The tensor is one
     example input. Without `test`, every fifth sample of `data` judges.
     """
-    if epochs < 1 or batch < 1 or not lr > 0:
+    if not all(isinstance(n, int) and n > 0 for n in (epochs, batch)) or not 0 < lr < math.inf:
         raise SchemeError(
-            f"epochs={epochs}, batch={batch}, lr={lr} cannot train", try_="1, 64, 1e-3"
+            f"epochs={epochs}, batch={batch}, lr={lr} cannot train",
+            try_="epochs=1, batch=64, lr=1e-3",
         )
     samples = gather(data)
     if len(samples.inputs) != 1:
@@ -91,7 +92,10 @@ def fit(model: nn.Module, x: Tensor, y: Tensor, epochs: int, lr: float, batch: i
             order = torch.randperm(len(x))
             for i in range(whole):
                 rows = order[i * batch : (i + 1) * batch]
-                loss = nn.functional.cross_entropy(model(x[rows]), y[rows])
+                scores = model(x[rows])
+                if i == 0:
+                    check_classes(scores, y)
+                loss = nn.functional.cross_entropy(scores, y[rows])
                 if not torch.isfinite(loss):
                     raise NotFinite("the loss is not finite", try_=f"lr={lr / 10:g}")
                 optimizer.zero_grad()
@@ -109,14 +113,42 @@ def judge(model: nn.Module, x: Tensor, y: Tensor) -> float:
     with as_in_use(model), torch.no_grad():
         for at in range(0, len(x), JUDGED):
             scores = model(x[at : at + JUDGED])
+            if at == 0:
+                check_classes(scores, y)
             right += int((scores.argmax(1) == y[at : at + JUDGED]).sum())
     return 100 * right / len(x)
 
 
-def check_teacher(model: nn.Module, teacher: Any, losses: Sequence[Any] | None, x: Tensor) -> None:
+def check_classes(scores: Tensor, y: Tensor) -> None:
+    """That there is a score for each label."""
+    least, most = int(y.min()), int(y.max())
+    if scores.ndim != 2 or least < 0 or most >= scores.shape[1]:
+        raise DataError(
+            f"labels from {least} to {most} do not fit the scores of the model",
+            why=f"these have the shape {tuple(scores.shape)}",
+            try_="a row of scores for each sample, and labels that count from 0",
+        )
+
+
+def check_example(model: nn.Module, x: Tensor) -> None:
+    """That the model runs on the samples."""
+    try:
+        with as_in_use(model), torch.no_grad():
+            model(x)
+    except Exception as error:
+        raise DataError(
+            f"{type(model).__name__} does not run on the samples",
+            why=(f"a sample is {x.dtype} of shape {tuple(x.shape[1:])}", str(error)),
+            try_="samples as the model takes them, or train= and evaluate=",
+        ) from error
+
+
+def check_teacher(model: nn.Module, teacher: Any, losses: Any, x: Tensor) -> None:
     """That the teacher can be learned from, before any work."""
-    from .distill import Distiller, Logits
+    from .distill import Distiller, Logits, Term
 
     if not isinstance(teacher, nn.Module):
         raise SchemeError(f"{type(teacher).__name__} is no teacher", try_="a torch.nn.Module")
-    Distiller(model, teacher, losses or [Logits()], x)
+    terms = [losses] if isinstance(losses, Term) else list(losses or [Logits()])
+    least = max(term.least for term in terms)  # samples that they compare with each other
+    Distiller(model, teacher, terms, x.repeat(least, *[1] * (x.ndim - 1)))

@@ -188,7 +188,11 @@ def one_round(
 
 def as_way(target: Target | Way, scope: str, layers: Layers, biases: bool) -> Way:
     if not isinstance(target, (int, float, Mapping)):
-        return target
+        if not hasattr(target, "reduce"):
+            raise SchemeError(
+                f"target={target!r} is no target", try_=("target=0.1", "target=10_000")
+            )
+        return copy.deepcopy(target)  # what it keeps between rounds is of one model
     if isinstance(target, Mapping):
         for name, share in target.items():
             check_share(share, f"share of {name}")
@@ -200,8 +204,13 @@ def as_way(target: Target | Way, scope: str, layers: Layers, biases: bool) -> Wa
 def check_rounds(rounds: int, settle: int) -> None:
     if not isinstance(rounds, int) or rounds < 1:
         raise SchemeError(f"rounds={rounds!r} is not a number of rounds", try_="rounds=5")
-    if not isinstance(settle, int) or settle < 0:
-        raise SchemeError(f"settle={settle!r} is not a number of rounds", try_="settle=0")
+    check_counts(settle=settle)
+
+
+def check_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        if not isinstance(count, int) or count < 0:
+            raise SchemeError(f"{name}={count!r} is not a number from 0 on", try_=f"{name}=0")
 
 
 def accuracy(evaluate: Evaluate, model: nn.Module) -> float:

@@ -21,9 +21,9 @@ from ...errors import DataError, SchemeError
 from ..common.data import gather
 from ..common.progress import Progress, bar
 from .centroids import train_centroids
-from .fit import check_teacher, fitting, floats
+from .fit import check_example, check_teacher, fitting, floats
 from .histogram import histograms
-from .iterate import Evaluate, Train, Way, accuracy, become, check_rounds, iterative
+from .iterate import Evaluate, Train, Way, accuracy, become, check_counts, check_rounds, iterative
 from .kmeans import Init
 from .magnitude import by_layer
 from .result import Compressed, Stage
@@ -75,8 +75,10 @@ def compress(
     """
     check(model, prune, kmeans, channels, layers)
     check_rounds(rounds, settle)
+    check_counts(first=first, centroid_rounds=centroid_rounds, seed=seed)
     if all(stage is None for stage in (prune, kmeans, channels)) and not (first or half):
         raise SchemeError("there is nothing to do", try_=("prune=0.9", "kmeans=4", "channels=0.5"))
+    data, test = (None if given is None else gather(given) for given in (data, test))
     train, evaluate = functions(
         model, data, test, train, evaluate, teacher=distill, losses=losses, epochs=epochs, lr=lr,
         batch=batch, seed=seed,
@@ -95,7 +97,11 @@ def compress(
         "seed": seed,
     }
     run["teacher"] = None if distill is None else checksum(distill)
-    run["data"] = None if data is None else gather(data).checksum
+    run["losses"] = repr(losses)
+    run |= {
+        name: None if given is None else given.checksum
+        for name, given in (("data", data), ("test", test))
+    }
     with torch.random.fork_rng(devices=[]), bar(progress) as show:
         torch.manual_seed(seed)
         work = Work(copy.deepcopy(model), train, evaluate, folder, run, show, watch)
@@ -227,6 +233,8 @@ def functions(
             "there is nothing to train or judge by", try_=("data=(x, y)", "train= and evaluate=")
         )
     made, judged, example = fitting(data, test, teacher=teacher, losses=losses, **options)
+    for x in (example, *([] if test is None else [example_of(test)])):
+        check_example(model, x)
     if teacher is not None:
         check_teacher(model, teacher, losses, example)
     return train or made, evaluate or judged

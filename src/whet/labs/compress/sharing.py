@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ...errors import DataError, SchemeError
 from .kmeans import INITS, Array, Init, kmeans
+from .weights import finish
 
 MOST_BITS = 8
 FOUR = 'bits=4, or {"conv*": 8, "fc*": 5}'
@@ -42,10 +43,12 @@ def share(
     zero. `bits` is one number, or numbers by pattern, of which the first that fits a layer holds:
     {"conv*": 8, "fc*": 5}. Patterns fit names of layers or of weights; `layers` restricts what is
     shared. Without either, every weight of two or more axes is. Biases and other vectors are shared
-    by patterns that end like their names, such as "*bias". Nothing changes on an error.
+    by patterns that end like their names, such as "*bias". Masks become zeros. No number
+    changes on an error.
     """
     if init not in INITS:
         raise SchemeError(f"init={init!r} is not a way to start k-means", try_=INITS)
+    finish(model)
     chosen = bits_by_name(model, bits, layers)
     weights = dict(model.named_parameters())
     new = {
@@ -100,6 +103,8 @@ def bits_by_name(
     """Bits of each weight that is shared, by its name."""
     if not isinstance(bits, Mapping):
         return dict.fromkeys(matching(model, layers), checked(bits))
+    if not bits:
+        raise SchemeError("bits={} is for no layer", try_=FOUR)
     names = matching(model, layers, vectors=layers is None)
     for pattern, width in bits.items():
         checked(width, pattern)

@@ -106,10 +106,13 @@ def arrays_of(model: nn.Module) -> dict[str, Array]:
     Tied tensors are one array.
     """
     found, tied = {}, dict[tuple[object, ...], Array]()
-    for name, tensor in model.state_dict().items():
+    state = model.state_dict()
+    for name, tensor in state.items():
         if "parametrizations." in name:
             raise DataError(f"{name} is not a weight but what one is computed from",
                             try_="release(model) first")  # fmt: skip
+        if name.endswith("_orig") and f"{name[:-5]}_mask" in state:
+            raise DataError(f"{name} is masked", try_="finish(model) first")
         kind = str(getattr(tensor, "dtype", type(tensor).__name__)).removeprefix("torch.")
         if kind not in {np.dtype(code).name for code in TYPES}:
             raise DataError(f"{name} cannot be stored", why=f"its type is {kind}")

@@ -75,7 +75,10 @@ def check_channels(model: nn.Module, channels: Shares, layers: Layers = None) ->
 
 @dataclass
 class Channels:
-    """For `iterative`: layers become narrower in rounds, down to a share of their channels."""
+    """For `iterative`: layers become narrower in rounds, down to a share of their channels.
+
+    `start` are the channels before the first round.
+    """
 
     example: torch.Tensor
     share: Shares = 0.5
@@ -150,6 +153,7 @@ def narrow(
             parameter.requires_grad_(model.get_parameter(name).requires_grad)
         for module, mode in zip(small.modules(), modes, strict=True):
             module.training = mode
+    check_tied(model, small)
     check_shape(small, example, wanted)
     after = widths(small)
     sizes = count_parameters(model), count_parameters(small)
@@ -235,6 +239,19 @@ def torch_pruning() -> Any:
             try_='pip install "whet[compress]"',
         ) from error
     return torch_pruning
+
+
+def check_tied(model: nn.Module, small: nn.Module) -> None:
+    """One weight of several layers has not become several."""
+    first: dict[nn.Parameter, str] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        one = first.setdefault(parameter, name)
+        if small.get_parameter(one) is not small.get_parameter(name):
+            raise SchemeError(
+                f"{one} and {name} are tied",
+                why="with fewer channels they would be two weights",
+                try_="layers=, without them and the layers before them",
+            )
 
 
 def shape_of(given: Any) -> Any:

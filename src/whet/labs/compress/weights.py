@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune as masks
 
 from ...errors import DataError, SchemeError
+from ...frontend.torch.masks import follow, unfollow
 
 Array = np.ndarray[Any, Any]
 Layers = str | Sequence[str] | None  # names or patterns of layers or weights; None is for all
@@ -105,6 +106,8 @@ def is_bias(weight: Weight) -> bool:
 def chosen(found: dict[str, Weight], patterns: Iterable[str]) -> dict[str, Weight]:
     """Those that any pattern is for; every pattern has to be for one."""
     patterns = list(patterns)
+    if not patterns:
+        raise SchemeError("layers=[] is no layer", try_=("layers=None for all", *list(found)[:4]))
     for pattern in patterns:
         if not any(w.is_called(pattern) for w in found.values()):
             raise unknown(pattern, found)
@@ -147,11 +150,13 @@ def hold(model: nn.Module, layers: Layers = None, biases: bool = False) -> list[
             order = list(module._parameters)
             masks.custom_from_mask(module, own, ~zero)
             reorder(module, [own + ORIGINAL if key == own else key for key in order])
+    follow(model)
     return held
 
 
 def finish(model: nn.Module) -> None:
     """Turn masked weights into plain ones, in which zeros are zeros."""
+    unfollow(model)
     for module in model.modules():
         masked = [n for n in module._parameters if n.endswith(ORIGINAL)]
         for own in (name.removesuffix(ORIGINAL) for name in masked):
