@@ -81,13 +81,18 @@ class Gateway:
         self._drop()
 
     def serve(self) -> None:
-        """For ever."""
+        """For ever. A signal between two looks at the socket is served at the second."""
         while True:
-            self.serve_one()
+            with contextlib.suppress(TimeoutError):
+                self.serve_one()
 
     def serve_one(self) -> None:
-        """One connection, which has one request. Whatever comes, the next one can be served."""
-        with self._accepted() as line:
+        """One connection, which has one request. Whatever comes, the next one can be served.
+
+        TimeoutError if none comes in LOOK seconds.
+        """
+        line, _ = self._socket.accept()
+        with line:
             try:
                 try:
                     kind, body = frames.receive(line, self._most, self._reading)
@@ -103,12 +108,6 @@ class Gateway:
                     frames.send(line, Kind.ANSWER, answer)
             except OSError as error:
                 log.warning("a client is gone: %s", error)
-
-    def _accepted(self) -> socket.socket:
-        """The next connection. A signal between two looks at the socket is served at the second."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                return self._socket.accept()[0]
 
     # Below: what is asked for -------------------------------------------------------------------
 
