@@ -50,7 +50,7 @@ def run(form: str | None, seed: int, data: str = "flowers102") -> dict[str, Any]
 
 
 ABOUT = """Made by `python -m benchmarks.compress.flowers`. Percent of the 6,149 test pictures of
-Flowers-102, {seeds} seeds, mean ± deviation. Frozen weights of the pretrained int8 network, under
+Flowers-102, number of seeds: {seeds}. Frozen weights of the pretrained int8 network, under
 its published scheme of 99 KB, are stored as indices into a codebook of integers for each layer; on
 the host, where these programs trained, all frozen weights are. *Before* is after the classifier
 alone was taught, on the features of the int8 network. Then the biases and channels of the scheme
