@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import tiny
 import whet
+from every_layer import EveryLayer
 from whet import pipeline, saved
 from whet.cli import app
 from whet.errors import CheckpointError, SchemeError
@@ -33,28 +34,9 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 }
 
 
-class Net(nn.Module):
-    """Every kind of layer, one that is used twice, and a bias that is pruned."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(2, 4, 3, padding=1)
-        self.depthwise = nn.Conv2d(4, 4, 3, padding=1, groups=4)
-        self.grouped = nn.Conv2d(4, 6, 1, groups=2)
-        self.up = nn.ConvTranspose2d(6, 4, 2)
-        self.twice = nn.Linear(5, 5)
-        self.head = nn.Linear(4 * 5 * 5, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.depthwise(torch.relu(self.stem(x))))
-        x = self.up(torch.relu(self.grouped(x)))
-        x = torch.tanh(self.twice(torch.tanh(self.twice(x))))
-        return self.head(x.flatten(1))
-
-
 def pruned(seed: int = 0, amount: float = 0.6) -> nn.Module:
     torch.manual_seed(seed)
-    net = Net()
+    net = EveryLayer()
     for layer in net.children():
         prune.random_unstructured(layer, "weight", amount)
     prune.random_unstructured(net.stem, "bias", 0.5)

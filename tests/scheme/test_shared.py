@@ -14,6 +14,7 @@ from torch.func import functional_call
 from torch.nn.utils import prune
 
 import whet
+from every_layer import EveryLayer
 from whet.errors import DataError, FrontendError, SchemeError
 from whet.ir import Codebook
 from whet.runtime import exchange
@@ -29,29 +30,10 @@ VALUES = {"stem": 4, "depthwise": 3, "grouped": 8, "up": 2, "twice": 5, "head": 
 SHARED = whet.Scheme([whet.Rule("*.weight", shared=True)])
 
 
-class Net(nn.Module):
-    """Every kind of layer, and one that is used twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(2, 4, 3, padding=1)
-        self.depthwise = nn.Conv2d(4, 4, 3, padding=1, groups=4)
-        self.grouped = nn.Conv2d(4, 6, 1, groups=2)
-        self.up = nn.ConvTranspose2d(6, 4, 2)
-        self.twice = nn.Linear(5, 5)
-        self.head = nn.Linear(4 * 5 * 5, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.depthwise(torch.relu(self.stem(x))))
-        x = self.up(torch.relu(self.grouped(x)))
-        x = torch.tanh(self.twice(torch.tanh(self.twice(x))))
-        return self.head(x.flatten(1))
-
-
 def shared(zeros: float = 0.0) -> nn.Module:
     """So many different values in each weight, and `zeros` among them."""
     torch.manual_seed(0)
-    net = Net().eval()
+    net = EveryLayer().eval()
     for name, count in VALUES.items():
         weight = net.get_parameter(f"{name}.weight")
         values = torch.linspace(-0.6, 0.7, count)

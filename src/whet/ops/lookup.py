@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -99,6 +100,22 @@ class Entries(Attributes):
     fixed: int = -1
 
 
+def sum_of_parts(a: Entries, parts: Iterable[tuple[Array, Array]]) -> Array:
+    """Sums by entry: of the terms of each part, in order, and then of the parts."""
+    total = np.zeros(a.entries, np.float32)
+    for places, terms in parts:
+        part = np.zeros(a.entries, np.float32)
+        np.add.at(part, places, terms)
+        total += part
+    if a.fixed >= 0:
+        total[a.fixed] = 0
+    return total
+
+
+def one_of_each(node: Node) -> int:
+    return int(node.attrs.entries)
+
+
 class LookupDcodebook(Op):
     """dcodebook[k] = sum of dy where index = k, and 0 for k = fixed"""
 
@@ -120,18 +137,10 @@ class LookupDcodebook(Op):
     @staticmethod
     def exact(a: Entries, dy: Array, index: Array) -> Array:
         places, flat = unpack(index, a.bits, (dy.size,)), dy.reshape(-1)
-        total = np.zeros(a.entries, np.float32)
-        for i in range(0, dy.size, 1024):
-            part = np.zeros(a.entries, np.float32)
-            np.add.at(part, places[i : i + 1024], flat[i : i + 1024])
-            total += part
-        if a.fixed >= 0:
-            total[a.fixed] = 0
-        return total
+        chunks = range(0, dy.size, 1024)
+        return sum_of_parts(a, ((places[i : i + 1024], flat[i : i + 1024]) for i in chunks))
 
-    @staticmethod
-    def workspace(node: Node) -> int:
-        return int(node.attrs.entries)
+    workspace = staticmethod(one_of_each)
 
     @staticmethod
     def call(node: Node) -> Call:
@@ -270,18 +279,16 @@ class LinearSharedDcodebook(Op):
     @staticmethod
     def exact(a: Entries, dy: Array, x: Array, index: Array) -> Array:
         places = unpack(index, a.bits, (dy.shape[-1], x.shape[-1]))
-        total = np.zeros(a.entries, np.float32)
-        for column, place in zip(matrix(dy).T, places, strict=True):
-            part = np.zeros(a.entries, np.float32)
-            np.add.at(part, np.repeat(place, len(column)), (matrix(x).T * column).reshape(-1))
-            total += part
-        if a.fixed >= 0:
-            total[a.fixed] = 0
-        return total
+        columns = zip(matrix(dy).T, places, strict=True)
+        return sum_of_parts(
+            a,
+            (
+                (np.repeat(place, len(column)), (matrix(x).T * column).reshape(-1))
+                for column, place in columns
+            ),
+        )
 
-    @staticmethod
-    def workspace(node: Node) -> int:
-        return int(node.attrs.entries)
+    workspace = staticmethod(one_of_each)
 
     @staticmethod
     def call(node: Node) -> Call:

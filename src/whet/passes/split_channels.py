@@ -8,23 +8,11 @@ from dataclasses import asdict
 import numpy as np
 
 from ..errors import SchemeError
-from ..ir import (
-    Builder,
-    DType,
-    Graph,
-    Layer,
-    Link,
-    Node,
-    Part,
-    Relation,
-    Role,
-    Type,
-    Value,
-    WeightSlice,
-)
+from ..ir import Builder, DType, Graph, Layer, Node, Part, Value, WeightSlice
 from ..ops.binary import Add
 from ..ops.shape import Reshape, Slice, SliceDx, Take, TakeDx
 from .rewriting import Uses, rewrite
+from .stored_parts import part_leaf
 
 
 def find_slices(graph: Graph, chosen: Mapping[str, tuple[int, ...]]) -> dict[str, WeightSlice]:
@@ -123,9 +111,7 @@ def _split(b: Builder, graph: Graph, leaf: Value, name: str, part: WeightSlice) 
     """Make the trained leaf, and take its numbers out of the frozen one."""
     data = graph.data[leaf.name]
     b.data[leaf.name] = part.fixed(data)
-    chosen = part.take(data)
-    kind, link = Type(leaf.type.dtype, chosen.shape), Link(Relation.PART, leaf.name)
-    return b.leaf(name, kind, Role.PARAM, chosen, link)
+    return part_leaf(b, graph, leaf, name, part)
 
 
 def _layer(b: Builder, node: Node, part: Value, indices: tuple[int, ...]) -> Value:

@@ -11,19 +11,17 @@ from ..ir import (
     Builder,
     DType,
     Graph,
-    Link,
     Live,
     Node,
     Part,
     Relation,
     Role,
-    Type,
     Value,
 )
 from ..ops.largest import Spread
-from ..ops.linear import Linear
 from ..ops.live import LinearLive
 from ..ops.shape import Reshape
+from .stored_parts import Named, as_weight, read_stored
 
 
 def find_live(graph: Graph, live: Mapping[str, Array], wanted: Collection[str]) -> dict[str, Live]:
@@ -66,51 +64,28 @@ def stored_whole(parts: Mapping[str, Part], graph: Graph) -> dict[str, Part]:
     return found
 
 
-def as_weight(node: Node, value: Value) -> bool:
-    """Whether a linear layer reads the value as its weight."""
-    return node.op is Linear and node.ins[1] is value and node.ins.count(value) == 1
-
-
 def split_live(graph: Graph, parts: Mapping[str, Part]) -> Graph:
     """linear(x, w) becomes linear_live(x, w.part, bits); others read spread(w.part, bits)."""
-    by_leaf = {
+    by_leaf: dict[str, tuple[str, Part]] = {
         part.parameter: (name, part)
         for name, part in parts.items()
         if isinstance(part, Live) and not part.whole
     }
-    b = Builder.extend(graph, graph.name)
-    b.nodes = []
-    made: dict[str, tuple[Value, Value]] = {}
 
-    def stored(leaf: Value) -> tuple[Value, Value]:
-        """The live elements, and the bits that say where they are."""
-        if leaf.name not in made:
-            name, part = by_leaf[leaf.name]
-            numbers = part.take(graph.data[leaf.name])
-            kind, link = Type(leaf.type.dtype, numbers.shape), Link(Relation.PART, leaf.name)
-            values = b.leaf(name, kind, Role.PARAM, numbers, link)
-            made[leaf.name] = values, b.const(part.bits, f"{leaf.name}.live", DType.U8)
-        return made[leaf.name]
+    def places(part: Part) -> Named:
+        assert isinstance(part, Live)
+        return "live", part.bits
 
-    def whole(leaf: Value) -> Value:
-        values, bits = stored(leaf)
+    def layer(b: Builder, node: Node, values: Value, bits: Value, part: Part) -> None:
+        x, w, *bias = node.ins
+        b.emit(LinearLive, x, values, bits, *bias, outputs=w.shape[0])
+
+    def whole(b: Builder, leaf: Value, values: Value, bits: Value, part: Part) -> Value:
         row = b.emit(Reshape, values, shape=(1, values.type.elements))
         flat = b.emit(Spread, row, bits, name=f"{leaf.name}.whole", shape=(1, leaf.type.elements))
         return b.emit(Reshape, flat, name=f"{leaf.name}.whole", shape=leaf.shape)
 
-    for node in graph.nodes:
-        b.loc = node.loc
-        leaves = [v for v in node.ins if v.role is Role.PARAM and v.name in by_leaf]
-        if not leaves:
-            b.nodes.append(node)
-        elif as_weight(node, leaves[0]):
-            x, w, *bias = node.ins
-            b.emit(LinearLive, x, *stored(w), *bias, outputs=w.shape[0])
-            b.nodes[-1] = replace(b.nodes[-1], outs=node.outs)
-        else:
-            now = {leaf: whole(leaf) for leaf in leaves}
-            b.nodes.append(replace(node, ins=tuple(now.get(v, v) for v in node.ins)))
-    return b.finish(graph.outputs)
+    return read_stored(graph, by_leaf, places, layer, whole)
 
 
 def spread_late(graph: Graph) -> Graph:

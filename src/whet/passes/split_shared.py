@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..errors import SchemeError
-from ..ir import Array, Builder, Codebook, DType, Graph, Link, Part, Relation, Role, Type, Value
+from ..ir import Array, Builder, Codebook, DType, Graph, Node, Part, Role, Value
 from ..ops.lookup import MOST_BITS, LinearShared, Lookup
-from .split_live import as_weight
+from .stored_parts import Named, read_stored
 
 MOST = 2**MOST_BITS
 
@@ -53,38 +52,26 @@ def find_shared(
 
 def split_shared(graph: Graph, parts: Mapping[str, Part]) -> Graph:
     """linear(x, w) becomes linear_shared(x, w.part, index); others read lookup(w.part, index)."""
-    by_leaf = {p.parameter: (name, p) for name, p in parts.items() if isinstance(p, Codebook)}
-    b = Builder.extend(graph, graph.name)
-    b.nodes = []
-    made: dict[str, tuple[Value, Value]] = {}
+    by_leaf: dict[str, tuple[str, Part]] = {
+        p.parameter: (name, p) for name, p in parts.items() if isinstance(p, Codebook)
+    }
 
-    def stored(leaf: Value) -> tuple[Value, Value]:
-        """The values, and the indices of all elements."""
-        if leaf.name not in made:
-            name, part = by_leaf[leaf.name]
-            numbers = part.take(graph.data[leaf.name])
-            kind, link = Type(leaf.type.dtype, numbers.shape), Link(Relation.PART, leaf.name)
-            values = b.leaf(name, kind, Role.PARAM, numbers, link)
-            made[leaf.name] = values, b.const(part.index, f"{leaf.name}.index", DType.U8)
-        return made[leaf.name]
+    def places(part: Part) -> Named:
+        assert isinstance(part, Codebook)
+        return "index", part.index
 
-    for node in graph.nodes:
-        b.loc = node.loc
-        leaves = [v for v in node.ins if v.role is Role.PARAM and v.name in by_leaf]
-        own = {v: by_leaf[v.name][1] for v in leaves}
-        attrs: dict[Value, dict[str, Any]] = {
-            v: {"bits": part.bits, "fixed": part.zero} for v, part in own.items()
-        }
-        if not leaves:
-            b.nodes.append(node)
-        elif as_weight(node, leaves[0]):
-            x, w, *bias = node.ins
-            b.emit(LinearShared, x, *stored(w), *bias, outputs=w.shape[0], **attrs[w])
-            b.nodes[-1] = replace(b.nodes[-1], outs=node.outs)
-        else:
-            now = {
-                v: b.emit(Lookup, *stored(v), name=f"{v.name}.whole", shape=v.shape, **attrs[v])
-                for v in leaves
-            }
-            b.nodes.append(replace(node, ins=tuple(now.get(v, v) for v in node.ins)))
-    return b.finish(graph.outputs)
+    def layer(b: Builder, node: Node, values: Value, index: Value, part: Part) -> None:
+        x, w, *bias = node.ins
+        b.emit(LinearShared, x, values, index, *bias, outputs=w.shape[0], **form(part))
+
+    def whole(b: Builder, leaf: Value, values: Value, index: Value, part: Part) -> Value:
+        name = f"{leaf.name}.whole"
+        return b.emit(Lookup, values, index, name=name, shape=leaf.shape, **form(part))
+
+    return read_stored(graph, by_leaf, places, layer, whole)
+
+
+def form(part: Part) -> dict[str, Any]:
+    """Attributes of the operators that read it."""
+    assert isinstance(part, Codebook)
+    return {"bits": part.bits, "fixed": part.zero}

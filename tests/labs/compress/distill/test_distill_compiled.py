@@ -12,21 +12,13 @@ from torch.nn.utils import prune
 
 import whet
 from distilled import X, Y, blobs, student, teacher
-from whet.labs.compress.distill import (
-    Angles,
-    Attention,
-    Distances,
-    Distiller,
-    Features,
-    Logits,
-    Selectivity,
-    Weights,
-)
+from whet.labs.compress import distill as kd
 
 TERMS = [
-    Logits(), Logits(divergence="cross-entropy", temperature=2.0), Features("seen"),
-    Attention("seen"), Selectivity("seen"), Selectivity("seen", kernel="linear"),
-    Selectivity("seen", kernel="gaussian"), Distances("flat"), Angles(), Weights("second.weight"),
+    kd.Logits(), kd.Logits(divergence="cross-entropy", temperature=2.0), kd.Features("seen"),
+    kd.Attention("seen"), kd.Selectivity("seen"), kd.Selectivity("seen", kernel="linear"),
+    kd.Selectivity("seen", kernel="gaussian"), kd.Distances("flat"), kd.Angles(),
+    kd.Weights("second.weight"),
 ]  # fmt: skip
 
 
@@ -36,7 +28,7 @@ def sgd(parameters: Any) -> torch.optim.Optimizer:
 
 @pytest.mark.parametrize("term", TERMS, ids=lambda t: f"{t.name} {getattr(t, 'kernel', '')}")
 def test_gradients_and_ten_steps_are_pytorchs(term: Any) -> None:
-    distiller = Distiller(student().eval(), teacher(), term, X)
+    distiller = kd.Distiller(student().eval(), teacher(), term, X)
     program = distiller.program(X, Y, optimizer=sgd)
     report = program.check()
     adapters = len(list(distiller.adapters.parameters()))
@@ -48,9 +40,9 @@ def test_gradients_and_ten_steps_are_pytorchs(term: Any) -> None:
 
 def test_the_program_trains_the_student_the_loop_would() -> None:
     """Ten steps in C and in PyTorch, adapters with them, and back by the student's own names."""
-    terms = [Logits(weight=0.5), Features("seen"), Attention("seen", weight=2.0)]
+    terms = [kd.Logits(weight=0.5), kd.Features("seen"), kd.Attention("seen", weight=2.0)]
     s = student()
-    distiller = Distiller(s, teacher(), terms, X)
+    distiller = kd.Distiller(s, teacher(), terms, X)
     trainer = distiller.program(X, Y, optimizer=sgd).load()
     optimizer, (x, y) = sgd(distiller.parameters()), blobs(40)
     for i in range(0, 40, 4):
@@ -73,8 +65,8 @@ def test_the_program_trains_the_student_the_loop_would() -> None:
 
 def test_prediction_needs_the_input_alone() -> None:
     s = student().eval()
-    terms = [Logits(), Features("seen")]
-    program = Distiller(s, teacher(), terms, X).program(X, Y)
+    terms = [kd.Logits(), kd.Features("seen")]
+    program = kd.Distiller(s, teacher(), terms, X).program(X, Y)
     header = program.files["model.h"].decode()
     assert "net_predict(net_t *net, const float *input, float *output)" in header
     assert "const int32_t *label,\n" in header and "const float *label_2," in header
@@ -82,7 +74,7 @@ def test_prediction_needs_the_input_alone() -> None:
 
 
 def test_no_labels_are_needed_without_a_hard_loss() -> None:
-    distiller = Distiller(student(), teacher(), Logits(), X, hard=0.0)
+    distiller = kd.Distiller(student(), teacher(), kd.Logits(), X, hard=0.0)
     program = distiller.program(X)
     program.check(steps=2)
     target = distiller.labels(X)
@@ -92,17 +84,17 @@ def test_no_labels_are_needed_without_a_hard_loss() -> None:
 def test_batch_norm_trains_as_in_pytorch() -> None:
     s = student().train()
     s.act = torch.nn.Sequential(torch.nn.BatchNorm2d(4), torch.nn.ReLU())
-    program = Distiller(s, teacher(), [Logits(), Features("seen")], X).program(X, Y)
+    program = kd.Distiller(s, teacher(), [kd.Logits(), kd.Features("seen")], X).program(X, Y)
     assert {"act.0.weight", "act.0.bias"} <= program.check().gradients.keys()
     trainer = program.load()
-    trainer.step(X, Distiller(s, teacher(), [Logits(), Features("seen")], X).labels(X, Y))
+    trainer.step(X, kd.Distiller(s, teacher(), [kd.Logits(), kd.Features("seen")], X).labels(X, Y))
     s(X)  # running statistics, as one step in PyTorch leaves them
     after = torch.as_tensor(trainer.state_dict()["act.0.running_mean"])
     torch.testing.assert_close(after, s.act[0].running_mean)
 
 
 def test_a_scheme_trains_a_part_of_the_student() -> None:
-    distiller = Distiller(student().eval(), teacher(), [Logits(), Features("seen")], X)
+    distiller = kd.Distiller(student().eval(), teacher(), [kd.Logits(), kd.Features("seen")], X)
     scheme = whet.Scheme([whet.Rule("head.*"), whet.Rule("second.*"), whet.Rule("distill_*")])
     program = distiller.program(X, Y, update=scheme)
     assert len(program.check().gradients) == 6
@@ -117,7 +109,7 @@ def test_a_pruned_student_stays_pruned() -> None:
     s = student().eval()
     prune.l1_unstructured(s.second, "weight", amount=0.75)
     zeros = s.second.weight.detach() == 0
-    distiller = Distiller(s, teacher(), [Logits(), Features("seen")], X)
+    distiller = kd.Distiller(s, teacher(), [kd.Logits(), kd.Features("seen")], X)
     distiller(X, Y)  # leaves a product with a gradient in the layer, which PyTorch does not copy
     program = distiller.program(X, Y, optimizer=sgd)
     program.check()
@@ -134,7 +126,7 @@ def test_a_pruned_student_stays_pruned() -> None:
 
 def test_an_int8_student_learns_from_logits() -> None:
     x, y = blobs(64)
-    distiller = Distiller(student().eval(), teacher(), Logits(), x[:4])
+    distiller = kd.Distiller(student().eval(), teacher(), kd.Logits(), x[:4])
     program = distiller.program(x[:4], y[:4], dtype="int8", calibrate=[x])
     program.check(steps=3)
     trainer, target = program.load(), distiller.labels(x[:4], y[:4])
@@ -144,8 +136,8 @@ def test_an_int8_student_learns_from_logits() -> None:
 
 def test_a_microcontroller_distils_to_the_bit() -> None:
     assert shutil.which("arm-none-eabi-gcc") and shutil.which("qemu-system-arm"), "make setup-mcu"
-    terms = [Logits(), Features("seen"), Attention("seen"), Selectivity("seen")]
-    distiller = Distiller(student().eval(), teacher(), terms, X)
+    terms = [kd.Logits(), kd.Features("seen"), kd.Attention("seen"), kd.Selectivity("seen")]
+    distiller = kd.Distiller(student().eval(), teacher(), terms, X)
     chip = distiller.program(X, Y, optimizer=sgd, target="cortex-m7")
     here = distiller.program(X, Y, optimizer=sgd, portable=True).load()
     target = distiller.labels(X, Y)
