@@ -10,8 +10,6 @@ data are random. A cell that is in device.jsonl is not run again. Takes some min
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,8 @@ import torch
 from torch import nn
 
 import whet
+from benchmarks.common.lines import kept as kept
+from benchmarks.common.lines import study
 from benchmarks.common.page import table
 from benchmarks.mcu.__main__ import RATE, network, samples
 from whet.models import lenet
@@ -147,31 +147,10 @@ def page(results: list[dict[str, Any]]) -> str:
     return "\n".join([*parts, table([*head, "trained, bytes"], others)])
 
 
-def kept(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def run(path: Path) -> None:
-    torch.set_num_threads(1)
-    done = {(r["net"], r["scheme"], r["frozen"]) for r in kept(path)}
-    for own in CELLS:
-        if own not in done:
-            found = cell(*own)
-            with open(path, "a") as file:
-                file.write(json.dumps(found) + "\n")
-            print(found, flush=True)
-
-
 def main(given: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("what", nargs="?", choices=("run", "page"), default="run")
-    parser.add_argument("--results", type=Path, default=HERE / "device.jsonl")
-    args = parser.parse_args(given)
-    if args.what == "run":
-        run(args.results)
-    args.results.with_suffix(".md").write_text(page(kept(args.results)))
+    torch.set_num_threads(1)
+    names = ("net", "scheme", "frozen")
+    study(__doc__, HERE / "device.jsonl", names, lambda: CELLS, cell, page, given)
 
 
 if __name__ == "__main__":

@@ -10,16 +10,17 @@ of 8. A cell takes two minutes of one core, and one that is kept is not run agai
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 import whet
+from benchmarks.common.lines import kept as kept
+from benchmarks.common.lines import study
 from benchmarks.common.page import table
 from benchmarks.qas.study import SIZE, VARIANTS, Cell, Recipe, accuracy_of, epochs, start
 
@@ -27,6 +28,7 @@ HERE = Path(__file__).parent
 FORMS = {
     None: "int8", **{f"kmeans{bits}": f"codebooks of {bits} bits" for bits in (4, 5, 6)}
 }  # fmt: skip
+SEEDS = 3
 SCHEME, VARIANT = "mcunet-5fps-99kb", "carry8"
 
 
@@ -80,27 +82,9 @@ def spread(values: list[float]) -> str:
     return text + (f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else "")
 
 
-def kept(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("what", nargs="?", choices=("run", "page"), default="run")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--results", type=Path, default=HERE / "flowers.jsonl")
-    asked = parser.parse_args()
-    done = {(r["frozen"], r["seed"]) for r in kept(asked.results)}
-    for seed in range(asked.seeds) if asked.what == "run" else ():
-        for form in FORMS:
-            if (form, seed) not in done:
-                found = run(form, seed)
-                with open(asked.results, "a") as file:
-                    file.write(json.dumps(found) + "\n")
-                print(found, flush=True)
-    asked.results.with_suffix(".md").write_text(page(kept(asked.results)))
+def main(given: Sequence[str] | None = None) -> None:
+    cells = [(form, seed) for seed in range(SEEDS) for form in FORMS]
+    study(__doc__, HERE / "flowers.jsonl", ("frozen", "seed"), lambda: cells, run, page, given)
 
 
 if __name__ == "__main__":

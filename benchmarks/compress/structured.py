@@ -9,8 +9,6 @@ random, as figures of memory and instructions do not depend on them. Takes some 
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,8 @@ import torch
 from torch import nn
 
 import whet
+from benchmarks.common.lines import kept as kept
+from benchmarks.common.lines import study
 from benchmarks.common.page import table
 from whet import compress
 from whet.models import ds_cnn, lenet, mobilenet_v2
@@ -109,26 +109,10 @@ def less(removed: float) -> str:
     return f", {100 * removed:.0f} % fewer" if removed else ""
 
 
-def kept(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("what", nargs="?", choices=("run", "page"), default="run")
-    parser.add_argument("--results", type=Path, default=HERE / "structured.jsonl")
-    asked = parser.parse_args()
-    done = {(r["net"], r["dtype"], r["removed"]) for r in kept(asked.results)}
+def main(given: Sequence[str] | None = None) -> None:
     cells = [(n, d, r) for n in NETS for d in DTYPES for r in REMOVED]
-    for one in cells if asked.what == "run" else ():
-        if one not in done:
-            found = cell(*one)
-            with open(asked.results, "a") as file:
-                file.write(json.dumps(found) + "\n")
-            print(found, flush=True)
-    asked.results.with_suffix(".md").write_text(page(kept(asked.results)))
+    names = ("net", "dtype", "removed")
+    study(__doc__, HERE / "structured.jsonl", names, lambda: cells, cell, page, given)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ of the same program on this machine. Takes two minutes of one core; needs the pa
 
 from __future__ import annotations
 
-import argparse
-import json
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ import torch
 from torch import nn
 
 import whet
+from benchmarks.common.lines import kept as kept
+from benchmarks.common.lines import study
 from benchmarks.common.page import table
 from whet.demo import watch
 from whet.demo.recordings import Split, load, split
@@ -128,34 +129,21 @@ def page(results: list[dict[str, Any]]) -> str:
     return "\n".join(parts)
 
 
-def kept(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def run(path: Path) -> None:
-    torch.set_num_threads(1)
+@functools.cache
+def subject() -> tuple[nn.Module, Split]:
     data = split(load()[0], watch.WEARER)
-    model = watch.pretrained(data.others)
-    done = {(r["scheme"], r["send"]) for r in kept(path)}
-    for scheme in SCHEMES:
-        for name in SENDS:
-            if (scheme, name) not in done:
-                found = cell(model, data, scheme, name)
-                with open(path, "a") as file:
-                    file.write(json.dumps(found) + "\n")
-                print(found, flush=True)
+    return watch.pretrained(data.others), data
+
+
+def run(scheme: str, name: str | None) -> dict[str, Any]:
+    return cell(*subject(), scheme, name)
 
 
 def main(given: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("what", nargs="?", choices=("run", "page"), default="run")
-    parser.add_argument("--results", type=Path, default=HERE / "device.jsonl")
-    args = parser.parse_args(given)
-    if args.what == "run":
-        run(args.results)
-    args.results.with_suffix(".md").write_text(page(kept(args.results)))
+    torch.set_num_threads(1)
+    cells = [(scheme, name) for scheme in SCHEMES for name in SENDS]
+    names = ("scheme", "send")
+    study(__doc__, HERE / "device.jsonl", names, lambda: cells, run, page, given)
 
 
 if __name__ == "__main__":
