@@ -133,7 +133,12 @@ def gateway_command(
         return loaded.target.load(loaded, watched=watch)
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for name in (signal.SIGTERM, signal.SIGINT):  # a shell's background jobs ignore the latter
+        signal.signal(name, stop)
     with Gateway(connect, own, socket, limit=limit) as gateway:
         console.print(f"{len(own.y):,} samples; listening on {socket}", markup=False)
         try:

@@ -205,7 +205,10 @@ def test_the_command_serves_until_it_is_told_to_stop(path: Path, tmp_path: Path)
     np.savez(tmp_path / "own.npz", x=data.x, y=data.y, x_test=data.x_test, y_test=data.y_test)
     words = [str(saved), "--socket", str(path), "--data", str(tmp_path / "own.npz")]
     command = [sys.executable, "-m", "whet", "fed", "gateway", *words]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),  # as for jobs of a script
+    )  # fmt: skip
     try:
         end = time.monotonic() + 60
         while not path.exists() and process.poll() is None and time.monotonic() < end:
