@@ -56,7 +56,11 @@ def simulate_command(
         ),
     ],
     data: Annotated[
-        Path, typer.Option(help=".npz with x and y, and x_test and y_test to judge by")
+        Path,
+        typer.Option(
+            help=".npz with x and y, and x_test and y_test to judge by; else every fifth sample is "
+            "held out"
+        ),
     ],
     clients: Annotated[int, typer.Option(min=1, help="how many there are")] = 10,
     rounds: Annotated[int, typer.Option(min=1, help="how often they meet")] = 20,
@@ -88,6 +92,8 @@ def simulate_command(
         check_file(output, ".svg")
     if mu and strategy is not StrategyName.fedprox:
         raise DataError(f"{strategy.value} has no --mu", try_=option("strategy", "fedprox"))
+    if not 0 < fraction <= 1:
+        raise DataError(f"--fraction {fraction:g} is not above 0 and at most 1")
     given = {name for name in context.params if is_given(context, name)}
     if model.endswith(".whet") and (fixed := sorted(given & COMPILED_IN)):
         words = ", ".join(f"--{name.replace('_', '-')}" for name in fixed)
@@ -236,9 +242,12 @@ def tell(history: History, parts: list[ClientData]) -> None:
     counts = sorted(len(part.y) for part in parts)
     last, first = history.rounds[-1], history.rounds[0]
     numbers = sum(array.size for array in history.arrays.values())
+    each = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if counts[0] < counts[-1] else "")
+    judges = max(len(part.y_test) for part in parts)
+    rounds = f"{last.number} round{'s' * (last.number != 1)}"
     for line in (
-        f"{len(parts)} clients with {counts[0]:,} to {counts[-1]:,} samples",
-        f"accuracy {first.accuracy:.1%} before, {last.accuracy:.1%} after {last.number} rounds",
+        f"{len(parts)} clients with {each} samples, judged by {judges:,} others",
+        f"accuracy {first.accuracy:.1%} before, {last.accuracy:.1%} after {rounds}",
         f"{numbers:,} numbers travel: {last.sent:,} bytes sent, {last.received:,} received",
     ):
         console.print(line, markup=False)

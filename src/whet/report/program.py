@@ -78,8 +78,10 @@ def narrow_lines(program: Program) -> list[str]:
         lines.append(f"      weights as they are used        {exactly(program.not_narrow)}")
     if program.rounded:
         name, error = max(program.rounded.items(), key=lambda item: item[1])
+        count = len(program.rounded)
+        were = "weight was" if count == 1 else "weights were"
         lines.append(
-            f"      {len(program.rounded)} weights were shared by k-means; the largest error is "
+            f"      {count} {were} shared by k-means; the largest error is "
             f"{100 * error:.1f} % of the norm of {quoted(name)}"
         )
     return lines

@@ -144,7 +144,7 @@ class Scheme:
                 "no weight that trains has zeros",
                 at=self.name,
                 why="sparse training keeps the zeros of a pruned model",
-                try_="prune the model first, with torch.nn.utils.prune for example",
+                try_="prune the model first, with whet.compress.prune or torch.nn.utils.prune",
             )
         rules = (*self.rules, *(Rule(exactly(name), sparse=True) for name in found))
         return Scheme(rules, self.name, self.origin)

@@ -40,7 +40,8 @@ def about(audit: Audit, defence: str) -> str:
         reason = "every start diverged" if any(a.found for a in attempts) else "no attack applies"
         return f"Inconclusive: {reason}. That is no sign of protection."
     names = " and ".join(dict.fromkeys(a.method for a in judged))
-    words = f"by {names} with {audit.restarts} starts each; this is not a proof"
+    starts = "1 start" if audit.restarts == 1 else f"{audit.restarts} starts"
+    words = f"by {names} with {starts} each; this is not a proof"
     a = max(judged, key=lambda a: (a.alike >= ALIKE, a.gain))
     assert a.score is not None
     if a.gain > CLOSER or a.alike >= ALIKE:
