@@ -130,7 +130,8 @@ def test_a_cache_that_others_may_write_to_is_not_used(
         build(program, tmp_path / "out", FLAGS)
         assert kept("word", lambda: b"first") == b"first", "kept in a folder of this process"
         assert kept("word", lambda: b"second") == b"first"
-    assert len(said) == 1, "once"
+    ours = [warning for warning in said if "chmod go-w" in str(warning.message)]
+    assert len(ours) == 1, "once; others come from garbage that earlier tests left"
     assert list(cache.iterdir()) == []
     cache.chmod(0o755)
     assert cache_folder() == cache, "what the message says to do is enough"
