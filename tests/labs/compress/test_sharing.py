@@ -10,6 +10,7 @@ from torch.nn.utils import prune as masks
 
 from tiny import ConvNet, mlp
 from whet.errors import DataError, SchemeError
+from whet.ir.quant import Recipe
 from whet.labs.compress.centroids import hold_shared, release, train_centroids
 from whet.labs.compress.histogram import histogram_svg, histograms
 from whet.labs.compress.sharing import round_to_f16, share
@@ -293,3 +294,60 @@ def test_histograms_show_every_weight_that_is_not_zero() -> None:
     with pytest.raises(DataError, match="not all are finite"):
         histogram_svg(np.array([np.nan]), np.ones(1), np.ones(1))
     assert "0 values" in histogram_svg(np.zeros(3), np.zeros(3), np.zeros(3))
+
+
+def of_int8() -> tuple[ConvNet, dict[str, Tensor]]:
+    """A network that comes with int8 scales for two of its weights, and these scales."""
+    torch.manual_seed(0)
+    model = ConvNet()
+    scales = {}
+    for name in ("stem.weight", "depthwise.weight"):
+        weight = model.get_parameter(name)
+        shape = (-1, *[1] * (weight.ndim - 1))
+        scales[name] = weight.detach().abs().flatten(1).amax(1).reshape(shape) / 127
+        with torch.no_grad():
+            weight.copy_((weight / scales[name]).round() * scales[name])
+    known = {name: scale.numpy().ravel() for name, scale in scales.items()}
+    object.__setattr__(model, "whet_recipe", Recipe({}, known))
+    return model, scales
+
+
+def units_of(model: nn.Module, name: str, scale: Tensor) -> Tensor:
+    units = model.get_parameter(name).detach() / scale
+    assert torch.allclose(units, units.round(), atol=1e-4)
+    return units.round()
+
+
+def test_a_codebook_of_int8_weights_has_integers_for_all_channels() -> None:
+    model, scales = of_int8()
+    before = copy.deepcopy(model)
+    report = share(model, 4)
+    for name, scale in scales.items():
+        units = units_of(model, name, scale)
+        found = torch.unique(units[units != 0])
+        assert len(found) == report[name].values <= 15  # zero is an entry in the program
+        assert (units - units_of(before, name, scale)).abs().max() <= 254 / 15
+    assert len(values(model.head.weight)) == 16
+
+
+def test_centroids_of_int8_weights_train_as_integers() -> None:
+    """The gradient passes the rounding: it is that of the codebook, times the channel's share."""
+    model, scales = of_int8()
+    share(model, 4)
+    name, scale = "stem.weight", scales["stem.weight"]
+    start = units_of(model, name, scale)
+    x = torch.randn(2, 3, 6, 4)
+    model.eval()(x).sum().backward()
+    ratio = scale / scale.mean()
+    of_weight = model.stem.weight.grad * ratio
+    book = torch.unique(start[start != 0])
+    expected = torch.stack([of_weight[start == value].sum() for value in book])
+
+    hold_shared(model)
+    (held,) = [p for n, p in model.named_parameters() if n.startswith("stem.") and "weight" in n]
+    model(x).sum().backward()
+    assert torch.allclose(held.grad, expected, rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        held += 0.3 * float(scale.mean())  # less than half a unit
+    release(model)
+    assert torch.equal(units_of(model, name, scale), start)

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from ...errors import DataError, SchemeError
-from .sharing import MOST_BITS, matching, nonzeros, values_of
+from .kmeans import Array
+from .sharing import MOST_BITS, channel_scales, in_units, matching, nonzeros, values_of
 
 MOST_VALUES = 2**MOST_BITS
 
@@ -24,21 +25,35 @@ MOST_VALUES = 2**MOST_BITS
 class Codebook(nn.Module):
     """The parametrization: `right_inverse` takes a codebook out of a weight, `forward` expands it.
 
-    Index 0 is the zero of a pruned weight, index i + 1 the codebook's entry i.
+    Index 0 is the zero of a pruned weight, index i + 1 the codebook's entry i. With scales of
+    channels, values are whole numbers of the mean scale, in training too (a straight-through
+    estimator), and each channel has its share of that.
     """
 
     index: Tensor
+    ratio: Tensor | None
 
-    def __init__(self, weight: Tensor, order: list[str]) -> None:
+    def __init__(self, weight: Tensor, order: list[str], scale: Array | None = None) -> None:
         super().__init__()
         self.order = order  # of the layer's parameters
-        array = values_of(weight)
+        array = in_units(values_of(weight), scale)
         codebook = nonzeros(array)
         place = np.where(array == 0, 0, np.searchsorted(codebook, array) + 1)
         self.register_buffer("index", torch.from_numpy(place.astype(np.int32)).to(weight.device))
-        self.start = torch.from_numpy(codebook).to(weight)
+        unit = 1.0 if scale is None else scale.mean()
+        self.unit = float(unit)
+        ratio = None if scale is None else torch.from_numpy(scale / unit).to(weight)
+        self.register_buffer("ratio", ratio)
+        self.start = torch.from_numpy(codebook * unit).to(weight)
 
     def forward(self, codebook: Tensor) -> Tensor:
+        if self.ratio is None:
+            return self.expanded(codebook)
+        units = codebook / self.unit
+        whole = units + (units.round().clamp(-127, 127) - units).detach()
+        return self.expanded(whole * self.unit) * self.ratio
+
+    def expanded(self, codebook: Tensor) -> Tensor:
         return torch.cat([codebook.new_zeros(1), codebook])[self.index]
 
     def right_inverse(self, weight: Tensor) -> Tensor:
@@ -52,7 +67,7 @@ def hold_shared(model: nn.Module, layers: str | Iterable[str] | None = None) -> 
     zero. A held weight appears in `model.parameters()` as its codebook: create optimizers after
     this call.
     """
-    chosen = held_names(model, layers)
+    chosen, scales = held_names(model, layers), channel_scales(model)
     for name in chosen:
         weight = model.get_parameter(name)
         places = places_of(model, weight)
@@ -62,7 +77,8 @@ def hold_shared(model: nn.Module, layers: str | Iterable[str] | None = None) -> 
             setattr(module, own, nn.Parameter(weight.detach().clone()))
         for module, own in places:
             order = [n for n, _ in module.named_parameters(recurse=False)]
-            parametrize.register_parametrization(module, own, Codebook(getattr(module, own), order))
+            codebook = Codebook(getattr(module, own), order, scales.get(name))
+            parametrize.register_parametrization(module, own, codebook)
         for module, own in others:  # a tied weight has one codebook
             chain(module, own).original = chain(first, attribute).original
     return chosen
@@ -121,13 +137,13 @@ def held_names(model: nn.Module, layers: str | Iterable[str] | None) -> list[str
     """The names to hold, after every check, so that nothing changes on an error."""
     if any(held_in(module) for module in model.modules()):
         raise SchemeError("shared weights are held already", try_="release(model)")
-    weights = dict(model.named_parameters())
+    weights, scales = dict(model.named_parameters()), channel_scales(model)
     chosen = []
     for name in matching(model, layers):
         array = values_of(weights[name])
         if not np.isfinite(array).all():
             raise DataError(f"{name} cannot be held", why="it has weights that are not finite")
-        if (count := len(nonzeros(array))) <= MOST_VALUES:
+        if (count := len(nonzeros(in_units(array, scales.get(name))))) <= MOST_VALUES:
             chosen.append(name)
         elif layers is not None:
             why = f"it has {count:,} distinct values, at most {MOST_VALUES} are allowed"

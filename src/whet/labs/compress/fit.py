@@ -32,8 +32,9 @@ def fitting(
     """Functions that train a classifier for some epochs and give its accuracy in percent.
 
     Adam, cross-entropy, a learning rate that falls to zero along a cosine; with a teacher, the
-    losses of `distill`. The order of samples is drawn from PyTorch's generator. The tensor is one
-    example input. Without `test`, every fifth sample of `data` judges.
+    losses of `distill`. The order of samples is drawn from PyTorch's generator. They are moved to the
+    device of the model. The tensor is one example input. Without `test`, every fifth sample of
+    `data` judges.
     """
     if not all(isinstance(n, int) and n > 0 for n in (epochs, batch)) or not 0 < lr < math.inf:
         raise SchemeError(
@@ -56,9 +57,8 @@ def fitting(
         from .distill import distill
 
         order = int(torch.randint(2**31, ()))
-        distill(
-            model, teacher, (x, y), losses=losses, epochs=epochs, lr=lr, batch=batch, seed=order
-        )
+        here = on_device_of(model, x, y)
+        distill(model, teacher, here, losses=losses, epochs=epochs, lr=lr, batch=batch, seed=order)
 
     inputs, labels = tensors(judged)
     return train, lambda model: judge(model, inputs, labels), x[:1]
@@ -81,6 +81,7 @@ def floats(x: Array) -> Array:
 
 def fit(model: nn.Module, x: Tensor, y: Tensor, epochs: int, lr: float, batch: int) -> None:
     """In training mode, then in the mode it was in."""
+    x, y = on_device_of(model, x, y)
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.Adam(trained, lr)
     modes = [(module, module.training) for module in model.modules()]
@@ -89,7 +90,7 @@ def fit(model: nn.Module, x: Tensor, y: Tensor, epochs: int, lr: float, batch: i
     model.train()
     try:
         for _ in range(epochs):
-            order = torch.randperm(len(x))
+            order = torch.randperm(len(x)).to(x.device)
             for i in range(whole):
                 rows = order[i * batch : (i + 1) * batch]
                 scores = model(x[rows])
@@ -110,6 +111,7 @@ def fit(model: nn.Module, x: Tensor, y: Tensor, epochs: int, lr: float, batch: i
 def judge(model: nn.Module, x: Tensor, y: Tensor) -> float:
     """Percent of the samples that are recognised."""
     right = 0
+    x, y = on_device_of(model, x, y)
     with as_in_use(model), torch.no_grad():
         for at in range(0, len(x), JUDGED):
             scores = model(x[at : at + JUDGED])
@@ -117,6 +119,11 @@ def judge(model: nn.Module, x: Tensor, y: Tensor) -> float:
                 check_classes(scores, y)
             right += int((scores.argmax(1) == y[at : at + JUDGED]).sum())
     return 100 * right / len(x)
+
+
+def on_device_of(model: nn.Module, *tensors: Tensor) -> list[Tensor]:
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    return [tensor.to(device) for tensor in tensors]
 
 
 def check_classes(scores: Tensor, y: Tensor) -> None:
@@ -134,7 +141,7 @@ def check_example(model: nn.Module, x: Tensor) -> None:
     """That the model runs on the samples."""
     try:
         with as_in_use(model), torch.no_grad():
-            model(x)
+            model(*on_device_of(model, x))
     except Exception as error:
         raise DataError(
             f"{type(model).__name__} does not run on the samples",
@@ -151,4 +158,5 @@ def check_teacher(model: nn.Module, teacher: Any, losses: Any, x: Tensor) -> Non
         raise SchemeError(f"{type(teacher).__name__} is no teacher", try_="a torch.nn.Module")
     terms = [losses] if isinstance(losses, Term) else list(losses or [Logits()])
     least = max(term.least for term in terms)  # samples that they compare with each other
-    Distiller(model, teacher, terms, x.repeat(least, *[1] * (x.ndim - 1)))
+    (here,) = on_device_of(model, x)
+    Distiller(model, teacher, terms, here.repeat(least, *[1] * (x.ndim - 1)))

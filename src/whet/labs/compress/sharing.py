@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ...errors import DataError, SchemeError
+from ...errors import DataError, SchemeError, either
 from .kmeans import INITS, Array, Init, kmeans
 from .weights import finish
 
 MOST_BITS = 8
-FOUR = 'bits=4, or {"conv*": 8, "fc*": 5}'
+FOUR = 'bits=4, or {"conv*": 8, "fc*": 5}', "--kmeans 4, or --kmeans conv*:8,fc*:5"
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,19 @@ def share(
     {"conv*": 8, "fc*": 5}. Patterns fit names of layers or of weights; `layers` restricts what is
     shared. Without either, every weight of two or more axes is. Biases and other vectors are shared
     by patterns that end like their names, such as "*bias". Masks become zeros. No number
-    changes on an error.
+    changes on an error. In a network that comes with int8 scales, values are whole numbers of the
+    scale of a channel, zero among them, as its int8 program stores them.
     """
     if init not in INITS:
         raise SchemeError(f"init={init!r} is not a way to start k-means", try_=INITS)
     finish(model)
     chosen = bits_by_name(model, bits, layers)
-    weights = dict(model.named_parameters())
-    new = {
-        name: clustered(name, weights[name], width, init, seed) for name, width in chosen.items()
-    }
-    found = {}
-    for name, array in new.items():
-        found[name] = Shared(chosen[name], len(nonzeros(array)), change(weights[name], array))
+    weights, scales = dict(model.named_parameters()), channel_scales(model)
+    new, found = {}, {}
+    for name, width in chosen.items():
+        units = clustered(name, weights[name], width, init, seed, scales.get(name))
+        new[name] = units * scales[name] if name in scales else units
+        found[name] = Shared(width, len(nonzeros(units)), change(weights[name], new[name]))
     with torch.no_grad():
         for name, array in new.items():
             weights[name].copy_(torch.from_numpy(array))
@@ -70,19 +70,40 @@ def change(weight: Tensor, shared: Array) -> float:
     return float(np.sqrt(np.mean(gaps**2))) if live.any() else 0.0
 
 
-def clustered(name: str, weight: Tensor, bits: int, init: Init, seed: int) -> Array:
+def clustered(
+    name: str, weight: Tensor, bits: int, init: Init, seed: int, scale: Array | None = None
+) -> Array:
+    """With a scale, in whole numbers of it, which are to be expanded from a codebook with zero."""
     old = values_of(weight)
     if not np.isfinite(old).all():
         count = int((~np.isfinite(old)).sum())
         raise DataError(f"{name} cannot be shared", why=f"{count:,} of its weights are not finite")
+    old = in_units(old, scale)
     new, live = np.zeros_like(old), old != 0
     if live.any():
-        codebook, index = kmeans(old[live], 2**bits, init, seed)
+        codebook, index = kmeans(old[live], 2**bits - (scale is not None), init, seed)
+        codebook = codebook if scale is None else np.rint(codebook)
         for i in np.flatnonzero(codebook == 0):  # would read as pruned
             cluster = old[live][index == i]
             codebook[i] = cluster[np.abs(cluster).argmin()]
         new[live] = codebook[index]
     return new
+
+
+def channel_scales(model: nn.Module) -> dict[str, Array]:
+    """The scale of each output channel of the weights that came as int8, to multiply them by."""
+    recipe = getattr(model, "whet_recipe", None)
+    if recipe is None:
+        return {}
+    return {
+        name: np.float32(recipe.weights[name]).reshape(-1, *[1] * (weight.ndim - 1))
+        for name, weight in model.named_parameters()
+        if name in recipe.weights
+    }
+
+
+def in_units(array: Array, scale: Array | None) -> Array:
+    return array if scale is None else np.rint(array / scale)
 
 
 def values_of(weight: Tensor) -> Array:
@@ -104,12 +125,14 @@ def bits_by_name(
     if not isinstance(bits, Mapping):
         return dict.fromkeys(matching(model, layers), checked(bits))
     if not bits:
-        raise SchemeError("bits={} is for no layer", try_=FOUR)
+        raise SchemeError("bits={} is for no layer", try_=either(*FOUR))
     names = matching(model, layers, vectors=layers is None)
     for pattern, width in bits.items():
         checked(width, pattern)
         if not any(fits(name, pattern, names[name]) for name in names):
-            raise unknown(f"bits={{{pattern!r}: {width}}}", model)
+            raise unknown(
+                either(f"bits={{{pattern!r}: {width}}}", f"--kmeans {pattern}:{width}"), model
+            )
     given = ((name, [w for p, w in bits.items() if fits(name, p, names[name])]) for name in names)
     return {name: widths[0] for name, widths in given if widths}
 
@@ -118,9 +141,9 @@ def checked(bits: int, pattern: str = "") -> int:
     if isinstance(bits, bool) or not isinstance(bits, int) or not 1 <= bits <= MOST_BITS:
         of = f" for {pattern!r}" if pattern else ""
         raise SchemeError(
-            f"bits={bits!r}{of} is not a size of an index",
+            f"{either(f'bits={bits!r}', f'--kmeans {bits}')}{of} is not a size of an index",
             why=f"an index has 1 to {MOST_BITS} bits",
-            try_=FOUR,
+            try_=either(*FOUR),
         )
     return bits
 
