@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import whet
+from whet import compress
 from whet.cli import main
 from whet.ir.text import parse_graph
 from whet.passes.machine import BLOCKS, Machine
@@ -114,6 +116,24 @@ def test_compile_takes_every_option(command: Any, models: Path) -> None:
     assert "float _1_running_mean[4];" in header and "float _0_weight_square[108]" in header
     source = (models / "deep" / "down" / "out" / "model.c").read_text()
     assert "whet_adam_f32" in source and "whet_clip_scale_f32" in source
+
+
+def test_a_compressed_file_has_the_weights(command: Any, models: Path) -> None:
+    """Half of each weight is left: 16 and 12 numbers, with 11 biases."""
+    sys.path.insert(0, str(models))
+    model = importlib.import_module("tiny_models").mlp()
+    compress.prune(model, keep=0.5, scope="layer")
+    compress.save(model, "small.whtc")
+
+    def trained(*words: str) -> int:
+        result = command("plan", "tiny_models.py:mlp", "-i", "2,4", "--json", *words)
+        assert result.code == 0, result.err
+        return int(json.loads(result.out)["memory"]["trained"])
+
+    assert trained() == trained("--weights", "small.whtc") == 4 * 67
+    assert trained("--weights", "small.whtc", "--sparse") == 4 * (16 + 12 + 11)
+    wrong = command("check", "tiny_models:convnet", "-i", "2,3,6,6", "--weights", "small.whtc")
+    assert wrong.code == 1 and "small.whtc" in wrong.err
 
 
 def test_weights_in_bytes_are_asked_for(command: Any, models: Path) -> None:

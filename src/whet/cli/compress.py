@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -93,6 +94,11 @@ def compress_command(
     console.print(f"\n{made.layer_table()}", markup=False)
     console.print(f"\n{made.ratio:.1f} times smaller, reloads from {paths[0]}", markup=False)
     console.print(f"wrote {', '.join(map(str, paths[1:3]))}", markup=False)
+    if channels is None:  # the shapes are those of MODEL
+        shape = " ".join(f"--input {text}" for text in input)
+        sparse = " --sparse" if prune is not None else ""
+        words = f"whet compile {shlex.quote(model)} {shape} --weights {paths[0]}{sparse} -o OUT"
+        console.print(f"next: {words}", markup=False)
 
 
 def tell(stage: Stage) -> None:

@@ -26,6 +26,7 @@ class Training:
     weight_decay: options.DecayOpt = 0.0
     clip_norm: options.ClipOpt = None
     train: options.TrainOpt = False
+    weights: options.WeightsOpt = None
 
     def invocation(self, model: str, inputs: list[str]) -> Invocation:
         return Invocation(model, inputs, **vars(self))
@@ -39,6 +40,7 @@ class Sizing:
     optimizer: options.OptimizerOpt = options.OptimizerName.sgd
     momentum: options.MomentumOpt = 0.0
     train: options.TrainOpt = False
+    weights: options.WeightsOpt = None
 
     def invocation(self, model: str, inputs: list[str]) -> Invocation:
         return Invocation(model, inputs, **vars(self))

@@ -43,6 +43,7 @@ class Invocation:
     weight_decay: float = 0.0
     clip_norm: float | None = None
     train: bool = False
+    weights: Path | None = None
 
     def __post_init__(self) -> None:
         for text in self.inputs:
@@ -56,6 +57,10 @@ class Invocation:
             raise FrontendError(what, try_="--optimizer sgd, or no --momentum")
         examples = tuple(example(text) for text in self.inputs)
         model = load_model(self.model)
+        if self.weights is not None:
+            from ..labs.compress import load
+
+            load(self.weights, model)
         model.train(self.train)
         held = list(model.parameters())
         if not held:

@@ -44,6 +44,9 @@ else:  # Typer offers the members of an enum as choices
 ModelArg = Annotated[
     str, typer.Argument(help="pkg.module:make_model or file.py:make_model", metavar="MODEL")
 ]
+WeightsOpt = Annotated[
+    Path | None, typer.Option(help="a compressed file (.whtc) with the weights of MODEL")
+]
 InputOpt = Annotated[
     list[str],
     typer.Option(

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...errors import DataError, SchemeError
+from ...errors import DataError, SchemeError, option
 from ..common.data import gather
 from ..common.progress import Progress, bar
 from .centroids import train_centroids
@@ -77,7 +77,10 @@ def compress(
     check_rounds(rounds, settle)
     check_counts(first=first, centroid_rounds=centroid_rounds, seed=seed)
     if all(stage is None for stage in (prune, kmeans, channels)) and not (first or half):
-        raise SchemeError("there is nothing to do", try_=("prune=0.9", "kmeans=4", "channels=0.5"))
+        raise SchemeError(
+            "there is nothing to do",
+            try_=(option("prune", 0.9), option("kmeans", 4), option("channels", 0.5)),
+        )
     data, test = (None if given is None else gather(given) for given in (data, test))
     train, evaluate = functions(
         model, data, test, train, evaluate, teacher=distill, losses=losses, epochs=epochs, lr=lr,
@@ -264,10 +267,10 @@ def fractions(prune: float | Mapping[str, float] | None) -> None:
     given = prune.values() if isinstance(prune, Mapping) else [] if prune is None else [prune]
     for part in given:
         if isinstance(part, bool) or not isinstance(part, (int, float)) or not 0 <= part < 1:
-            hint = f"prune={part / 100:g}" if isinstance(part, int) and 1 < part < 100 else ""
+            percent = isinstance(part, (int, float)) and 1 < part < 100
             raise SchemeError(
-                f"prune={part!r} is not a share of weights to remove, from 0 to below 1",
-                try_=hint or "prune=0.9",
+                f"{option('prune', part)} is not a share of weights to remove, from 0 to below 1",
+                try_=option("prune", part / 100 if percent else 0.9),
             )
 
 
