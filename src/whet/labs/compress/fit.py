@@ -32,8 +32,8 @@ def fitting(
     """Functions that train a classifier for some epochs and give its accuracy in percent.
 
     Adam, cross-entropy, a learning rate that falls to zero along a cosine; with a teacher, the
-    losses of `distill`. The order of samples is drawn from PyTorch's generator. They are moved to the
-    device of the model. The tensor is one example input. Without `test`, every fifth sample of
+    losses of `distill`. The order of samples is drawn from PyTorch's generator. They are moved to
+    the device of the model. The tensor is one example input. Without `test`, every fifth sample of
     `data` judges.
     """
     if not all(isinstance(n, int) and n > 0 for n in (epochs, batch)) or not 0 < lr < math.inf:
