@@ -17,7 +17,7 @@ import argparse
 import json
 import os
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from whet.models import mobilenet_v2
 from whet.runtime.cache import cache_folder
 
 HERE = Path(__file__).parent
-BITS, OF_A_ROUND, ROUNDS, SETTLE = 4, 1, 4, 2
+BITS = 4
 Samples = tuple[Array, Array]
 
 
@@ -49,7 +49,9 @@ class Subject:
     epochs: int  # of the first training
     rate: float
     rates: tuple[float, ...]
+    schedule: Mapping[str, Any]  # rounds of an epoch each, and more options of `compress.curves`
     shown: tuple[str, ...]  # weights of which histograms are drawn
+    mirrored: bool = False  # whether the first training sees mirror images too
 
 
 def cnn() -> nn.Sequential:
@@ -75,29 +77,36 @@ def pretrained() -> nn.Module:
 
 
 def pets37() -> tuple[Samples, Samples]:
-    """The middle of every picture; those to train on also mirrored."""
-    found = []
-    for part in ("train", "test"):
-        own = pictures.load("pets37", part)
+    """The middle of every picture, and of every third to judge by."""
+
+    def samples(part: str, step: int) -> Samples:
+        own = pictures.load("pets37", part).every(step)
         colors = torch.from_numpy(pictures.reals(pictures.centre(own.images)) / 2 + 0.5)
-        x = normalized(colors).numpy()
-        if part == "train":
-            x = np.concatenate([x, x[..., ::-1]])
-        found.append((x, np.resize(own.labels, len(x))))
-    return found[0], found[1]
+        return normalized(colors).numpy(), own.labels
+
+    return samples("train", 1), samples("test", 3)
+
+
+def mirrored(samples: Samples) -> Samples:
+    x, y = samples
+    return np.concatenate([x, x[..., ::-1]]), np.tile(y, 2)
 
 
 SUBJECTS = {
     "cifar10": Subject(
         "A CNN for CIFAR-10", "trained for 15 epochs on 16,000 pictures; judged by 4,000 others",
         "WHET_CIFAR10", cnn, cifar10, 15, 1e-3,
-        (4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0), ("4.weight", "17.weight"),
+        (4.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0),
+        dict(rounds=4, settle=2, centroid_rounds=2, scope="global"), ("4.weight", "17.weight"),
     ),
     "pets37": Subject(
         "MobileNetV2 for 37 pets", "pretrained on ImageNet, trained for 8 epochs on 3,680 pictures "
-        "of 128 pixels and their mirror images; judged by 3,669 others",
+        "of 128 pixels and their mirror images, and retrained on the pictures alone; judged by "
+        "1,223 others",
         "WHET_DATA", pretrained, pets37, 8, 3e-4,
-        (4.0, 6.0, 8.0, 12.0, 16.0), ("features.9.conv.0.0.weight", "classifier.1.weight"),
+        (4.0, 8.0, 12.0),
+        dict(rounds=2, settle=0, centroid_rounds=1, scope="layer"),
+        ("features.9.conv.0.0.weight", "classifier.1.weight"), True,
     ),
 }  # fmt: skip
 
@@ -112,16 +121,17 @@ def run(name: str) -> dict[str, Any]:
     if path.exists():
         model.load_state_dict(torch.load(path, weights_only=True))
     else:
-        compress.fitting(train, judged, epochs=subject.epochs, lr=subject.rate)[0](model)
+        first = mirrored(train) if subject.mirrored else train
+        compress.fitting(first, judged, epochs=subject.epochs, lr=subject.rate)[0](model)
         torch.save(model.state_dict(), path)
-    retrain, evaluate, _ = compress.fitting(train, judged, epochs=OF_A_ROUND, lr=subject.rate)
+    retrain, evaluate, _ = compress.fitting(train, judged, lr=subject.rate)
     found = compress.curves(
-        model.eval(), retrain, evaluate, subject.rates, bits=BITS, rounds=ROUNDS, settle=SETTLE,
-        centroid_rounds=2, folder=place, progress=True,
+        model.eval(), retrain, evaluate, subject.rates, bits=BITS, folder=place, progress=True,
+        **subject.schedule,
     )  # fmt: skip
     small = compress.compress(
-        model, prune=0.8, kmeans=BITS, train=retrain, evaluate=evaluate, rounds=ROUNDS,
-        settle=SETTLE, centroid_rounds=2, folder=place / "histograms",
+        model, prune=0.8, kmeans=BITS, train=retrain, evaluate=evaluate,
+        folder=place / "histograms", **subject.schedule,
     )  # fmt: skip
     for i, weight in enumerate(subject.shown):
         (HERE / f"histogram-{name}-{i}.svg").write_text(small.pictures[weight])
@@ -129,9 +139,12 @@ def run(name: str) -> dict[str, Any]:
 
 
 ABOUT = """{title} of {parameters:,} parameters, {about}. One seed. Compressed to about each rate in
-each of three ways: magnitude pruning of all layers together, in {rounds} rounds of an epoch with
-{settle} more behind them; values shared by k-means, which train for two epochs; both, with {bits}
-bits. The pictures that judge also chose the best round. The rate is that of the file."""
+each of three ways: magnitude pruning, {scope}, in {rounds} rounds of an epoch with {settle} more
+behind them; values shared by k-means, with {centroids} of training; both, with {bits} bits. The
+pictures that judge also chose the best round. The rate is that of the file."""
+
+
+SCOPES = {"global": "of all layers together", "layer": "the same share of every layer"}
 
 
 def results(name: str) -> Path:
@@ -146,9 +159,11 @@ def page() -> str:
 
 def section(name: str, words: dict[str, Any]) -> str:
     subject, found = SUBJECTS[name], restored(words)
+    plan = subject.schedule
     about = ABOUT.format(
-        title=subject.title, about=subject.about, parameters=words["parameters"], rounds=ROUNDS,
-        settle=SETTLE, bits=BITS,
+        title=subject.title, about=subject.about, parameters=words["parameters"], bits=BITS,
+        scope=SCOPES[plan["scope"]], rounds=plan["rounds"], settle=plan["settle"],
+        centroids="an epoch" if plan["centroid_rounds"] == 1 else "two epochs",
     )  # fmt: skip
     histograms = "\n".join(
         f"![{weight} before sharing, after it, and retrained](histogram-{name}-{i}.svg)\n"
