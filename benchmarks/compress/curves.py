@@ -119,7 +119,7 @@ def run(name: str) -> dict[str, Any]:
     model, path = subject.model(), place / "dense.pt"
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     if path.exists():
-        model.load_state_dict(torch.load(path, weights_only=True))
+        model.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
     else:
         first = mirrored(train) if subject.mirrored else train
         compress.fitting(first, judged, epochs=subject.epochs, lr=subject.rate)[0](model)
