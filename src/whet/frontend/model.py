@@ -73,6 +73,7 @@ class Model:
     quants: Mapping[str, Quant] = field(default_factory=dict)  # of int8 inputs
     folds: Mapping[str, Fold] = field(default_factory=dict)  # of integer parameters
     recipe: Recipe | None = None  # the recipe of an integer model
+    example: Array | None = None  # a batch that it was calibrated with, as its graphs store it
     # Which elements of a parameter are live, for those that have zeros or that a mask prunes.
     live: Mapping[str, Array] = field(default_factory=dict)
     masked: frozenset[str] = frozenset()  # those that a mask prunes: they never train whole

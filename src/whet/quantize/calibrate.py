@@ -59,8 +59,10 @@ def error(quant: Quant, numbers: Array) -> float:
     return float(np.square(quant.dequantize(quant.quantize(numbers)) - numbers).sum())
 
 
-def calibrate(graph: Graph, batches: Iterable[Any], order: tuple[int, ...], method: str) -> Recipe:
-    """A recipe for every float value of `graph`, which has one input and no label.
+def calibrate(
+    graph: Graph, batches: Iterable[Any], order: tuple[int, ...], method: str
+) -> tuple[Recipe, Array]:
+    """A recipe for every float value of `graph`, which has one input and no label, and a batch.
 
     `batches` gives images as PyTorch has them, alone or with labels, in batches of any size;
     `order` is that of the axes as the graph stores them.
@@ -85,14 +87,16 @@ def calibrate(graph: Graph, batches: Iterable[Any], order: tuple[int, ...], meth
                 seen.setdefault(value.name, Seen()).add(array, rng, keep)
         return outs
 
+    first: Array | None = None
     for image in images(batches, leaf.shape, order):
+        first = image if first is None else first
         if not np.isfinite(image).all():
             raise DataError("a calibration batch holds numbers that are not finite")
         seen.setdefault(leaf.name, Seen()).add(image, rng, keep)
         interpret(graph, {leaf.name: image}, execute=watch)
-    if not seen:
+    if first is None:
         raise DataError("there is nothing to calibrate with", try_="calibrate=[batch, ...]")
-    return Recipe({name: s.quant(method) for name, s in seen.items()})
+    return Recipe({name: s.quant(method) for name, s in seen.items()}), first
 
 
 def images(

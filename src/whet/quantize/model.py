@@ -8,11 +8,12 @@ from typing import Any
 
 from ..errors import FrontendError, option
 from ..frontend.model import Imported, Model, without_loss
-from ..ir import Graph, Role
+from ..ir import Array, Graph, Role
 from ..ir.quant import Fold, Recipe
 from ..passes.fold_batch_norm import fold_for_good
 from ..passes.fold_constants import fold_constants
 from ..training import IntegerRules, Training
+from .agreement import attends, refuse_lost
 from .calibrate import calibrate
 from .integer import to_integer_graph
 from .options import Int8
@@ -25,25 +26,30 @@ def integer_model(
 
     Scales come from `recipe` where it has them, and else from running `batches`.
     """
+    example: Array | None = None
     graph, folds = folded(model.training.graph)
     imported = with_graph(model.training, graph)
     recipe = recipe or Recipe()
     if batches is not None:
         alone = without_loss(imported)
-        found = calibrate(alone.graph, batches, input_order(alone), options.method)
+        found, example = calibrate(alone.graph, batches, input_order(alone), options.method)
         recipe = replace(found, values={**found.values, **recipe.values}, weights=recipe.weights)
     made = to_integer_graph(imported.graph, recipe, options)
     check_moments(model.rules, folds, () if options.qas else made.units)
     training = with_graph(imported, made.graph)
+    prediction = without_loss(training)
+    if example is not None and attends(graph):
+        refuse_lost(without_loss(imported).graph, prediction.graph, made.inputs, example)
     whole = IntegerRules(made.units, options.rounding, options.qas, options.seed, options.gradients)
     return replace(
         model,
         training=training,
-        prediction=without_loss(training),
+        prediction=prediction,
         rules=replace(model.rules, integer_rules=whole),
         quants=made.inputs,
         folds=folds,
         recipe=recipe,
+        example=example,
     )
 
 

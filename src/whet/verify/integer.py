@@ -6,15 +6,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
-from ..errors import CheckError
+from ..errors import CheckError, option
+from ..frontend.torch.export import main_output
 from ..ir import Array, Role
 from ..ir.interp import interpret, is_open, run_exact
 from ..ops.gradient_i8 import NarrowGradient
 from ..pipeline import Options, as_compiled, assemble
+from ..quantize.agreement import LEAST, correlation
 from ..report.html import table
 from ..runtime.trainer import Trainer, accept, accept_labels, from_stored
-from .check import Batches, compare, options_here
+from .check import Batches, compare, copies, options_here
 from .straight_through import gradients
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ class IntegerReport:
     losses: list[tuple[float, float]]  # (NumPy, C) of every step
     tensors: int
     rounded: tuple[str, ...] = ()  # operators whose sums have no stated order
+    function: float | None = None  # correlation of predictions with those of the float model
 
     @property
     def worst_gradient(self) -> tuple[str, float]:
@@ -62,16 +66,25 @@ class IntegerReport:
     def __str__(self) -> str:
         name, error = self.worst_gradient
         steps = len(self.losses)
-        return "\n".join([
+        lines = [
             f"{len(self.gradients)} gradients agree with torch.autograd through the same "
             f"straight-through graph; worst {error:.1e} ({name})",
             f"{self.tensors} tensors equal the NumPy reference {self.how} after {steps} steps",
             f"loss {self.losses[0][1]:.6f} -> {self.losses[-1][1]:.6f}",
-        ])  # fmt: skip
+        ]
+        if self.function is not None:
+            lines.append(
+                f"predictions have a correlation of {self.function:.4f} with the float model's, on "
+                "a batch of the calibration"
+            )
+        return "\n".join(lines)
 
 
 def check_integers(program: Program, steps: int = 10) -> IntegerReport:
-    """Raise CheckError unless the C program computes what the integer graph means."""
+    """Raise CheckError unless the C program computes what the integer graph means.
+
+    And unless that is about what the float model computes.
+    """
     trainer = with_gradients(program).load()
     batches = Batches(program.source)
     errors = gradient_errors(trainer, batches.draw())
@@ -81,8 +94,31 @@ def check_integers(program: Program, steps: int = 10) -> IntegerReport:
         worst = [f"{name}: {e:.1e}" for name, e in sorted(bad.items(), key=lambda i: -i[1])]
         raise CheckError(f"{len(bad)} gradients differ from autograd's", why=worst[:10])
     own = runs_here(program).load()
+    function = float_agreement(own)
     losses, tensors = equal_steps(own, [batches.draw() for _ in range(steps)])
-    return IntegerReport(errors, losses, tensors, tuple(sorted(without_order(own.program))))
+    rounded = tuple(sorted(without_order(own.program)))
+    return IntegerReport(errors, losses, tensors, rounded, function)
+
+
+def float_agreement(trainer: Trainer) -> float | None:
+    """The correlation of predictions with the float model's, if there is data to predict from."""
+    program = trainer.program
+    example = program.source.imported().example
+    if example is None:
+        return None
+    (leaf,) = program.entries["predict"].leaves_of(Role.INPUT)
+    x = from_stored(example, program.tensors[leaf.name])
+    with torch.no_grad():
+        theirs = main_output(copies(program.source)[0].eval()(torch.from_numpy(x)))
+    found = correlation([trainer.predict(x)], [theirs.numpy()])
+    if not found >= LEAST:
+        raise CheckError(
+            "the integer program has lost the function of the float model",
+            why=f"its predictions have a correlation of {found:.2f} with the model's, on a batch "
+            f"of the calibration; {LEAST} is the least",
+            try_=("other calibration data", f"a float program: {option('dtype', 'float32')}"),
+        )
+    return found
 
 
 def tolerance(program: Program) -> float:
