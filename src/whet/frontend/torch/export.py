@@ -247,6 +247,7 @@ def import_model(
     names = canonical_names(model)
     output = example_output(copied(model, model), inputs)
     target = target if target is not None else example_target(loss, output)
+    inputs, target = distinct(inputs, target)
     wrapper = WithLoss(copied(model, model), loss)
     wrapper.training = model.training
     labels = len(target) if isinstance(target, tuple) else 1
@@ -267,6 +268,11 @@ def import_model(
         training, prediction, rules, lr, tuple(requested), alike,
         live=live_of(training.graph) | masks, masked=frozenset(masks),
     )  # fmt: skip
+
+
+def distinct(inputs: tuple[torch.Tensor, ...], target: Target) -> tuple[Any, Any]:
+    """Copies of an example: torch.export takes a tensor that is given twice for a single one."""
+    return tuple(x.detach().clone() for x in inputs), each(target, torch.clone)
 
 
 def live_of(graph: Graph) -> dict[str, Array]:
