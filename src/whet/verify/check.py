@@ -336,7 +336,10 @@ def compare(
 
 
 class Batches:
-    """Random batches shaped like the example; integers are the example's own, shuffled."""
+    """Random batches shaped like the example; integers lie in the example's range.
+
+    Negative ones stay where they are: they mark labels that do not count.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -354,8 +357,11 @@ class Batches:
             return torch.randn(x.shape, generator=self.generator)
         if x.dtype == torch.bool:
             return torch.rand(x.shape, generator=self.generator) < 0.5
-        low, high = int(x.min()), int(x.max())
-        return torch.randint(low, high + 1, x.shape, generator=self.generator, dtype=x.dtype)
+        if (x < 0).all():
+            return x
+        low, high = int(x[x >= 0].min()), int(x.max())
+        drawn = torch.randint(low, high + 1, x.shape, generator=self.generator, dtype=x.dtype)
+        return torch.where(x < 0, x, drawn)
 
     def target(self) -> Target:
         if (drawn := each(self.source.labels, self.like)) is not None:
