@@ -478,8 +478,15 @@ def check_one_input(program: Program) -> None:
 
 def ranges(graph: Graph, feed: Mapping[str, Array]) -> list[str]:
     """What each array of ids holds, and what the program allows."""
+    made = {out: node for node in graph.nodes for out in node.outs}
+
+    def source(value: Value) -> Value:
+        while (node := made.get(value)) and (node.op.view or node.op.moves):
+            value = node.ins[0]
+        return value
+
     allowed = {
-        node.ins[k].name: f"; allowed are 0 to {limit - 1}" + ignored(exempt)
+        source(node.ins[k]).name: f"; allowed are 0 to {limit - 1}" + ignored(exempt)
         for node in graph.nodes
         for k, (limit, exempt) in node.op.bounds(node).items()
     }
@@ -496,7 +503,8 @@ def ignored(exempt: int) -> str:
 
 def to_numpy(x: Any) -> Array:
     if hasattr(x, "detach"):
-        x = x.detach().cpu().numpy()
+        x = x.detach().cpu()
+        x = (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
     return np.asarray(x)
 
 

@@ -25,6 +25,7 @@ from ..frontend.torch.export import (
     import_model,
     main_output,
 )
+from ..frontend.torch.halves import convert
 from ..frontend.torch.masks import copied
 from ..ir import Array
 from ..pipeline import Options, as_compiled, assemble
@@ -207,7 +208,7 @@ class Reference:
         self.dtype, self.clip_norm = dtype, source.clip_norm
         self.model, self.loss, self.optimizer = copies(source)
         self.renumber(numbers or {})
-        self.model.to(dtype)
+        convert(self.model, dtype)
         self.trained = self.restrict(trained)
         if isinstance(self.loss, nn.Module):
             self.loss.to(dtype)

@@ -20,6 +20,7 @@ from ...errors import FrontendError, either
 from ...ir import Array, Graph, Role
 from ..model import Model, without_loss
 from . import aten as _register_handlers  # noqa: F401
+from .halves import HALVES, tell_widened
 from .importer import HANDLERS, Importer
 from .locations import location_of
 from .masks import copied
@@ -251,7 +252,9 @@ def import_model(
     wrapper = WithLoss(copied(model, model), loss)
     wrapper.training = model.training
     labels = len(target) if isinstance(target, tuple) else 1
-    training = Importer(export(wrapper, (inputs, target)), names, labels).run()
+    importer = Importer(export(wrapper, (inputs, target)), names, labels)
+    training = importer.run()
+    tell_widened(importer.folded.items())
     if any(module.training for module in model.modules()):
         alone = export(Alone(copied(model, model).eval()), (inputs,))
         changing = {leaf.name for leaf, _ in training.graph.state}
@@ -320,9 +323,10 @@ def check_inputs(model: nn.Module, inputs: Any) -> None:
                 + either("", " with --eval"),
             )
     for name, p in model.named_parameters():
-        if p.dtype != torch.float32:
+        if p.dtype not in (torch.float32, *HALVES):
             raise FrontendError(
-                f"parameter {name!r} has dtype {p.dtype}; whet trains float32 models",
+                f"parameter {name!r} has dtype {p.dtype}; whet trains models in float32, and those "
+                "in float16 and bfloat16 as if they were",
                 try_="model.float()",
             )
 
