@@ -25,7 +25,7 @@ from ..frontend.torch.export import (
     import_model,
     main_output,
 )
-from ..frontend.torch.halves import convert
+from ..frontend.torch.halves import convert, single
 from ..frontend.torch.masks import copied
 from ..ir import Array
 from ..pipeline import Options, as_compiled, assemble
@@ -287,7 +287,7 @@ class Reference:
         return loss.item()
 
     def arrays(self) -> dict[str, Array]:
-        return {n: t.detach().numpy() for n, t in self.model.state_dict().items()}
+        return {n: single(t).detach().numpy() for n, t in self.model.state_dict().items()}
 
 
 def dense_gradient(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:

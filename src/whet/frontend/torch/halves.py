@@ -37,7 +37,7 @@ def widen(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 
 def convert(model: nn.Module, dtype: torch.dtype) -> None:
-    """Like `model.to(dtype)`, but what buffers in halves are used for is still rounded to halves."""
+    """Like `model.to(dtype)`, but what is computed from buffers in halves is rounded as before."""
     kept = [
         (module, name, buffer)
         for module in model.modules()
