@@ -87,21 +87,21 @@ def blocks(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> Store
 
 
 def llama_tensors(
-    rng: np.random.Generator, kind: str = "Q4_1", tied: bool = True
+    rng: np.random.Generator, kind: str = "Q4_1", tied: bool = True, words: int = 40
 ) -> dict[str, Stored]:
-    """Those that SIZES describes, with a vocabulary of 40."""
+    """Those that SIZES describes."""
     width, hidden, shared = 32, 64, 16
     shapes = {
         "attn_q": (width, width), "attn_k": (shared, width), "attn_v": (shared, width),
         "attn_output": (width, width), "ffn_gate": (hidden, width), "ffn_up": (hidden, width),
         "ffn_down": (width, hidden),
     }  # fmt: skip
-    found = {"token_embd.weight": blocks("Q8_0", (40, width), rng)}
+    found = {"token_embd.weight": blocks("Q8_0", (words, width), rng)}
     found |= {f"blk.0.{name}.weight": blocks(kind, shape, rng) for name, shape in shapes.items()}
     norms = ("blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight")
     found |= {name: blocks("F32", (width,), rng) for name in norms}
     if not tied:
-        found["output.weight"] = blocks("F16", (40, width), rng)
+        found["output.weight"] = blocks("F16", (words, width), rng)
     return found
 
 
@@ -117,6 +117,36 @@ def tiny_qwen2(seed: int = 0) -> bytes:
     tensors = llama_tensors(rng, "F16", tied=False)
     tensors |= {f"blk.0.{name}.bias": blocks("F32", (n,), rng) for name, n in biases.items()}
     return written(sizes | {"general.architecture": "qwen2"}, tensors)
+
+
+CHATML = "{% ... %}<|im_start|>system\nBe brief.<|im_end|>\n{{ '<|im_start|>' }}"
+MERGES = ("h e", "l l", "he ll", "hell o", "Ġ t", "1 2", "12 3", "123 4")
+
+
+def vocabulary(pre: str = "gpt-2", **changes: Any) -> dict[str, Any]:
+    """The metadata of a tokenizer with a few merges; None takes an entry out."""
+    import tokenizers
+
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    made = [merge.replace(" ", "") for merge in MERGES]
+    tokens = [*letters, *made, "<|im_start|>", "<|im_end|>", "<user>"]
+    count = len(tokens)
+    entries = {
+        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": pre,
+        "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.merges": list(MERGES),
+        "tokenizer.ggml.token_type": [1] * (count - 3) + [3, 3, 4],
+        "tokenizer.ggml.bos_token_id": count - 3, "tokenizer.ggml.eos_token_id": count - 2,
+        "tokenizer.ggml.padding_token_id": count - 2, "tokenizer.ggml.unknown_token_id": 0,
+        "tokenizer.chat_template": CHATML,
+    } | {f"tokenizer.{key}": x for key, x in changes.items()}  # fmt: skip
+    return {key: x for key, x in entries.items() if x is not None}
+
+
+def tiny_chat_model() -> bytes:
+    """A model with a tokenizer."""
+    words = vocabulary("smollm")
+    tensors = llama_tensors(np.random.default_rng(0), words=len(words["tokenizer.ggml.tokens"]))
+    return written(SIZES | words, tensors)
 
 
 def mutated(rng: random.Random, good: list[bytes]) -> bytes:

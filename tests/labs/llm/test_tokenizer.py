@@ -13,14 +13,13 @@ import pytest
 import torch
 
 from agreement import LIBRARIES  # first: transformers cannot be imported before it
-from made_gguf import smollm2, written
+from made_gguf import smollm2, vocabulary, written
 from whet.errors import DataError, FrontendError
 from whet.llm import Tokenizer, causal_lm_loss
 from whet.models import Gguf, from_gguf
 
 assert LIBRARIES is not None
 
-CHATML = "{% ... %}<|im_start|>system\nBe brief.<|im_end|>\n{{ '<|im_start|>' }}"
 TEXTS = (
     "", " ", "Hello, world!", "  two  spaces\n\n\nand lines\t\ttabs ", "1234567 and 3.14159e-10",
     "Grüße, 世界! 🙂 déjà vu", "def f(x):\n    return x ** 2  # it's", "I'LL we've don't",
@@ -28,31 +27,8 @@ TEXTS = (
 )  # fmt: skip
 
 
-def byte_tokens() -> list[str]:
-    """The 256 characters that stand for bytes in GPT-2's vocabulary."""
-    import tokenizers
-
-    return sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-
-
-def facts(pre: str = "gpt-2", **changes: Any) -> dict[str, Any]:
-    """The metadata of a file with a few merges."""
-    merges = ["h e", "l l", "he ll", "hell o", "Ġ t", "1 2", "12 3", "123 4"]
-    made = [merge.replace(" ", "") for merge in merges]
-    tokens = [*byte_tokens(), *made, "<|im_start|>", "<|im_end|>", "<user>"]
-    count = len(tokens)
-    return {
-        "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": pre,
-        "tokenizer.ggml.tokens": tokens, "tokenizer.ggml.merges": merges,
-        "tokenizer.ggml.token_type": [1] * (count - 3) + [3, 3, 4],
-        "tokenizer.ggml.bos_token_id": count - 3, "tokenizer.ggml.eos_token_id": count - 2,
-        "tokenizer.chat_template": CHATML,
-    } | {f"tokenizer.{key}": x for key, x in changes.items()}  # fmt: skip
-
-
 def made(pre: str = "gpt-2", **changes: Any) -> Tokenizer:
-    entries = {key: x for key, x in facts(pre, **changes).items() if x is not None}
-    return Tokenizer.from_gguf(Gguf.parse(written(entries, {})))
+    return Tokenizer.from_gguf(Gguf.parse(written(vocabulary(pre, **changes), {})))
 
 
 @pytest.mark.parametrize("pre", ["gpt-2", "smollm", "qwen2", "llama-bpe"])
@@ -80,7 +56,7 @@ def test_digits_are_split_as_the_model_was_trained(pre: str, pieces: list[str]) 
 
 def test_special_tokens_have_their_ids() -> None:
     tokenizer = made()
-    assert tokenizer.special == {"bos": 264, "eos": 265}
+    assert tokenizer.special == {"bos": 264, "eos": 265, "padding": 265, "unknown": 0}
     ids = tokenizer.encode("<|im_start|>hello<|im_end|><user>")
     assert ids == [264, tokenizer.inner.token_to_id("hello"), 265, 266]
     assert tokenizer.decode(ids) == "hello<user>"
