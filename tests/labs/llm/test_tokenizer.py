@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import os
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 
 from agreement import LIBRARIES  # first: transformers cannot be imported before it
 from made_gguf import smollm2, vocabulary, written
-from whet.errors import DataError, FrontendError
+from whet.errors import DataError, FrontendError, WhetError
 from whet.llm import Tokenizer, causal_lm_loss
 from whet.models import Gguf, from_gguf
 
@@ -118,6 +119,22 @@ def test_what_is_wrong_with_a_tokenizer_is_said(name: str) -> None:
     changes, text = REFUSED[name]
     with pytest.raises(FrontendError, match=text):
         made(**changes)
+
+
+def test_hostile_tokenizers_load_or_are_refused() -> None:
+    rng, loaded = random.Random(0), 0
+    good = [written(vocabulary(pre), {}) for pre in ("smollm", "qwen2", "llama-bpe")]
+    for _ in range(1000):
+        data = bytearray(rng.choice(good))
+        for _ in range(rng.randrange(1, 4)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        try:
+            tokenizer = Tokenizer.from_gguf(Gguf.parse(bytes(data)))
+        except WhetError:
+            continue
+        tokenizer.decode(tokenizer.encode("hello <|im_end|> t12 \0 é 世"), special=True)
+        loaded += 1
+    assert 100 < loaded < 900, "the changes reach both outcomes"
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
