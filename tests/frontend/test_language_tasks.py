@@ -17,7 +17,7 @@ import transformers as t  # isort: skip
 
 import whet
 from made_gguf import minilm
-from whet.errors import DataError, FrontendError
+from whet.errors import DataError, FrontendError, NotFinite
 from whet.llm import Pairs, Task, causal_lm_loss, pad, token_loss
 from whet.models import Llama, LlamaConfig
 from whet.report import CheckReport
@@ -237,6 +237,17 @@ def test_ids_and_labels_out_of_range_are_refused() -> None:
     skipped = ids.clone()
     skipped[0, 4:] = -100
     assert np.isfinite(trainer.step(ids, skipped, lr=0.0))
+
+
+def test_labels_none_of_which_count_are_refused() -> None:
+    torch.manual_seed(0)
+    model = Task(model_of("Bert", "ForTokenClassification")).eval()
+    given = (GIVEN[IDS], GIVEN[MASK])
+    trainer = whet.compile(model, given, loss=token_loss, labels=TAGS).load()
+    before = trainer.save()
+    with pytest.raises(NotFinite, match="all of label is -100, which does not count"):
+        trainer.step(given, torch.full_like(TAGS, -100))
+    assert trainer.save() == before
 
 
 def test_segments_out_of_range_are_refused() -> None:
