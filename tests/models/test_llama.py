@@ -18,7 +18,7 @@ from agreement import prepared  # first: transformers cannot be imported before 
 import transformers as t  # isort: skip
 
 import whet
-from made_gguf import smollm2, tiny_llama, tiny_qwen2
+from made_gguf import SIZES, blocks, llama_tensors, smollm2, tiny_llama, tiny_qwen2, written
 from whet.errors import FrontendError
 from whet.models import Gguf, Llama, LlamaConfig, from_gguf
 from whet.models.load_gguf import model_of
@@ -149,14 +149,31 @@ def test_a_qwen2_file_has_biases_and_keeps_its_order() -> None:
 
 def test_parameters_are_also_there_as_the_file_stores_them() -> None:
     model = model_of(Gguf.parse(tiny_llama()))
-    blocks = copy.deepcopy(model).whet_blocks
+    found = copy.deepcopy(model).whet_blocks
     parameters = dict(model.named_parameters())
-    assert blocks.keys() == parameters.keys()
+    assert found.keys() == parameters.keys()
     for name, parameter in parameters.items():
-        np.testing.assert_array_equal(blocks[name].array(), parameter.detach())
-    q = blocks["model.layers.0.self_attn.q_proj.weight"]
+        np.testing.assert_array_equal(found[name].array(), parameter.detach())
+    q = found["model.layers.0.self_attn.q_proj.weight"]
     assert q.format == "Q4_1" and q.data.shape == (32, 20) and q.data.dtype == np.uint8
     assert not np.array_equal(q.data, q.stored.rows()), "its rows are in another order"
+
+
+def test_biases_of_llama_files_are_put_in_order_as_their_weights() -> None:
+    tensors = llama_tensors(np.random.default_rng(0))
+    numbers = np.arange(32, dtype=np.float32)
+    tensors |= {f"blk.0.attn_{name}.bias": ("F32", (n,), numbers[:n].tobytes())
+                for name, n in (("q", 32), ("k", 16), ("v", 16))}  # fmt: skip
+    model = model_of(Gguf.parse(written(SIZES, tensors)))
+    attention = model.model.layers[0].self_attn
+    first = [0, 2, 4, 6, 1, 3, 5, 7]
+    assert attention.q_proj.bias[:8].tolist() == attention.k_proj.bias[:8].tolist() == first
+    assert attention.v_proj.bias[:8].tolist() == list(range(8))
+    stored = model.whet_blocks["model.layers.0.self_attn.q_proj.bias"]
+    assert stored.data.view(np.float32)[:8, 0].tolist() == first
+    tensors["blk.0.attn_q.bias"] = blocks("Q8_0", (32,), np.random.default_rng(0))
+    with pytest.raises(FrontendError, match="is stored as Q8_0, not plain"):
+        model_of(Gguf.parse(written(SIZES, tensors)))
 
 
 def test_frequencies_may_be_slowed_down() -> None:

@@ -56,8 +56,9 @@ class GgufTensor:
         return widened(self.format, self.data, self.shape)
 
     def rows(self) -> Array:
-        """Its bytes as stored, one line for each row."""
-        return self.data.reshape(math.prod(self.shape[:-1]), -1)
+        """Its bytes as stored: a line for each row, or for each number if there are no rows."""
+        single = len(self.shape) == 1 and self.format.block == 1
+        return self.data.reshape(math.prod(self.shape if single else self.shape[:-1]), -1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -207,6 +207,10 @@ def blocks_of(
             if name not in shapes:
                 continue
             tensor = check_shape(file.tensors.get(place), place, shapes[name])
+            if len(tensor.shape) == 1 and tensor.format.block > 1:
+                raise FrontendError(
+                    f"tensor {place!r} is stored as {tensor.format.name}, not plain"
+                )
             found[name] = Blocks(
                 tensor.format.name, tensor.shape, tensor, order(file, ours, config)
             )
