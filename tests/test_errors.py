@@ -157,14 +157,14 @@ def test_an_example_the_model_itself_refuses(target: Tensor | None) -> None:
     assert "mat1 and mat2 shapes cannot be multiplied (2x7 and 5x8)" in text
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64])
 def test_parameters_that_are_not_float32(dtype: torch.dtype) -> None:
     text = compiling(mlp().to(dtype), (X.to(dtype),))
-    assert f"parameter 'fc1.weight' has dtype {dtype}; whet trains float32 models" in text
+    assert f"parameter 'fc1.weight' has dtype {dtype}; whet trains models in float32" in text
     assert "try   model.float()" in text
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.complex64])
+@pytest.mark.parametrize("dtype", [torch.complex64])
 def test_inputs_of_a_type_that_programs_do_not_take(dtype: torch.dtype) -> None:
     class Cast(nn.Module):
         def __init__(self) -> None:

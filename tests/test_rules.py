@@ -26,8 +26,8 @@ ROWS = (
     ("training",), ("scheme",), ("frontend",), ("quantize",), ("report",), ("emit",),
     ("runtime",), ("targets",), ("tune",), ("settings",), ("debug",), ("pipeline",), ("saved",),
     ("budget",), ("verify",), ("source",), ("workbench",), ("api",),
-    ("__init__",), ("labs",), ("tinytl", "federated", "privacy", "compress"), ("cli", "demo"),
-    ("__main__",),
+    ("__init__",), ("labs",), ("tinytl", "federated", "privacy", "compress", "llm"),
+    ("cli", "demo"), ("__main__",),
 )  # fmt: skip
 ROW = {room: i for i, rooms in enumerate(ROWS) for room in rooms}
 
@@ -148,6 +148,7 @@ def test_the_core_can_be_imported_without_pytorch() -> None:
         "tinytl",
         "privacy",
         "compress",
+        "llm",
         "__main__",
     }
     modules = {module_name(file) for file in FILES if package_of(file) not in needs}

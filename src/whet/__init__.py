@@ -18,6 +18,7 @@ from .training import Send
 if TYPE_CHECKING:
     from . import compress as compress
     from . import federated as federated
+    from . import llm as llm
     from . import privacy as privacy
     from . import tinytl as tinytl
     from .api import Outputs as Outputs
@@ -43,7 +44,7 @@ LATE = {
     "Workbench": ".workbench",
     "Search": ".labs.search", "TrialSettings": ".labs.search", "contributions": ".labs.search",
     "search": ".labs.search", "tinytl": ".tinytl", "federated": ".federated",
-    "privacy": ".privacy", "compress": ".compress",
+    "privacy": ".privacy", "compress": ".compress", "llm": ".llm",
 }  # fmt: skip
 
 

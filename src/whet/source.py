@@ -16,6 +16,7 @@ from .frontend.torch.export import (
     each,
     import_model,
 )
+from .frontend.torch.halves import single, widen
 from .frontend.torch.masks import copied
 from .ir.quant import Recipe
 from .pipeline import imported
@@ -52,7 +53,8 @@ class Source:
         check_labels(labels)
         parts = model, loss_of(loss), optimizer_of(optimizer, model)
         self.model, self.loss, self.optimizer = copied(parts, model)
-        self.inputs, self.labels = inputs, labels
+        widen(self.model, self.optimizer)
+        self.inputs, self.labels = tuple(map(single, inputs)), each(labels, single)
         self.clip_norm = check_clip_norm(clip_norm)
         self.int8, self.calibrate = int8, calibrate
         self.recipe: Recipe | None = getattr(model, "whet_recipe", None)

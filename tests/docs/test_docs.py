@@ -9,11 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agreement import LIBRARIES
 from examples import ROOT, examples
+from made_gguf import tiny_chat_model
 from whet.cli import app
 
 EXTENDING = [ROOT / "docs" / "contributing" / name for name in ("add-a-pass.md", "add-a-lab.md")]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *EXTENDING]
+
+assert LIBRARIES is not None  # transformers cannot be imported without
+
+# Files that the examples of a page read, in place of larger ones.
+FILES = {"llm.md": {"SmolLM2-135M-Instruct.Q4_1.gguf": tiny_chat_model}}
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
@@ -21,6 +28,8 @@ def test_examples_run_and_print_what_the_page_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    for name, content in FILES.get(page.name, {}).items():
+        Path(name).write_bytes(content())
     names: dict[str, object] = {"__name__": "__main__"}
     for code, expected in examples(page):
         printed = io.StringIO()

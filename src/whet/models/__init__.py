@@ -1,7 +1,10 @@
 """Networks for on-device training, in plain PyTorch, and loaders for published weights."""
 
+from .gguf import Gguf, GgufTensor
 from .int8_backbone import load_int8_backbone
 from .inverted import BlockSpec, InvertedResidual, InvertedResidualNet, make_divisible
+from .llama import Llama, LlamaConfig
+from .load_gguf import Blocks, from_gguf
 from .mobilenet import mobilenet_v2, mobilenet_v2_from_old_layout
 from .proxyless import mcunet_5fps, proxyless_nas_mobile
 from .resnet import resnet18, resnet50
@@ -9,9 +12,15 @@ from .small import ds_cnn, lenet, load_ds_cnn, mlp
 
 __all__ = [
     "BlockSpec",
+    "Blocks",
+    "Gguf",
+    "GgufTensor",
     "InvertedResidual",
     "InvertedResidualNet",
+    "Llama",
+    "LlamaConfig",
     "ds_cnn",
+    "from_gguf",
     "lenet",
     "load_ds_cnn",
     "load_int8_backbone",

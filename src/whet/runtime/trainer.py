@@ -20,6 +20,7 @@ from ..ir.quant import Quant
 from ..ops.settle import LIMITS
 from .build import library
 from .checkpoint import Checkpoint, Layout
+from .ids import out_of_range, ranges, uncounted
 from .steps import along, step_sizes
 
 C_TYPES: dict[DType, Any] = {
@@ -407,14 +408,15 @@ class Trainer:
         name = STATUS[status]
         if name == "OK":
             return
+        graph, given = self.program.entries[where], feed or {}
         if name == "BAD_INDEX":
-            graph = self.program.entries[where]
-            raise DataError(
-                "a label or id is out of range", at=where, why=ranges(graph, feed or {})
-            )
+            raise DataError("a label or id is out of range", at=where, why=ranges(graph, given))
         if name == "NOT_FINITE":
+            what = f"the loss is {float(outs[0])}"
+            if unlabelled := uncounted(graph, given):
+                raise NotFinite(what, at=where, why=unlabelled, try_="leave out such a batch")
             raise NotFinite(
-                f"the loss is {float(outs[0])}",
+                what,
                 at=where,
                 why="the input, the parameters or the learning rate let it overflow",
                 try_=f"a smaller learning rate, {option('clip_norm', 1.0)}, or a look at the input",
@@ -441,13 +443,8 @@ def stored_batch(program: Program, x: Any, y: Any) -> tuple[Array, ...]:
     quant = program.quants.get(given.name)
     feed = {given.name: accept(x, program.tensors[given.name], given.name, quant)}
     feed |= accept_labels(program, step, y)
-    for node in step.nodes:
-        for k, (limit, exempt) in node.op.bounds(node).items():
-            ids = feed.get(node.ins[k].name)
-            if ids is not None and (((ids < 0) | (ids >= limit)) & (ids != exempt)).any():
-                raise DataError(
-                    "a label or id is out of range", why=ranges(step, {node.ins[k].name: ids})
-                )
+    if wrong := out_of_range(step, feed):
+        raise DataError("a label or id is out of range", why=wrong)
     return tuple(feed.values())
 
 
@@ -476,27 +473,10 @@ def check_one_input(program: Program) -> None:
         )
 
 
-def ranges(graph: Graph, feed: Mapping[str, Array]) -> list[str]:
-    """What each array of ids holds, and what the program allows."""
-    allowed = {
-        node.ins[k].name: f"; allowed are 0 to {limit - 1}" + ignored(exempt)
-        for node in graph.nodes
-        for k, (limit, exempt) in node.op.bounds(node).items()
-    }
-    return [
-        f"{name} holds {int(a.min())} to {int(a.max())}{allowed.get(name, '')}"
-        for name, a in feed.items()
-        if a.dtype == np.int32
-    ]
-
-
-def ignored(exempt: int) -> str:
-    return f", and {exempt} to be ignored" if exempt < 0 else ""
-
-
 def to_numpy(x: Any) -> Array:
     if hasattr(x, "detach"):
-        x = x.detach().cpu().numpy()
+        x = x.detach().cpu()
+        x = (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
     return np.asarray(x)
 
 

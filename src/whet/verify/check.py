@@ -25,6 +25,7 @@ from ..frontend.torch.export import (
     import_model,
     main_output,
 )
+from ..frontend.torch.halves import convert, single
 from ..frontend.torch.masks import copied
 from ..ir import Array
 from ..pipeline import Options, as_compiled, assemble
@@ -207,7 +208,7 @@ class Reference:
         self.dtype, self.clip_norm = dtype, source.clip_norm
         self.model, self.loss, self.optimizer = copies(source)
         self.renumber(numbers or {})
-        self.model.to(dtype)
+        convert(self.model, dtype)
         self.trained = self.restrict(trained)
         if isinstance(self.loss, nn.Module):
             self.loss.to(dtype)
@@ -286,7 +287,7 @@ class Reference:
         return loss.item()
 
     def arrays(self) -> dict[str, Array]:
-        return {n: t.detach().numpy() for n, t in self.model.state_dict().items()}
+        return {n: single(t).detach().numpy() for n, t in self.model.state_dict().items()}
 
 
 def dense_gradient(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
@@ -336,7 +337,10 @@ def compare(
 
 
 class Batches:
-    """Random batches shaped like the example; integers are the example's own, shuffled."""
+    """Random batches shaped like the example; integers lie in the example's range.
+
+    Negative ones stay where they are: they mark labels that do not count.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -354,8 +358,11 @@ class Batches:
             return torch.randn(x.shape, generator=self.generator)
         if x.dtype == torch.bool:
             return torch.rand(x.shape, generator=self.generator) < 0.5
-        low, high = int(x.min()), int(x.max())
-        return torch.randint(low, high + 1, x.shape, generator=self.generator, dtype=x.dtype)
+        if (x < 0).all():
+            return x
+        low, high = int(x[x >= 0].min()), int(x.max())
+        drawn = torch.randint(low, high + 1, x.shape, generator=self.generator, dtype=x.dtype)
+        return torch.where(x < 0, x, drawn)
 
     def target(self) -> Target:
         if (drawn := each(self.source.labels, self.like)) is not None:

@@ -20,6 +20,7 @@ from ...errors import FrontendError, either
 from ...ir import Array, Graph, Role
 from ..model import Model, without_loss
 from . import aten as _register_handlers  # noqa: F401
+from .halves import HALVES, tell_widened
 from .importer import HANDLERS, Importer
 from .locations import location_of
 from .masks import copied
@@ -247,10 +248,13 @@ def import_model(
     names = canonical_names(model)
     output = example_output(copied(model, model), inputs)
     target = target if target is not None else example_target(loss, output)
+    inputs, target = distinct(inputs, target)
     wrapper = WithLoss(copied(model, model), loss)
     wrapper.training = model.training
     labels = len(target) if isinstance(target, tuple) else 1
-    training = Importer(export(wrapper, (inputs, target)), names, labels).run()
+    importer = Importer(export(wrapper, (inputs, target)), names, labels)
+    training = importer.run()
+    tell_widened(importer.folded.items())
     if any(module.training for module in model.modules()):
         alone = export(Alone(copied(model, model).eval()), (inputs,))
         changing = {leaf.name for leaf, _ in training.graph.state}
@@ -267,6 +271,11 @@ def import_model(
         training, prediction, rules, lr, tuple(requested), alike,
         live=live_of(training.graph) | masks, masked=frozenset(masks),
     )  # fmt: skip
+
+
+def distinct(inputs: tuple[torch.Tensor, ...], target: Target) -> tuple[Any, Any]:
+    """Copies of an example: torch.export takes a tensor that is given twice for a single one."""
+    return tuple(x.detach().clone() for x in inputs), each(target, torch.clone)
 
 
 def live_of(graph: Graph) -> dict[str, Array]:
@@ -314,9 +323,10 @@ def check_inputs(model: nn.Module, inputs: Any) -> None:
                 + either("", " with --eval"),
             )
     for name, p in model.named_parameters():
-        if p.dtype != torch.float32:
+        if p.dtype not in (torch.float32, *HALVES):
             raise FrontendError(
-                f"parameter {name!r} has dtype {p.dtype}; whet trains float32 models",
+                f"parameter {name!r} has dtype {p.dtype}; whet trains models in float32, and those "
+                "in float16 and bfloat16 as if they were",
                 try_="model.float()",
             )
 

@@ -73,6 +73,7 @@ class Importer:
         self.orders: dict[str, Order] = {}
         self.axes: dict[str, tuple[str, ...]] = {}
         self.masks: dict[str, Array] = {}  # of parameters, by name, as stored
+        self.folded: dict[str, torch.Tensor] = {}  # buffers that become constants, by name
         self.problems: list[str] = []
         self.rng: Value | None = None
         self.sites = 0
@@ -167,6 +168,8 @@ class Importer:
             if not changes or data.numel() == 0 or not data.is_floating_point():
                 self.env[node] = data.detach()
                 self.arranger.names[id(self.env[node])] = name
+                if spec.kind is InputKind.BUFFER and node.users:
+                    self.folded[name] = data
                 continue
             if name not in made:
                 order = weights.get(node, plain_order(data.ndim))
@@ -198,7 +201,7 @@ class Importer:
                 try_="export with the shape that the device will use",
             )
         dtype = ir_dtype(value.dtype)
-        if dtype is None or value.dtype in (torch.float16, torch.bfloat16):
+        if dtype is None:
             raise FrontendError(
                 f"input {node.name!r} has dtype {value.dtype}; use float32, or integers for ids"
             )
