@@ -264,6 +264,14 @@ class Tanh(Unary):
     def slope(a: Attributes, y: Array) -> Array:
         return 1 - y * y
 
+    @staticmethod
+    def exact(a: Attributes, x: Array) -> Array:
+        return _exact.tanh(x)
+
+    @staticmethod
+    def exact_dx(a: Attributes, dy: Array, y: Array) -> Array:
+        return dy * (1 - y * y)
+
 
 class Silu(Unary):
     """y = x * sigmoid(x)"""
@@ -303,8 +311,23 @@ class Gelu(Unary):
         density = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
         return 0.5 * (1 + erf(x / math.sqrt(2))) + x * density
 
+    @staticmethod
+    def exact(a: Attributes, x: Array) -> Array:
+        return x * _exact.normal(x)[0]
+
+    @staticmethod
+    def exact_dx(a: Attributes, dy: Array, x: Array) -> Array:
+        below, density = _exact.normal(x)
+        return dy * (below + x * density)
+
 
 _TANH_SCALE = math.sqrt(2 / math.pi)
+
+
+def _share(x: Array) -> Array:
+    """(1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) / 2, as gelu_tanh.c has it."""
+    f = np.float32
+    return _exact.sigmoid(f(2 * _TANH_SCALE) * (x + f(0.044715) * x * x * x))
 
 
 class GeluTanh(Unary):
@@ -321,6 +344,16 @@ class GeluTanh(Unary):
         t = np.tanh(_TANH_SCALE * (x + 0.044715 * x * x * x))
         inner = _TANH_SCALE * (1 + 3 * 0.044715 * x * x)
         return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner
+
+    @staticmethod
+    def exact(a: Attributes, x: Array) -> Array:
+        return x * _share(x)
+
+    @staticmethod
+    def exact_dx(a: Attributes, dy: Array, x: Array) -> Array:
+        s, f = _share(x), np.float32
+        inner = f(2 * _TANH_SCALE) * (1 + f(3) * f(0.044715) * x * x)
+        return dy * (s + x * s * (1 - s) * inner)
 
 
 class Elu(Unary):
@@ -520,6 +553,14 @@ class Erf(Unary):
     @staticmethod
     def slope(a: Attributes, x: Array) -> Array:
         return 2 / math.sqrt(math.pi) * np.exp(-x * x)
+
+    @staticmethod
+    def exact(a: Attributes, x: Array) -> Array:
+        return _exact.erf(x)
+
+    @staticmethod
+    def exact_dx(a: Attributes, dy: Array, x: Array) -> Array:
+        return dy * np.float32(1.12837917) * _exact.exp(-x * x)
 
 
 class Pow(Unary):
