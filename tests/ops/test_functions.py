@@ -15,7 +15,8 @@ import c_kernels
 from same_bits import assert_same_bits
 from whet.ir import Array, Attributes, Op
 from whet.ops import _exact
-from whet.ops.unary import GeluTanh, erf
+from whet.ops.activation import GeluTanh
+from whet.ops.unary import erf
 from whet.targets.host import HOST
 from whet.targets.portable import PORTABLE
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..ir import by_name
 from . import (
+    activation,
     amax,
     binary,
     bits,
@@ -39,6 +40,7 @@ from . import (
 )
 
 __all__ = [
+    "activation",
     "amax",
     "binary",
     "bits",
