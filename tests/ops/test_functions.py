@@ -131,6 +131,7 @@ def test_gelu_with_tanh_is_right(low: float, high: float) -> None:
 
 
 VECTORS = ("exp", "sigmoid", "silu", "tanh", "erf", "gelu", "gelu_tanh")
+VECTORS += ("swiglu", "geglu", "geglu_tanh")
 
 
 @pytest.mark.parametrize("flags", [PORTABLE.flags, HOST.flags], ids=["portable", "host"])

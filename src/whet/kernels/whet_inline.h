@@ -50,8 +50,8 @@ static inline float whet_clip104(float x) {
     return whet_from_bits(size > limit && size <= infinity ? sign | limit : bits);
 }
 
-/* exp(x) = (1 + rest) * half * other: x = n ln 2 + r with |r| < 0.35, rest is a polynomial in r, and
- * 2^n is in two factors, because it alone can overflow or underflow. */
+/* exp(x) = (1 + rest) * half * other: x = n ln 2 + r with |r| < 0.35, rest is a polynomial in r,
+ * and 2^n is in two factors, because it alone can overflow or underflow. */
 typedef struct {
     float rest, half, other;
 } whet_exp_t;

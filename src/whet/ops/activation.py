@@ -1,13 +1,15 @@
-"""Smooth activations of networks."""
+"""Smooth activations of networks, and gates made of them."""
 
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..ir import Array, Attributes
+from ..ir import Arg, Array, Attributes, Builder, Call, Grads, Node, Op, Type
 from . import _exact
+from ._common import d, infer_pair, require_f32, require_same
 from .unary import Unary, erf, sigmoid
 
 
@@ -134,3 +136,96 @@ class Softplus(Unary):
     def slope(a: Attrs, x: Array) -> Array:
         z = a.beta * x
         return np.where(z > a.threshold, 1.0, sigmoid(z))
+
+
+class Gate(Op):
+    """y = f(a) * b for an activation f, which is not kept; `dx` gives the gradients of a and b."""
+
+    activation: ClassVar[type[Unary]]
+    dx: ClassVar[type[Op]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.activation.gate = cls
+        cls.dx = _both(cls)
+
+    infer = staticmethod(infer_pair)
+
+    @classmethod
+    def ref(cls, a: Attributes, u: Array, v: Array) -> Array:
+        return np.asarray(cls.activation.ref(a, u) * v)
+
+    @classmethod
+    def exact(cls, a: Attributes, u: Array, v: Array) -> Array:
+        assert cls.activation.exact is not None
+        return np.asarray(cls.activation.exact(a, u) * v)
+
+    @staticmethod
+    def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
+        (dy,), (u, v) = douts, node.ins
+        assert dy is not None and issubclass(node.op, Gate)
+        both = b.emit_all(node.op.dx, dy, u, v, name=d(u))
+        return tuple(g if want else None for g, want in zip(both, wants, strict=True))
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        args: tuple[Arg, ...] = (*node.outs, *node.ins, node.out.type.elements)
+        return Call(f"whet_{node.op.name}_f32", args, node.op.name.removesuffix("_dx"))
+
+    @staticmethod
+    def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+        return ((0, 0), (0, 1))
+
+
+def _both(gate: type[Gate]) -> type[Op]:
+    act = gate.activation
+
+    class Dx(Op):
+        __doc__ = f"da = dy * b * d{act.name}/da; db = dy * {act.name}(a)"
+        name = f"{gate.name}_dx"
+
+        @staticmethod
+        def infer(a: Attributes, dy: Type, u: Type, v: Type) -> tuple[Type, Type]:
+            require_f32(dy, u, v)
+            require_same(dy, u, v)
+            return u, v
+
+        @staticmethod
+        def ref(a: Attributes, dy: Array, u: Array, v: Array) -> tuple[Array, Array]:
+            slope = act.slope(a, u).astype(dy.dtype)
+            return dy * v * slope, np.asarray(dy * act.ref(a, u))
+
+        @staticmethod
+        def exact(a: Attributes, dy: Array, u: Array, v: Array) -> tuple[Array, Array]:
+            assert act.exact is not None and act.exact_dx is not None
+            return act.exact_dx(a, dy * v, u), dy * act.exact(a, u)
+
+        call = staticmethod(Gate.call)
+
+        @staticmethod
+        def inplace(node: Node) -> tuple[tuple[int, int], ...]:
+            return ((0, 0), (0, 1), (1, 2))
+
+    Dx.__name__ = Dx.__qualname__ = f"{gate.__name__}Dx"
+    return Dx
+
+
+class Swiglu(Gate):
+    """y = a * sigmoid(a) * b"""
+
+    name = "swiglu"
+    activation = Silu
+
+
+class Geglu(Gate):
+    """y = gelu(a) * b"""
+
+    name = "geglu"
+    activation = Gelu
+
+
+class GegluTanh(Gate):
+    """y = gelu_tanh(a) * b"""
+
+    name = "geglu_tanh"
+    activation = GeluTanh

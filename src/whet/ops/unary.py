@@ -36,6 +36,7 @@ class Unary(Op):
     slope: ClassVar[Callable[..., Array]]
     exact_dx: ClassVar[Callable[..., Array] | None] = None
     dx: ClassVar[type[Op]]
+    gate: ClassVar[type[Op] | None] = None  # f(a) * b as one operator; see ops/activation.py
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
