@@ -12,6 +12,7 @@ from .drop_masks import drop_masks
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
 from .fuse_gates import fuse_gates
+from .fuse_gelu import fuse_gelu
 from .fuse_layers import fuse_layers
 from .fuse_narrow import fuse_narrow
 from .fuse_norms import fuse_norms
@@ -54,6 +55,7 @@ PASSES = (
     Pass(fuse_norms, MODEL, told=("changing",)),
     Pass(fuse_rms_norms, MODEL),
     Pass(fuse_rotary, MODEL, told=("changing",)),
+    Pass(fuse_gelu, MODEL),
     Pass(fuse_gates, MODEL),
     Pass(split_channels, MODEL, told=("parts",), switch=False, when=lambda c: bool(c.parts)),
     Pass(split_live, MODEL, told=("parts",), switch=False, when=sparse),

@@ -31,37 +31,41 @@ def fuse_rotary(graph: Graph, changing: Collection[str]) -> Graph:
     must be the same; one is stored, once for all layers and heads.
     """
     turns = find(graph, changing)
-    tables: dict[object, Value] = {}
-    spelling = Spelling(graph)
-
-    def table(b: Builder, value: Value, name: str) -> Value:
-        """The first half, with one axis for each of x."""
-        array = spelling.array(value)
-        width = value.shape[-1] // 2
-        key = value if array is None else (array.shape, array.tobytes())
-        if key not in tables and array is not None:
-            tables[key] = b.const(array[..., :width], name)
-        elif key not in tables:
-            axis = value.type.rank - 1
-            tables[key] = b.emit(Slice, value, name=name, axis=axis, stop=width)
-        return tables[key]
+    tables = Tables(Spelling(graph))
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
         turn = turns.get(node.outs[0])
         if turn is None:
             return None
-        views = [shaped(b, table(b, v, f"rotary.{w}"), turn.x.type.rank)
-                 for v, w in ((turn.cos, "cos"), (turn.sin, "sin"))]  # fmt: skip
-        return (b.emit(Rotary, turn.x, *views, name=node.out.name),)
+        rank = turn.x.type.rank
+        cos = tables.half(b, turn.cos, rank, "rotary.cos")
+        sin = tables.half(b, turn.sin, rank, "rotary.sin")
+        return (b.emit(Rotary, turn.x, cos, sin, name=node.out.name),)
 
     return rewrite(graph, rule)
 
 
-def shaped(b: Builder, value: Value, rank: int) -> Value:
-    if value.type.rank == rank:
-        return value
-    shape = (1,) * (rank - value.type.rank) + value.shape
-    return b.emit(Reshape, value, name=f"{value.name}.view", shape=shape)
+class Tables:
+    """The first halves of tables, each of them once."""
+
+    def __init__(self, spelling: Spelling) -> None:
+        self.spelling = spelling
+        self.made: dict[object, Value] = {}
+
+    def half(self, b: Builder, value: Value, rank: int, name: str) -> Value:
+        """With as many axes."""
+        width = value.shape[-1] // 2
+        shape = (*(1,) * (rank - value.type.rank), *value.shape[:-1], width)
+        array, root = self.spelling.array(value), self.spelling.uses.root(value)
+        key: object = (shape, array.tobytes()) if array is not None else root
+        if key not in self.made and array is not None:
+            self.made[key] = b.const(array[..., :width].reshape(shape), name)
+        elif key not in self.made:  # all layers have views of one value
+            whole = root if root.shape[-1:] == value.shape[-1:] else value
+            axis = whole.type.rank - 1
+            self.made[key] = b.emit(Slice, whole, name=name, axis=axis, stop=width)
+        found = self.made[key]
+        return found if found.shape == shape else b.emit(Reshape, found, name=name, shape=shape)
 
 
 def find(graph: Graph, changing: Collection[str]) -> dict[Value, Turn]:
