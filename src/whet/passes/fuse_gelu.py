@@ -17,10 +17,8 @@ Polynomial = dict[tuple[int, int], float]
 
 SCALE = math.sqrt(2 / math.pi)
 RESULT: Polynomial = {(1, 0): 0.5, (1, 1): 0.5}  # x/2 (1 + t)
-INSIDE: dict[type[Op], tuple[type[Op], Polynomial]] = {  # t, the operator for it, and z
-    Tanh: (GeluTanh, {(1, 0): SCALE, (3, 0): SCALE * 0.044715}),
-    Erf: (Gelu, {(1, 0): math.sqrt(0.5)}),
-}
+OF_TANH: Polynomial = {(1, 0): SCALE, (3, 0): SCALE * 0.044715}  # z
+OF_ERF: Polynomial = {(1, 0): math.sqrt(0.5)}
 MOST = 8  # nodes between x and z, or between t and the result
 
 
@@ -46,8 +44,8 @@ def find(graph: Graph) -> dict[Value, tuple[type[Op], Value]]:
     spelling = Spelling(graph)
     found: dict[Value, tuple[type[Op], Value]] = {}
     for node in graph.nodes:
-        if node.op in INSIDE:
-            op, inside = INSIDE[node.op]
+        if node.op in (Tanh, Erf):
+            op, inside = (GeluTanh, OF_TANH) if node.op is Tanh else (Gelu, OF_ERF)
             x = operand(spelling, node.ins[0], inside)
             y = None if x is None else result(spelling, node.out, x)
             if x is not None and y is not None:
