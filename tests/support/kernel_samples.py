@@ -427,11 +427,6 @@ def norm(s: Collector) -> None:
     s.add("batch_norm_train", g.normal(100_003, 2, shift=5), g.normal(2), g.normal(2))
     s.add("group_norm", g.normal(1, 25_001, 4, shift=5), g.normal(4), g.normal(4), groups=2)
     s.add("group_norm", g.normal(3, 770, shift=5), g.normal(770), g.normal(770))
-    # Less than a tile, a tile, more than a chunk of tiles, more rows than a chunk, and zeros.
-    for rows, c in [(1, 1), (3, 5), (4, 16), (2, 37), (200, 19), (2, 2100)]:
-        g = s.numbers("rms_norm")
-        s.add("rms_norm", g.normal(rows, c, shift=2), g.normal(c), eps=0.1)
-    s.add("rms_norm", np.zeros((2, 8), np.float32), g.normal(8))
 
 
 def softmax(s: Collector) -> None:

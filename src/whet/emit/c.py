@@ -293,7 +293,7 @@ def model_c(
     tensors: Tensors,
     fingerprint: int,
     threads: bool,
-    int8: bool,
+    headers: Sequence[str],
     places: Sequence[InputBuffer],
     more: Sequence[str] = (),
 ) -> str:
@@ -310,7 +310,7 @@ def model_c(
         "#include <string.h>",
         "",
         '#include "weights.h"',
-        kernel_headers(int8),
+        *(f'#include "{name}"' for name in headers),
         *(['#include "whet_delta.h"'] if more else []),
         "",
         "/* An address inside the arena, whose size is in model.h. */",

@@ -224,7 +224,7 @@ class Program:
                 self.storage,
                 self.fingerprint,
                 threads,
-                self.integer,
+                self.declaring,
                 places,
                 self.delta.defined() if self.delta else (),
             ),
@@ -270,6 +270,12 @@ class Program:
         plain = used - fast - set(self.target.shared)
         portable = self._in_folder("kernels", ("ref",), plain)
         return portable | self._in_folder("kernels/vec", self.isa, fast)
+
+    @property
+    def declaring(self) -> list[str]:
+        """The headers that declare the kernels."""
+        names = {path.rpartition("/")[2] for path in self.kernel_files}
+        return sorted(name for name in names if name.startswith("whet_kernels"))
 
     def _in_folder(self, folder: str, isa: Sequence[str], used: Iterable[str]) -> dict[str, str]:
         sources = {f"{source}.c": kernel_file(isa, f"{source}.c") for source in sorted(used)}

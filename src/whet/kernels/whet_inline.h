@@ -50,10 +50,13 @@ static inline float whet_clip104(float x) {
     return whet_from_bits(size > limit && size <= infinity ? sign | limit : bits);
 }
 
-/* exp(x), with an error below 1 ulp: x = n ln 2 + r with |r| < 0.35, a polynomial in r, times 2^n
- * in two steps, because 2^n alone can overflow or underflow. Beyond +-104 the result is 0 or
- * infinity. */
-static inline float whet_exp(float x) {
+/* exp(x) = (1 + rest) * half * other: x = n ln 2 + r with |r| < 0.35, rest is a polynomial in r,
+ * and 2^n is in two factors, because it alone can overflow or underflow. */
+typedef struct {
+    float rest, half, other;
+} whet_exp_t;
+
+static inline whet_exp_t whet_exp_parts(float x) {
     const float shifter = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     const float clipped = whet_clip104(x);
     const float shifted = clipped * 1.44269504f + shifter, n = shifted - shifter;
@@ -63,9 +66,15 @@ static inline float whet_exp(float x) {
     p = p * r + 0.04166839f;
     p = p * r + 0.16666521f;
     p = p * r + 0.49999994f;
-    const float y = 1.0f + (r + r * r * p);
     const int32_t k = (int32_t)(whet_bits_of(shifted) - whet_bits_of(shifter)), half = k / 2;
-    return y * whet_power2(half) * whet_power2(k - half);
+    const whet_exp_t e = {r + r * r * p, whet_power2(half), whet_power2(k - half)};
+    return e;
+}
+
+/* exp(x), with an error below 1 ulp. Beyond +-104 the result is 0 or infinity. */
+static inline float whet_exp(float x) {
+    const whet_exp_t e = whet_exp_parts(x);
+    return (1.0f + e.rest) * e.half * e.other;
 }
 
 /* log(x), with an error below 1 ulp: x = 2^e (1 + f) with 1 + f between sqrt(1/2) and sqrt(2), and
@@ -95,6 +104,59 @@ static inline float whet_log(float x) {
 static inline float whet_sigmoid(float x) {
     const float e = whet_exp(-fabsf(x)); /* never overflows */
     return (x >= 0.0f ? 1.0f : e) / (1.0f + e);
+}
+
+/* tanh(x) = -m / (2 + m), m = exp(-2 |x|) - 1, with an error below 3 ulp. */
+static inline float whet_tanh(float x) {
+    const whet_exp_t e = whet_exp_parts(-2.0f * fabsf(x));
+    const float m = e.rest * e.half * e.other + (e.half * e.other - 1.0f);
+    return copysignf(-m / (2.0f + m), x);
+}
+
+/* erfc(t) for t >= 0, given 0.55 t and exp(-t^2). With u = 1 / (1 + 0.55 t) and v = 1 - u,
+ * erfc(t) / exp(-t^2) is u times a polynomial in v, fitted to t < 10. */
+static inline float whet_erfc(float scaled, float e) {
+    const float u = 1.0f / (1.0f + scaled), v = 1.0f - u;
+    float p = -0.057599813f;
+    p = p * v + 0.18398356f;
+    p = p * v - 0.17469162f;
+    p = p * v + 0.06210793f;
+    p = p * v - 0.10920866f;
+    p = p * v + 0.014455597f;
+    p = p * v + 0.24020223f;
+    p = p * v + 0.20264299f;
+    p = p * v - 1.0515996f;
+    return e * u * (1.0f + v * p);
+}
+
+/* erf(x), with an error below 4 ulp: a polynomial near 0, else from erfc. The choice between them
+ * is one of bits, because a branch keeps gcc from vectorising the surrounding loops. */
+static inline float whet_erf(float x) {
+    const float size = fabsf(x), square = x * x;
+    float p = 0.00428832183f;
+    p = p * square - 0.026480902f;
+    p = p * square + 0.112771973f;
+    p = p * square - 0.376122415f;
+    p = p * square + 0.128379121f;
+    const float near = size + size * p;
+    const float far = 1.0f - whet_erfc(0.55f * size, whet_exp(-square));
+    const uint32_t is_near = size < 0.6f ? 0xffffffffu : 0;
+    const uint32_t bits = (whet_bits_of(near) & is_near) | (whet_bits_of(far) & ~is_near);
+    return copysignf(whet_from_bits(bits), x);
+}
+
+/* The normal distribution below x, with an error below 4 ulp for x > -1. Further down it is that of
+ * exp(-x^2 / 2), x^2 / 2 ulp. `density`, its derivative, has that error on both sides. */
+typedef struct {
+    float below, density;
+} whet_normal_t;
+
+static inline whet_normal_t whet_normal(float x) {
+    const float e = whet_exp(-0.5f * x * x);
+    const float tail = 0.5f * whet_erfc(0.38890873f * fabsf(x), e); /* 0.55 / sqrt(2) */
+    const float start = x < 0.0f ? 0.0f : 1.0f, change = x < 0.0f ? tail : -tail;
+    const whet_normal_t found = {start + change, 0.39894228f * e};
+    return found;
 }
 
 /* 1 - (1 - fresh)^t for an integer t, by squaring in double precision. */

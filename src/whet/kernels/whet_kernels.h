@@ -390,14 +390,6 @@ void whet_group_norm_dx_f32(float *dx, const float *dy, const float *x, const fl
 void whet_group_norm_dw_f32(float *dw, const float *dy, const float *x, const float *mean,
                             const float *var, int32_t n, int32_t pixels, int32_t c, int32_t groups,
                             float eps);
-/* scale is [rows] */
-void whet_rms_norm_f32(float *y, float *scale, const float *x, const float *w, int32_t rows,
-                       int32_t c, float eps);
-/* In place: dy or x. */
-void whet_rms_norm_dx_f32(float *dx, const float *dy, const float *x, const float *w,
-                          const float *scale, int32_t rows, int32_t c);
-void whet_rms_norm_dw_f32(float *dw, const float *dy, const float *x, const float *scale,
-                          int32_t rows, int32_t c);
 
 /* ---- Pooling. No window may consist of padding only. */
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..ir import by_name
 from . import (
+    activation,
     amax,
     binary,
     bits,
@@ -29,6 +30,7 @@ from . import (
     random,
     reduce,
     resize,
+    rotary,
     settle,
     shape,
     softmax,
@@ -39,6 +41,7 @@ from . import (
 )
 
 __all__ = [
+    "activation",
     "amax",
     "binary",
     "bits",
@@ -65,6 +68,7 @@ __all__ = [
     "random",
     "reduce",
     "resize",
+    "rotary",
     "settle",
     "shape",
     "softmax",

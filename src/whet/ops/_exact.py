@@ -45,19 +45,24 @@ def power2(n: Array) -> Array:
     return ((n + np.int32(127)).view(np.uint32) << np.uint32(23)).view(np.float32)
 
 
+def exp_parts(x: Array) -> tuple[Array, Array, Array]:
+    """`whet_exp_parts`: rest, half, other"""
+    flat = clip(np.asarray(x, np.float32), -104.0, 104.0)
+    shifter = np.array(12582912.0, np.float32)
+    shifted = flat * F(1.44269504) + shifter
+    n = shifted - shifter
+    r = (flat - n * LN2_HIGH) - n * LN2_LOW
+    p = polynomial(r, 0.001381454, 0.008368745, 0.04166839, 0.16666521, 0.49999994)
+    k = (shifted.view(np.uint32) - shifter.view(np.uint32)).view(np.int32)
+    half = np.trunc(k / 2).astype(np.int32)  # as C divides
+    return r + r * r * p, power2(half), power2(k - half)
+
+
 def exp(x: Array) -> Array:
     """`whet_exp`"""
-    flat = clip(np.asarray(x, np.float32).reshape(-1), -104.0, 104.0)
-    shifter = np.array([12582912.0], np.float32)
+    rest, half, other = exp_parts(np.reshape(x, -1))
     with np.errstate(over="ignore", under="ignore"):
-        shifted = flat * F(1.44269504) + shifter
-        n = shifted - shifter
-        r = (flat - n * LN2_HIGH) - n * LN2_LOW
-        p = polynomial(r, 0.001381454, 0.008368745, 0.04166839, 0.16666521, 0.49999994)
-        y = F(1) + (r + r * r * p)
-        k = (shifted.view(np.uint32) - shifter.view(np.uint32)).view(np.int32)
-        half = np.trunc(k / 2).astype(np.int32)  # as C divides
-        return (y * power2(half) * power2(k - half)).reshape(np.shape(x))
+        return ((F(1) + rest) * half * other).reshape(np.shape(x))
 
 
 def log(x: Array) -> Array:
@@ -84,6 +89,41 @@ def sigmoid(x: Array) -> Array:
     """`whet_sigmoid`"""
     e = exp(-np.abs(x))
     return np.where(x >= 0, F(1), e) / (F(1) + e)
+
+
+def tanh(x: Array) -> Array:
+    """`whet_tanh`"""
+    with np.errstate(over="ignore", under="ignore"):
+        rest, half, other = exp_parts(np.reshape(F(-2) * np.abs(x), -1))
+        m = (rest * half * other + (half * other - F(1))).reshape(np.shape(x))
+    return np.copysign(-m / (F(2) + m), x)
+
+
+def erfc(scaled: Array, e: Array) -> Array:
+    """`whet_erfc`"""
+    u = F(1) / (F(1) + scaled)
+    v = F(1) - u
+    p = polynomial(v, -0.057599813, 0.18398356, -0.17469162, 0.06210793, -0.10920866, 0.014455597,
+                   0.24020223, 0.20264299, -1.0515996)  # fmt: skip
+    with np.errstate(under="ignore"):
+        return e * u * (F(1) + v * p)
+
+
+def erf(x: Array) -> Array:
+    """`whet_erf`"""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        size, square = np.abs(x), x * x
+        p = polynomial(square, 0.00428832183, -0.026480902, 0.112771973, -0.376122415, 0.128379121)
+        near, far = size + size * p, F(1) - erfc(F(0.55) * size, exp(-square))
+    return np.copysign(np.where(size < F(0.6), near, far), x)
+
+
+def normal(x: Array) -> tuple[Array, Array]:
+    """`whet_normal`: below, density"""
+    with np.errstate(over="ignore", under="ignore"):
+        e = exp(F(-0.5) * x * x)
+        tail = F(0.5) * erfc(F(0.38890873) * np.abs(x), e)
+        return np.where(x < 0, tail, F(1) - tail), F(0.39894228) * e
 
 
 # --- sums

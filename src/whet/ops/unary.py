@@ -36,6 +36,7 @@ class Unary(Op):
     slope: ClassVar[Callable[..., Array]]
     exact_dx: ClassVar[Callable[..., Array] | None] = None
     dx: ClassVar[type[Op]]
+    gate: ClassVar[type[Op] | None] = None  # f(a) * b as one operator; see ops/activation.py
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -264,105 +265,13 @@ class Tanh(Unary):
     def slope(a: Attributes, y: Array) -> Array:
         return 1 - y * y
 
-
-class Silu(Unary):
-    """y = x * sigmoid(x)"""
-
-    name = "silu"
-
-    @staticmethod
-    def ref(a: Attributes, x: Array) -> Array:
-        return x * sigmoid(x)
-
-    @staticmethod
-    def slope(a: Attributes, x: Array) -> Array:
-        s = sigmoid(x)
-        return s * (1 + x * (1 - s))
-
     @staticmethod
     def exact(a: Attributes, x: Array) -> Array:
-        return x * _exact.sigmoid(x)
+        return _exact.tanh(x)
 
     @staticmethod
-    def exact_dx(a: Attributes, dy: Array, x: Array) -> Array:
-        s = _exact.sigmoid(x)
-        return dy * s * (1 + x * (1 - s))
-
-
-class Gelu(Unary):
-    """y = x * Phi(x), with Phi the normal distribution function"""
-
-    name = "gelu"
-
-    @staticmethod
-    def ref(a: Attributes, x: Array) -> Array:
-        return 0.5 * x * (1 + erf(x / math.sqrt(2)))
-
-    @staticmethod
-    def slope(a: Attributes, x: Array) -> Array:
-        density = np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
-        return 0.5 * (1 + erf(x / math.sqrt(2))) + x * density
-
-
-_TANH_SCALE = math.sqrt(2 / math.pi)
-
-
-class GeluTanh(Unary):
-    """y = x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))"""
-
-    name = "gelu_tanh"
-
-    @staticmethod
-    def ref(a: Attributes, x: Array) -> Array:
-        return 0.5 * x * (1 + np.tanh(_TANH_SCALE * (x + 0.044715 * x * x * x)))
-
-    @staticmethod
-    def slope(a: Attributes, x: Array) -> Array:
-        t = np.tanh(_TANH_SCALE * (x + 0.044715 * x * x * x))
-        inner = _TANH_SCALE * (1 + 3 * 0.044715 * x * x)
-        return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner
-
-
-class Elu(Unary):
-    """y = scale * (x > 0 ? x : alpha * (exp(input_scale * x) - 1)); selu and celu are this too"""
-
-    name = "elu"
-
-    class Attrs(Attributes):
-        alpha: float = 1.0
-        scale: float = 1.0
-        input_scale: float = 1.0
-
-    @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
-        negative = a.alpha * np.expm1(a.input_scale * np.minimum(x, 0))
-        return a.scale * np.where(x > 0, x, negative)
-
-    @staticmethod
-    def slope(a: Attrs, x: Array) -> Array:
-        negative = a.alpha * a.input_scale * np.exp(a.input_scale * np.minimum(x, 0))
-        return a.scale * np.where(x > 0, 1.0, negative)
-
-
-class Softplus(Unary):
-    """y = log(1 + exp(beta * x)) / beta, and x itself where beta * x > threshold"""
-
-    name = "softplus"
-
-    class Attrs(Attributes):
-        beta: float = 1.0
-        threshold: float = math.inf
-
-    @staticmethod
-    def ref(a: Attrs, x: Array) -> Array:
-        z = a.beta * x
-        smooth = (np.maximum(z, 0) + np.log1p(np.exp(-np.abs(z)))) / a.beta
-        return np.where(z > a.threshold, x, smooth)
-
-    @staticmethod
-    def slope(a: Attrs, x: Array) -> Array:
-        z = a.beta * x
-        return np.where(z > a.threshold, 1.0, sigmoid(z))
+    def exact_dx(a: Attributes, dy: Array, y: Array) -> Array:
+        return dy * (1 - y * y)
 
 
 class Huber(Unary):
@@ -520,6 +429,14 @@ class Erf(Unary):
     @staticmethod
     def slope(a: Attributes, x: Array) -> Array:
         return 2 / math.sqrt(math.pi) * np.exp(-x * x)
+
+    @staticmethod
+    def exact(a: Attributes, x: Array) -> Array:
+        return _exact.erf(x)
+
+    @staticmethod
+    def exact_dx(a: Attributes, dy: Array, x: Array) -> Array:
+        return dy * np.float32(1.12837917) * _exact.exp(-x * x)
 
 
 class Pow(Unary):

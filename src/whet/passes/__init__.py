@@ -11,9 +11,13 @@ from .choose_kernels import choose_kernels
 from .drop_masks import drop_masks
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
+from .fuse_gates import fuse_gates
+from .fuse_gelu import fuse_gelu
 from .fuse_layers import fuse_layers
 from .fuse_narrow import fuse_narrow
 from .fuse_norms import fuse_norms
+from .fuse_rms_norms import fuse_rms_norms
+from .fuse_rotary import fuse_rotary
 from .fuse_updates import fuse_updates
 from .keep_bits import keep_bits
 from .manager import Context, Entries, Observer, Pass, Recompute, Stage, run_passes
@@ -49,6 +53,10 @@ PASSES = (
     Pass(fold_batch_norm, MODEL, told=("changing",)),
     Pass(fold_constants, MODEL, told=("changing",)),
     Pass(fuse_norms, MODEL, told=("changing",)),
+    Pass(fuse_rms_norms, MODEL),
+    Pass(fuse_rotary, MODEL, told=("changing",)),
+    Pass(fuse_gelu, MODEL),
+    Pass(fuse_gates, MODEL),
     Pass(split_channels, MODEL, told=("parts",), switch=False, when=lambda c: bool(c.parts)),
     Pass(split_live, MODEL, told=("parts",), switch=False, when=sparse),
     Pass(split_shared, MODEL, told=("parts",), switch=False, when=shared),

@@ -258,7 +258,7 @@ def import_model(
     if any(module.training for module in model.modules()):
         alone = export(Alone(copied(model, model).eval()), (inputs,))
         changing = {leaf.name for leaf, _ in training.graph.state}
-        prediction = Importer(alone, names, changing=changing).run()
+        prediction = Importer(alone, names, 0, changing, training.orders).run()
     else:
         prediction = without_loss(training)
     by_id = {id(p): names[f"model.{name}"] for name, p in model.named_parameters()}

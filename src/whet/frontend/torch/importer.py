@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from ..model import Imported, Order, Tensor, plain_order
 from .locations import source_of
 from .masks import masks_of
 from .tensor import Arranger, channels_last, ir_dtype, parameter
+from .weights import stored_orders
 
 Operand = Tensor | torch.Tensor | float | int | bool
 Handler = Callable[..., Any]
@@ -62,9 +63,11 @@ class Importer:
         names: dict[str, str],
         labels: int = 0,
         changing: Collection[str] = (),
+        given: Mapping[str, Order] | None = None,
     ) -> None:
         self.exported = exported
         self.changing = changing  # buffers that another entry point updates
+        self.given = given or {}  # how another entry point stores parameters
         self.names = names  # exported name -> canonical name of a parameter or buffer
         self.labels = labels  # how many of the last user inputs are labels
         self.b = Builder("forward")
@@ -113,7 +116,7 @@ class Importer:
     def run(self) -> Imported:
         graph = self.exported.graph
         refuse_counters(self.exported)
-        weights = conv_weights(graph.nodes)
+        weights = stored_orders(graph.nodes)
         mutated = self.exported.graph_signature.buffers_to_mutate.values()
         masks = masks_of(self.exported, self.lookup, {*mutated, *self.changing}, self.names)
         weights.update((p, weights[node]) for node, (p, _) in masks.items() if node in weights)
@@ -172,7 +175,7 @@ class Importer:
                     self.folded[name] = data
                 continue
             if name not in made:
-                order = weights.get(node, plain_order(data.ndim))
+                order = self.given.get(name) or weights.get(node, plain_order(data.ndim))
                 role = Role.PARAM if spec.kind is InputKind.PARAMETER else Role.STATE
                 if spec.kind is InputKind.PARAMETER and name in zeros:
                     data = torch.where(zeros[name], data, 0)
@@ -323,24 +326,6 @@ def integral(node: FxNode) -> bool:
     return isinstance(value, torch.Tensor) and not value.is_floating_point()
 
 
-def conv_weights(nodes: Iterable[FxNode]) -> dict[FxNode, Order]:
-    """Parameters that convolutions use, with the axis order of their kernels."""
-    found: dict[FxNode, Order] = {}
-    for node in nodes:
-        name = str(node.target)
-        if node.op != "call_function" or not name.startswith(("aten.conv", "aten._conv")):
-            continue
-        x, weight = node.args[0], node.args[1]
-        if not isinstance(x, FxNode) or not isinstance(weight, FxNode):
-            continue
-        groups = int(node.args[6]) if len(node.args) > 6 else int(node.kwargs.get("groups", 1))  # type: ignore[arg-type]
-        rank = weight.meta["val"].ndim
-        found[weight] = weight_order(rank, is_depthwise(weight.meta["val"].shape, groups))
-        if "transpose" in name:
-            found[weight] = channels_last(rank)
-    return found
-
-
 SPATIAL = re.compile(r"aten\.\w*(?:conv|pool)(?:_transpose)?([123])d\b")
 MOVING = re.compile(
     r"aten\.(?:permute|\w*transpose|t|movedim|swapaxes|\w*view|reshape|flip|roll)\b"
@@ -365,16 +350,6 @@ def axis_names(node: FxNode) -> tuple[str, ...]:
                 seen.add(user)
                 waiting.append(user)
     return ()
-
-
-def is_depthwise(weight: tuple[int, ...], groups: int) -> bool:
-    """One filter per channel: weight [c, 1, kh, kw] with c groups."""
-    return groups > 1 and weight[0] == groups and weight[1] == 1
-
-
-def weight_order(rank: int, depthwise: bool) -> Order:
-    """OHWI, or HWC for depthwise filters (the unit input axis last)."""
-    return (*range(2, rank), 0, 1) if depthwise else channels_last(rank)
 
 
 def location(node: FxNode) -> Loc:

@@ -11,6 +11,10 @@ void whet_pow_f32(float *y, const float *x, int32_t n, float exponent) {
         for (int32_t i = 0; i < n; i++) y[i] = x[i] * x[i];
         return;
     }
+    if (exponent == 3.0f) {
+        for (int32_t i = 0; i < n; i++) y[i] = x[i] * x[i] * x[i];
+        return;
+    }
     for (int32_t i = 0; i < n; i++) y[i] = powf(x[i], exponent);
 }
 
@@ -26,6 +30,10 @@ void whet_pow_dx_f32(float *dx, const float *dy, const float *x, int32_t n, floa
     }
     if (exponent == 2.0f) {
         for (int32_t i = 0; i < n; i++) dx[i] = dy[i] * 2.0f * x[i];
+        return;
+    }
+    if (exponent == 3.0f) {
+        for (int32_t i = 0; i < n; i++) dx[i] = dy[i] * 3.0f * x[i] * x[i];
         return;
     }
     for (int32_t i = 0; i < n; i++) dx[i] = dy[i] * exponent * powf(x[i], exponent - 1.0f);

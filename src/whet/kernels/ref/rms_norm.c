@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_inline.h"
 
+#include "whet_kernels_lm.h"
+
 /* formula    scale = 1 / sqrt(mean(x^2) + eps) of each row;  y = x * scale * w
  * shapes     y[rows,c], scale[rows], x[rows,c], w[c]
  * aliasing   none

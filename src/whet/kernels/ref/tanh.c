@@ -4,10 +4,10 @@
 /* formula    y[i] = tanh(x)
  * shapes     y[n], x[n]
  * aliasing   y = x
- * rounding   float, with the errors of libm
+ * rounding   float, with the error of whet_tanh
  * workspace  none */
 void whet_tanh_f32(float *y, const float *x, int32_t n) {
-    for (int32_t i = 0; i < n; i++) y[i] = tanhf(x[i]);
+    for (int32_t i = 0; i < n; i++) y[i] = whet_tanh(x[i]);
 }
 
 /* formula    dx[i] = dy * (1 - y^2)

@@ -14,8 +14,9 @@ from ....ops.linear import Bmm, Linear
 from ....ops.reduce import Expand
 from ....ops.shape import Pad
 from ...model import Tensor, plain_order
-from ..importer import Importer, Operand, Unsupported, aten, is_depthwise, weight_order
+from ..importer import Importer, Operand, Unsupported, aten
 from ..tensor import channels_last
+from ..weights import is_depthwise, weight_order
 from .elementwise import binary, scaled
 
 Ints = tuple[int, ...]
@@ -227,6 +228,9 @@ def vector_product(m: Importer, left: Tensor, right: Tensor) -> Tensor:
 def addmm(
     m: Importer, bias: Operand, a: Operand, b: Operand, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
+    shift, right = m.tensor(bias), m.tensor(b)
+    if alpha == beta == 1 and right.order == (1, 0) and shift.shape == right.shape[1:]:
+        return linear(m, a, m.arranger.permute(right, (1, 0)), shift)
     product = scaled(m, matmul(m, a, b), alpha)
     if beta == 0:
         return m.tensor(product)

@@ -9,6 +9,7 @@ import torch
 
 from ....ir import DType, Op, Value
 from ....ops import unary as u
+from ....ops.activation import Elu, Gelu, GeluTanh, Silu, Softplus
 from ....ops.binary import Add, Div, Eq, Ge, Gt, Maximum, Mul, Ne, Sub, Where
 from ....ops.integer import And, Cast, Or
 from ....ops.reduce import Expand
@@ -29,7 +30,7 @@ for _name, _op in {
     "hardsigmoid.default": u.Hardsigmoid,
     "sigmoid.default": u.Sigmoid,
     "tanh.default": u.Tanh,
-    "silu.default": u.Silu,
+    "silu.default": Silu,
     "exp.default": u.Exp,
     "log.default": u.Log,
     "sqrt.default": u.Sqrt,
@@ -96,7 +97,11 @@ def prelu(m: Importer, x: Operand, weight: Operand) -> Tensor:
 
 @aten("gelu.default")
 def gelu(m: Importer, x: Tensor, approximate: str = "none") -> Tensor:
-    return m.emit(u.GeluTanh if approximate == "tanh" else u.Gelu, floating(x), order=x.order)
+    return m.emit(
+        GeluTanh if approximate == "tanh" else Gelu,
+        floating(x),
+        order=x.order,
+    )
 
 
 @aten("elu.default")
@@ -104,7 +109,7 @@ def elu(
     m: Importer, x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
 ) -> Tensor:
     attrs = dict(alpha=float(alpha), scale=float(scale), input_scale=float(input_scale))
-    return m.emit(u.Elu, floating(x), order=x.order, **attrs)
+    return m.emit(Elu, floating(x), order=x.order, **attrs)
 
 
 @aten("selu.default")
@@ -120,18 +125,18 @@ def celu(m: Importer, x: Tensor, alpha: float = 1.0) -> Tensor:
 @aten("softplus.default")
 def softplus(m: Importer, x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     attrs = dict(beta=float(beta), threshold=float(threshold))
-    return m.emit(u.Softplus, floating(x), order=x.order, **attrs)
+    return m.emit(Softplus, floating(x), order=x.order, **attrs)
 
 
 @aten("mish.default")
 def mish(m: Importer, x: Tensor) -> Tensor:
-    inner = m.emit(u.Softplus, floating(x), order=x.order)
+    inner = m.emit(Softplus, floating(x), order=x.order)
     return binary(m, Mul, x, m.emit(u.Tanh, inner.value, order=x.order))
 
 
 @aten("log_sigmoid.default")
 def log_sigmoid(m: Importer, x: Tensor) -> Tensor:
-    inner = m.emit(u.Softplus, m.emit(u.Neg, floating(x), order=x.order).value, order=x.order)
+    inner = m.emit(Softplus, m.emit(u.Neg, floating(x), order=x.order).value, order=x.order)
     return m.emit(u.Neg, inner.value, order=x.order)
 
 

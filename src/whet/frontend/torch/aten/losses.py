@@ -8,6 +8,7 @@ import torch
 
 from ....ir import DType, Op
 from ....ops import unary as u
+from ....ops.activation import Softplus
 from ....ops.binary import Add, Mul, Ne, Sub
 from ....ops.loss import Bce, CrossEntropy, NllLoss
 from ....ops.reduce import Mean, Sum
@@ -160,7 +161,7 @@ def smooth_l1_loss(
 @aten("soft_margin_loss.default")
 def soft_margin_loss(m: Importer, x: Operand, y: Operand, reduction: int = MEAN) -> Tensor:
     z = negated(m, binary(m, Mul, x, y))
-    return reduce_loss(m, m.emit(u.Softplus, z.value, order=z.order), reduction)
+    return reduce_loss(m, m.emit(Softplus, z.value, order=z.order), reduction)
 
 
 @aten("binary_cross_entropy_with_logits.default")
@@ -170,7 +171,7 @@ def bce_with_logits(
 ) -> Tensor:  # fmt: skip
     """(1 - y) * x + (1 + (p - 1) * y) * log(1 + exp(-x))"""
     minus = negated(m, x)
-    soft = m.emit(u.Softplus, minus.value, order=minus.order)
+    soft = m.emit(Softplus, minus.value, order=minus.order)
     if pos_weight is not None:
         factor = binary(m, Mul, binary(m, Sub, pos_weight, 1.0) if isinstance(pos_weight, Tensor)
                         else pos_weight - 1, y)  # fmt: skip
