@@ -34,10 +34,8 @@ def matrix_place(node: Node, made_of: Mapping[Value, tuple[Value, ...]]) -> int 
     if facts is not None:
         whole = not facts.depthwise and node.ins[facts.weight].type.rank == 2
         return facts.weight if whole else None
-    if node.op is Bmm and (node.ins[0] in made_of) != (node.ins[1] in made_of):
-        place = int(node.ins[1] in made_of)
-        return place if node.ins[place].shape[0] == 1 else None
-    return None
+    alone = node.op is Bmm and node.ins[0] not in made_of and node.ins[1].shape[0] == 1
+    return 1 if alone and node.ins[1] in made_of else None
 
 
 @dataclass
