@@ -245,7 +245,9 @@ def test_no_gradient_of_the_frozen_weight_is_computed() -> None:
 @pytest.mark.parametrize("frozen", ["kmeans4", "int8"])
 def test_the_frozen_weight_may_be_stored_in_fewer_bits(frozen: str) -> None:
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3))
+    net = nn.Sequential(
+        nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)
+    )
     for layer in (net[0], net[2]):  # values that bytes and codebooks hold
         steps = (layer.weight.data * 56).round().clamp(-7, 7)
         layer.weight.data = torch.where(torch.eye(64) > 0, torch.tensor(127.0), steps) / 1024

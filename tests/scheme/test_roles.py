@@ -148,7 +148,9 @@ graph g {{
 
 
 def test_networks_without_attention_have_no_such_roles() -> None:
-    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.Softmax(-1), nn.Linear(8, 3))
+    net = nn.Sequential(
+        nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.Softmax(-1), nn.Linear(8, 3)
+    )
     found = whet.Workbench.of(net, (torch.randn(2, 4),)).parameters
     assert {p.role for p in found} == {"", "head"}
     assert all(p.linear == (p.kind == "weight") for p in found)

@@ -16,11 +16,12 @@ from .scheme import Scheme, exactly
 from .structure import ATTENTION, FEED_FORWARD
 
 PARTS = (
-    "full, last, bias, norm, attention, ffn, lora, lite (branches of whet.tinytl), last-K (the last "
-    "K blocks and the head), sparse-K (attention, the first layers of feed-forward networks and "
-    "biases of the last K blocks), bias-K, norm-K, attention-K, ffn-K and lora-K (in the last K "
-    "blocks), layers-K (the last K layers), joined by +"
+    "full, last, bias, norm, attention, ffn, lora, lite (branches of whet.tinytl), last-K (the "
+    "last K blocks and the head), sparse-K (attention, the first layers of feed-forward networks "
+    "and biases of the last K blocks), bias-K, norm-K, attention-K, ffn-K and lora-K (in the last "
+    "K blocks), layers-K (the last K layers), joined by +"
 )
+USUAL_TARGETS = ("query", "value")
 IN_BLOCKS = ("bias", "norm", "attention", "ffn", "lora")  # of all blocks, or of the last K
 PART = re.compile(
     rf"full|last|lite|(?:{'|'.join(IN_BLOCKS)})(?:-\d+)?|(?:layers|last|sparse)-\d+", re.ASCII
@@ -145,7 +146,7 @@ def no_attention(name: str) -> SchemeError:
 def lora(
     r: int = 8,
     alpha: float = USUAL_ALPHA,
-    targets: str | Sequence[str] = ("query", "value"),
+    targets: str | Sequence[str] = USUAL_TARGETS,
     last: int | None = None,
 ) -> Scheme:
     """A scheme that trains two factors beside some linear layers: LoRA, arXiv:2106.09685.
@@ -163,7 +164,9 @@ def lora(
     if not words:
         raise SchemeError("LoRA without targets adapts nothing", try_='targets=("query", "value")')
     rule = Rule("*", targets=words, last=last, lora=r, alpha=alpha)
-    return Scheme([rule], name="lora" if last is None else f"lora-{last}")
+    usual = (r, alpha, words) == (8, USUAL_ALPHA, USUAL_TARGETS)
+    name = f"lora-{last}" if last else "lora"
+    return Scheme([rule], name=name if usual else f"LoRA of rank {r}")
 
 
 def lite(name: str, parameters: Sequence[Parameter]) -> list[Parameter]:

@@ -14,6 +14,7 @@ from ..errors import SchemeError
 from .parameters import Parameter
 from .rule import SPARSE, Chosen, Rule
 
+
 @dataclass(frozen=True)
 class Scheme:
     """Rules in order; where several match a parameter the last one decides."""

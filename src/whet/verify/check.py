@@ -74,8 +74,9 @@ def check(program: Program, steps: int = 10) -> CheckReport:
     notes = {
         "dropout was switched off on both sides for this comparison": random,
         "the model does not run in float64; this compares with float32": exact is torch.float32,
-        "LoRA started from random factors, since with zeros one of them has no gradient":
-            bool(program.factors),
+        "LoRA started from random factors, since with zeros one of them has no gradient": bool(
+            program.factors
+        ),
         f"{tries} draws of data were needed: some value fell on a corner in float32": tries > 1,
     }
     return replace(report, notes=tuple(note for note, holds in notes.items() if holds))
