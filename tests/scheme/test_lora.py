@@ -413,7 +413,7 @@ def test_factors_are_for_programs_of_floats() -> None:
     net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 8), nn.ReLU(),
                         nn.Linear(8, 3)).eval()  # fmt: skip
     x = torch.randn(2, 1, 8, 8)
-    with pytest.raises(SchemeError, match="integers|no linear layer"):
+    with pytest.raises(SchemeError, match="made of integers"):
         whet.compile(net, (x,), update=whet.lora(targets="3"), dtype="int8", calibrate=[x])
     with pytest.raises(SchemeError, match="no linear layer's weight"):
         whet.compile(net, (x,), update=whet.lora(targets="0"))
@@ -422,5 +422,5 @@ def test_factors_are_for_programs_of_floats() -> None:
 def test_a_pruned_weight_is_not_adapted() -> None:
     net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     nn.utils.prune.l1_unstructured(net[0], "weight", 0.5)
-    with pytest.raises(SchemeError, match="LoRA|no linear layer"):
+    with pytest.raises(SchemeError, match="cannot be adapted by LoRA"):
         whet.compile(net, (torch.randn(2, 8),), update=whet.lora(targets="0"))

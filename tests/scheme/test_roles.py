@@ -39,6 +39,10 @@ NAMES: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
+EMBEDDING = r"embeddings?\.weight|embed_tokens|wte|wpe"
+HEAD = r"(classifier|score|head)\.(out_proj\.)?\w+$"
+
+
 @functools.cache
 def parameters(name: str) -> tuple[Parameter, ...]:
     model, inputs = transformer(name)
@@ -70,10 +74,8 @@ def test_what_is_outside_of_blocks(name: str) -> None:
     tied = {n for n, p in outside.items() if p.tied}
     assert len(tied) == (name in ("gpt2", "smollm2", "bert for masked words"))
     for n, p in outside.items():
-        assert (p.role == "embedding") == bool(re.search(r"embeddings?\.weight|embed_tokens|wte|wpe",
-                                                         n)), n  # fmt: skip
-        assert (p.role == "head") == bool(re.match(r"(classifier|score|head)\.(out_proj\.)?\w+$",
-                                                   n)), n  # fmt: skip
+        assert (p.role == "embedding") == bool(re.search(EMBEDDING, n)), n
+        assert (p.role == "head") == bool(re.match(HEAD, n)), n
         assert (p.role == "vocabulary head") == (n == "model.lm_head.weight") or p.role == "head"
         assert p.role not in ("query", "key", "value", "qkv", "output", "up", "down"), n
 

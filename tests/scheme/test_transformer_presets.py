@@ -189,7 +189,7 @@ def test_no_blocks_at_all(update: str) -> None:
 @pytest.mark.parametrize("update", ["sparse-1", "attention", "attention-1", "ffn", "lora"])
 def test_a_model_without_attention(update: str) -> None:
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    with pytest.raises(SchemeError, match="attention|no target 'query'"):
+    with pytest.raises(SchemeError, match=r"attention|no target 'query'"):
         whet.compile(net, (torch.randn(2, 4),), update=update)
 
 

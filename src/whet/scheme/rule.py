@@ -7,7 +7,7 @@ import fnmatch
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from ..errors import SchemeError
 from .blocks import blocks, last_blocks
@@ -101,11 +101,12 @@ class Rule:
                 )
 
     def _check_targets(self) -> None:
-        given = (self.targets,) if isinstance(self.targets, str) else self.targets
-        if not isinstance(given, (tuple, list)) or not all(
-            isinstance(word, str) and word for word in given
-        ):
-            raise self._bad(f"targets = {given!r}", "they are words, such as query or q_proj")
+        given: Any = self.targets
+        listed = isinstance(given, (tuple, list))
+        if not listed or not all(isinstance(word, str) and word for word in given):
+            raise self._bad(
+                f"targets = {given!r}", "they are words in a list", 'targets = ["query", "q_proj"]'
+            )
         object.__setattr__(self, "targets", tuple(given))
         if self.last is not None and (type(self.last) is not int or self.last < 1):
             raise self._bad(f"last = {self.last!r}", "it is a number of blocks, 1 or more")

@@ -68,12 +68,12 @@ def adapted(
     found: dict[str, nn.Parameter] = {}
     for own in factors:
         weight = weights[own.factors.parameter]
-        pair = [nn.Parameter(torch.from_numpy(array.copy())) for array in own.numbers]
-        found.update(zip(own.factors.names, pair, strict=True))
+        down, up = (nn.Parameter(torch.from_numpy(array.copy())) for array in own.numbers)
+        found.update(zip(own.factors.names, (down, up), strict=True))
         for module, name in places(model, weight):
-            whole = Sum(*pair, own.factors.scale, own.turned)
+            whole = Sum(down, up, own.factors.scale, own.turned)
             parametrize.register_parametrization(module, name, whole, unsafe=True)
-        group_of(optimizer, weight)["params"] += pair
+        group_of(optimizer, weight)["params"] += [down, up]
     return found
 
 
