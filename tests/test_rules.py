@@ -230,7 +230,7 @@ def test_the_public_names_are_these() -> None:
     names = (
         "Int8 Outputs Program Rule Scheme Search Send Trainer TrialSettings WhetError Workbench "
     )
-    names += "compare compile contributions errors load plan search"
+    names += "compare compile contributions errors load lora plan search"
     assert whet.__all__ == names.split()
     for name in whet.__all__:
         assert getattr(whet, name) is not None

@@ -12,7 +12,7 @@ from .errors import WhetError
 from .quantize import Int8
 from .runtime import Trainer
 from .saved import load
-from .scheme import Rule, Scheme
+from .scheme import Rule, Scheme, lora
 from .training import Send
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Int8", "Outputs", "Program", "Rule", "Scheme", "Search", "Send", "Trainer", "TrialSettings",
-    "WhetError", "Workbench", "compare", "compile", "contributions", "errors", "load", "plan",
-    "search",
+    "WhetError", "Workbench", "compare", "compile", "contributions", "errors", "load", "lora",
+    "plan", "search",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

@@ -96,6 +96,11 @@ class WhetError(Exception):
         given = self._parts["why"]
         return (given,) if isinstance(given, str) else tuple(given)
 
+    def found_in(self, at: str, why: str) -> WhetError:
+        """The same error, saying where and first of all why."""
+        parts = self._parts | {"at": at, "why": tuple(word for word in (why, *self.why) if word)}
+        return _again(type(self), self.what, parts)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle all parts, for errors from other processes."""
         return _again, (type(self), self.what, self._parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from . import training
@@ -14,7 +14,7 @@ from .emit.tensor_info import infos_of, outputs_of
 from .errors import FrontendError, SchemeError
 from .frontend.identity import identity
 from .frontend.model import Model
-from .ir import Codebook, Graph, Live, Part, Role
+from .ir import Codebook, Factors, Graph, Live, Part, Role
 from .ir.quant import Recipe
 from .memory.plan import Plan, plan
 from .passes import (
@@ -24,6 +24,8 @@ from .passes import (
     Form,
     Recompute,
     Stage,
+    add_factors,
+    find_factors,
     find_live,
     find_shared,
     find_slices,
@@ -35,7 +37,7 @@ from .passes.narrow_frozen import narrow_weights
 from .quantize import Int8
 from .quantize.codebook import share_weights, weights_of
 from .quantize.model import integer_model
-from .scheme import SHARED, SPARSE, SPARSE_SHARED, Chosen, Scheme, parameters_of
+from .scheme import SHARED, SPARSE, SPARSE_SHARED, Beside, Chosen, Scheme, parameters_of
 from .targets import HOST
 from .training import IntegerRules, Send, Training
 
@@ -75,6 +77,7 @@ class Trained:
     chosen: Chosen  # parameters, and what trains of them
     parts: Mapping[str, Part]  # leaves that train in place of parameters
     rules: Training  # how each of them is updated
+    factors: Mapping[str, Factors] = field(default_factory=dict)  # beside frozen weights
 
 
 def compiled(source: Source, scheme: Scheme, options: Options) -> Program:
@@ -90,7 +93,7 @@ def imported(source: Source) -> Model:
 
 def assemble(model: Model, scheme: Scheme, options: Options, source: Any = None) -> Program:
     """The stages after that."""
-    trained = apply_scheme(model, scheme)
+    model, trained = apply_scheme(model, scheme)
     programs = []
     for parts in ways_to_store(trained.parts, model.training.graph):
         rules = rules_for(model.rules, trained.chosen, parts)
@@ -135,10 +138,11 @@ def quantize(model: Model, source: Source) -> Model:
     return integers
 
 
-def apply_scheme(model: Model, scheme: Scheme) -> Trained:
-    """Which parameters train, which part of them, and by which rules."""
+def apply_scheme(model: Model, scheme: Scheme) -> tuple[Model, Trained]:
+    """Which parameters train, which part of them, and by which rules; the model with all those."""
+    chosen = scheme.resolve(parameters_of(model.training.graph))
+    model, chosen, factors = adapt(model, chosen)
     graph = model.training.graph
-    chosen = scheme.resolve(parameters_of(graph))
     for name in model.masked & chosen.keys():
         if isinstance(chosen[name], tuple):
             raise SchemeError(
@@ -157,7 +161,40 @@ def apply_scheme(model: Model, scheme: Scheme) -> Trained:
     parts |= find_live(graph, model.live, pruned - shared.keys())
     masks = {name: model.live[name] for name in model.masked}
     parts |= find_shared(graph, shared, masks)
-    return Trained(chosen, parts, rules_for(model.rules, chosen, parts))
+    return model, Trained(chosen, parts, rules_for(model.rules, chosen, parts), factors)
+
+
+def adapt(model: Model, chosen: Chosen) -> tuple[Model, Chosen, dict[str, Factors]]:
+    """The model with factors beside weights as parameters of their own, which train instead."""
+    beside = {name: share for name, share in chosen.items() if isinstance(share, Beside)}
+    if not beside:
+        return model, chosen, {}
+    for name in model.masked & beside.keys():
+        raise SchemeError(
+            f"{name} cannot be adapted by LoRA",
+            why="a mask prunes it, and a product of factors has no zeros",
+            try_=f"a rule for {name} without lora",
+        )
+    wanted = {name: (share.rank, share.alpha / share.rank) for name, share in beside.items()}
+    factors = find_factors(model.training.graph, wanted)
+    now: Chosen = {name: share for name, share in chosen.items() if name not in beside}
+    rules = dict(model.rules.rules)
+    for name, own in factors.items():
+        fresh = replace(rules[name], state={}, step=0.0)
+        rules |= dict.fromkeys(own.names, fresh)
+        now |= dict.fromkeys(own.names)
+    orders = {name: (0, 1) for own in factors.values() for name in own.names}
+    training, prediction = (
+        replace(part, graph=add_factors(part.graph, factors), orders=part.orders | orders)
+        for part in (model.training, model.prediction)
+    )
+    adapted = replace(
+        model,
+        training=training,
+        prediction=prediction,
+        rules=replace(model.rules, rules=rules),
+    )
+    return adapted, now, factors
 
 
 def share(
@@ -173,8 +210,8 @@ def as_compiled(model: Model, program: Program) -> Model:
     """The model that a program was compiled from, with the frozen weights that it has."""
     if not program.rounded or program.scheme is None:
         return model
+    model, trained = apply_scheme(model, program.scheme)
     weights = {leaf.name for leaf in weights_of(model.training.graph)}
-    trained = apply_scheme(model, program.scheme)
     return share(model, trained, program.options, weights - program.rounded.keys())[0]
 
 
@@ -266,6 +303,7 @@ def emit(
     errors: Mapping[str, float],
 ) -> Program:
     graph, parts = model.training.graph, trained.parts
+    partly = [*(p.parameter for p in parts.values() if p.rests), *trained.factors]
     return Program(
         options=options,
         entries=entries,
@@ -279,7 +317,8 @@ def emit(
         rounded=errors,
         identity=identity(model, trained.chosen, parts),
         parts=parts,
-        sliced_parameters={p.parameter: graph.data[p.parameter] for p in parts.values() if p.rests},
+        factors=trained.factors,
+        sliced_parameters={name: graph.data[name] for name in partly},
         source=source,
         quants=model.quants,
         folds=model.folds,

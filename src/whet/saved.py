@@ -15,7 +15,7 @@ from .emit.program import Program
 from .emit.saving import CONTENT, FORMAT, array_file
 from .emit.tensor_info import TensorInfo
 from .errors import BuildError, WhetError
-from .ir import Array, Codebook, Live, WeightSlice
+from .ir import Array, Codebook, Factors, Live, WeightSlice
 from .ir.quant import Fold, Quant
 from .ir.records import Reader
 from .passes import Recompute, check_switches
@@ -26,8 +26,8 @@ from .settings import check_name, target_of
 from .training import IntegerRules, Send, Unit
 
 CLASSES = (
-    Codebook, Fold, IntegerRules, Live, Machine, Quant, Recompute, Rule, Scheme, Send, TensorInfo,
-    Unit, WeightSlice,
+    Codebook, Factors, Fold, IntegerRules, Live, Machine, Quant, Recompute, Rule, Scheme, Send,
+    TensorInfo, Unit, WeightSlice,
 )  # fmt: skip
 BROKEN = (
     zipfile.BadZipFile, zlib.error, RuntimeError, ValueError, TypeError, KeyError, IndexError,

@@ -40,6 +40,22 @@ def convnet():
 def words():
     return nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(20, 3))
 
+class Blocks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True) for _ in "ab")
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.mean(1))
+
+def transformer():
+    torch.manual_seed(0)
+    return Blocks().train()
+
 instance = mlp()
 number = 42
 
@@ -204,7 +220,32 @@ def test_check_compares_with_pytorch(command: Any) -> None:
     assert re.search(r"loss \d+\.\d+ -> \d+\.\d+", result.out)
 
 
+LORA = whet.lora(r=2, targets=("output", "linear1"), last=1)
+
+
+@pytest.mark.parametrize("update", ["sparse-1", "lora-1+last", "lora.toml"])
+def test_schemes_of_transformers(command: Any, models: Path, update: str) -> None:
+    (models / "lora.toml").write_text(LORA.to_toml())
+    words = ("tiny_models.py:transformer", "-i", "2,4,8", "--lr", "0.05", "--update", update)
+    result = command("check", *words, "--steps", "2")
+    assert result.code == 0, result.err
+    count = {"sparse-1": 11, "lora-1+last": 4, "lora.toml": 4}[update]
+    assert f"{count} gradients" in result.out
+
+
+def test_compare_knows_schemes_of_transformers(command: Any) -> None:
+    names = "full,sparse-1,attention-1,ffn-1,lora,lora-1"
+    result = command("compare", "tiny_models.py:transformer", "-i", "2,4,8", "--schemes", names)
+    assert result.code == 0, result.err
+    for name in names.split(","):
+        assert re.search(rf"^ *{name} ", result.out, re.MULTILINE), result.out
+
+
 FAILURES = {
+    "blocks without attention": (
+        ["tiny_models.py:mlp", "--update", "sparse-1"], "is for transformers",
+    ),
+    "LoRA without attention": (["tiny_models.py:mlp", "--update", "lora"], "no target 'query'"),
     "no such file": (["nowhere.py:mlp"], "cannot import 'nowhere.py'"),
     "no such module": (["no.such.module:mlp"], "cannot import 'no.such.module'"),
     "no such name": (["tiny_models.py:resnet"], "'tiny_models.py' has no 'resnet'"),

@@ -209,7 +209,7 @@ def test_an_unknown_preset_lists_those_there_are(name: str) -> None:
         named(name, PARAMETERS)
     lines = message_of(error)
     assert lines[0] == f"there is no scheme {name!r}  [W302]"
-    assert any("full, last, bias, norm, lite" in line for line in lines[1:])
+    assert any("full, last, bias, norm, attention, ffn" in line for line in lines[1:])
 
 
 def test_a_misspelt_scheme_is_recognised() -> None:
@@ -401,7 +401,7 @@ def test_presets_of_a_transformer() -> None:
     ready = Ready.of(Tiny().train(), torch.randint(11, (2, 4)))
     names = {n for n, _ in ready.module.named_parameters()}
     head = {"head.weight", "head.bias"}
-    assert blocks(ready.parameters) == ["embed", "blocks.0", "blocks.1"]
+    assert blocks(ready.parameters) == ["blocks.0", "blocks.1"]
     assert trained(ready, "last-1") == {n for n in names if n.startswith("blocks.1.")} | head
     assert trained(ready, "norm+last") == {n for n in names if ".norm" in n} | head
     assert trained(ready, "bias+last") == {n for n in names if n.endswith("bias")} | head
@@ -413,11 +413,13 @@ def test_presets_of_a_transformer() -> None:
     ready.program(Scheme(mixed)).check(3)
 
 
-def test_a_head_that_shares_its_weight_is_the_head() -> None:
+def test_a_head_that_is_an_embedding_trains_by_name() -> None:
     ready = Ready.of(Tied().eval(), torch.randint(7, (2, 4)))
-    assert trained(ready, "last") == {"table.weight"}
-    assert trained(ready, "last-1") == {"table.weight", "middle.weight", "middle.bias"}
+    middle = {"middle.weight", "middle.bias"}
+    assert trained(ready, "last") == trained(ready, "last-1") == middle
+    assert trained(ready, "full") == {"table.weight"} | middle
     ready.program("last").check(3)
+    ready.program(Scheme([Rule("table.weight")])).check(3)
 
 
 def test_a_model_without_blocks_has_a_head() -> None:

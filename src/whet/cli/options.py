@@ -70,8 +70,9 @@ StepsOpt = Annotated[int, typer.Option(min=1, help="how many steps to compare")]
 UpdateOpt = Annotated[
     str | None,
     typer.Option(
-        help="what trains: full, last, bias+last, norm+last, last-3, tinytl-b (-l, -l+b, -l+b+2), "
-        "a TOML file, or a published scheme such as mcunet-5fps-99kb"
+        help="what trains: full, last, bias+last, norm+last, last-3, of transformers sparse-2, "
+        "attention-2, ffn-2, lora or lora-2, tinytl-b (-l, -l+b, -l+b+2), a TOML file, or a "
+        "published scheme such as mcunet-5fps-99kb"
     ),
 ]
 RamOpt = Annotated[str | None, typer.Option(help="budget, as 256K or 1M")]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError, InternalError, TargetError, WhetError, option
-from ..ir import Array, DType, Graph, Part, Places, Role
+from ..ir import Array, DType, Factors, Graph, Part, Places, Role
 from ..ir.quant import Fold, Quant
 from ..memory.plan import Plan, alignment
 from ..ops.random import RngNext
@@ -79,6 +79,7 @@ class Program:
     sliced_parameters: Mapping[str, Array] = field(
         default_factory=dict
     )  # those parameters, as stored
+    factors: Mapping[str, Factors] = field(default_factory=dict)  # beside weights that are so, too
     source: Any = None
     quants: Mapping[str, Quant] = field(default_factory=dict)  # what int8 inputs stand for
     folds: Mapping[str, Fold] = field(default_factory=dict)  # norms in integer parameters

@@ -30,7 +30,7 @@ from .graph import (
     u8,
     verify,
 )
-from .parts import Codebook, Live, Part, Places, WeightSlice
+from .parts import Codebook, Factors, Live, Part, Places, WeightSlice
 from .traits import Layer, Sides
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "Call",
     "Codebook",
     "DType",
+    "Factors",
     "Field",
     "Grads",
     "Graph",

@@ -6,6 +6,8 @@ Arrays are as stored, not in PyTorch's axis order.
 
 from __future__ import annotations
 
+import math
+import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,6 +16,7 @@ import numpy as np
 
 from .graph import Array
 
+FACTORS = ("lora_A", "lora_B")  # the ends of their names
 Places = tuple[int | None, tuple[int, ...]]  # an axis and indices along it; None: of all elements
 
 
@@ -229,3 +232,44 @@ class Codebook(Part):
 
     def _sums(self, whole: Array) -> Array:
         return np.bincount(self.entry, whole.reshape(-1).astype(np.float64), self.entries)
+
+
+@dataclass(frozen=True)
+class Factors:
+    """Two leaves that train beside a frozen parameter w, as in LoRA: w + scale * B A.
+
+    A is [rank, in] and B [out, rank], whichever way the parameter is stored.
+    """
+
+    parameter: str
+    rank: int
+    scale: float
+    inputs: int
+    outputs: int
+    turned: bool = False  # the parameter is [in, out]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        a, b = (f"{self.parameter}.{end}" for end in FACTORS)
+        return a, b
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        return (self.rank, self.inputs), (self.outputs, self.rank)
+
+    def start(self) -> tuple[Array, Array]:
+        """Uniform numbers, as PyTorch starts a linear layer with, and zeros: the sum is w.
+
+        The numbers depend on the name alone.
+        """
+        (_, inputs), zeros = self.shapes
+        random = np.random.default_rng(zlib.crc32(self.names[0].encode()))
+        bound = 1 / math.sqrt(inputs)
+        a = random.uniform(-bound, bound, self.shapes[0]).astype(np.float32)
+        return a, np.zeros(zeros, np.float32)
+
+    def merged(self, whole: Array, a: Array, b: Array) -> Array:
+        """The parameter with the product added to it."""
+        product = self.scale * (b.astype(np.float64) @ a)
+        found: Array = (whole + (product.T if self.turned else product)).astype(whole.dtype)
+        return found

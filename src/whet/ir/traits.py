@@ -56,6 +56,9 @@ class Traits:
     layer: ClassVar[Layer | None] = None
     # Operands 1 and 2, as far as there are any, are the gain and offset of a normalisation.
     norm: ClassVar[bool] = False
+    # softmax(q k') v of operands 0, 1 and 2, whatever else it takes: schemes find the projections
+    # of attention by it, see scheme/structure.py.
+    attends: ClassVar[bool] = False
     # Some operand is a weight, as in every layer: a frozen one may be stored in fewer bits and made
     # right before the kernel.
     reads_weights: ClassVar[bool] = False

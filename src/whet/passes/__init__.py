@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from ..errors import FrontendError
 from ..ir import Codebook, Graph, Live
+from .add_factors import add_factors, find_factors
 from .add_parts import add_parts
 from .choose_kernels import choose_kernels
 from .drop_masks import drop_masks
@@ -123,7 +124,9 @@ __all__ = [
     "Pass",
     "Recompute",
     "Stage",
+    "add_factors",
     "check_switches",
+    "find_factors",
     "find_live",
     "find_shared",
     "find_slices",

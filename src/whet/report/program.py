@@ -119,9 +119,22 @@ def scheme_lines(program: Program) -> list[str]:
         for part in program.parts.values()
         if isinstance(part, Codebook)
     ]
+    lines += factor_lines(program)
     if program.options.without:
         lines.append(f"compiled without: {', '.join(sorted(program.options.without))}")
     return lines
+
+
+def factor_lines(program: Program) -> list[str]:
+    """Which weights are adapted by LoRA."""
+    kinds: dict[tuple[int, float], list[str]] = {}
+    for name, own in program.factors.items():
+        kinds.setdefault((own.rank, own.scale), []).append(name)
+    return [
+        f"LoRA: factors of rank {rank}, times {scale:g}, train beside "
+        + (f"{len(names)} weights, {quoted(names[0])} first" if names[1:] else quoted(names[0]))
+        for (rank, scale), names in kinds.items()
+    ]
 
 
 def sparse_line(part: Live) -> str:

@@ -135,24 +135,32 @@ class Trainer:
 
     # Parameters and state ----------------------------------------------------------------------
 
-    def arrays(self) -> dict[str, Array]:
+    def arrays(self, merge: bool = False) -> dict[str, Array]:
         """Trained parameters and running statistics as NumPy arrays, by PyTorch's names.
 
-        A parameter of which some channels train is given whole.
+        A parameter of which some channels train is given whole. With `merge`, a weight that factors
+        train beside is given in place of those, with their product added to it.
         """
         names = [*self.program.storage.params, *self.program.storage.state]
         wanted = [n for n in names if n in self.program.tensors and n != self.program.rng]
-        return dict(self._whole(n) for n in wanted)
+        found = dict(self._whole(n) for n in wanted)
+        for name, own in self.program.factors.items() if merge else ():
+            if own.names[1] in found:  # the loss depends on it
+                pair = [found.pop(n) for n in own.names]
+                merged = own.merged(self.program.sliced_parameters[name], *pair)
+                found[name] = from_stored(merged, self.program.tensors[name])
+        return found
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, merge: bool = False) -> dict[str, Any]:
         """What `model.load_state_dict(..., strict=False)` takes.
 
         Integers are given as the floats that they stand for, without the batch norm that is part
-        of them.
+        of them. The factors of LoRA have names of their own; with `merge`, the weights that they
+        train beside are given instead, so that the model predicts what the program does.
         """
         import torch
 
-        found = self.arrays()
+        found = self.arrays(merge)
         for name in found.keys() & self.program.integer_rules.units.keys():
             found[name] = self._real(name, found[name])
         return {n: torch.from_numpy(a.copy()) for n, a in found.items()}

@@ -1,10 +1,13 @@
 """Which parameters train, and how much of each: a Scheme is data, in TOML or in Python."""
 
+from .blocks import blocks, head, last_layer
 from .parameters import Parameter, block_of, parameters_of
-from .presets import blocks, head, named, preset, published, sparse, written
-from .scheme import SHARED, SPARSE, SPARSE_SHARED, Chosen, Rule, Scheme
+from .presets import lora, named, preset, published, sparse, written
+from .rule import SHARED, SPARSE, SPARSE_SHARED, Beside, Chosen, Rule
+from .scheme import Scheme
 
 __all__ = [
-    "SHARED", "SPARSE", "SPARSE_SHARED", "Chosen", "Parameter", "Rule", "Scheme", "block_of",
-    "blocks", "head", "named", "parameters_of", "preset", "published", "sparse", "written",
+    "SHARED", "SPARSE", "SPARSE_SHARED", "Beside", "Chosen", "Parameter", "Rule", "Scheme",
+    "block_of", "blocks", "head", "last_layer", "lora", "named", "parameters_of", "preset",
+    "published", "sparse", "written",
 ]  # fmt: skip

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..ir import Graph, Node, Role, Value
-from ..ops.shape import Reshape, Transpose
+from ..ops.shape import Reshape, Take, Transpose
+from .structure import Structure, matrix_place
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,13 @@ class Parameter:
     `channels` is how many input channels a layer's weight has, per group (for depthwise: in
     all), and 0 for anything that cannot train by channels. A weight that is used `otherwise` as
     well, transposed or in a sum, say, has them but trains whole.
+
+    `role` says what it is for in a transformer, or is empty: query, key, value, qkv (several of
+    them in one) and output for what belongs to the projections of attention; up for the linear
+    layers that a feed-forward network begins with (the gate among them) and down for those behind;
+    embedding; norm; head for the last layer, or vocabulary head if that has an output for each row
+    of the largest embedding. `linear`: it is the weight of linear layers alone, stored either way.
+    `tied`: it is an embedding and the weight of a layer as well.
     """
 
     name: str
@@ -23,6 +32,13 @@ class Parameter:
     layer: int
     channels: int
     otherwise: bool = False
+    role: str = ""
+    linear: bool = False
+    tied: bool = False
+
+    @property
+    def module(self) -> str:
+        return self.name.rpartition(".")[0]
 
     @property
     def block(self) -> str:
@@ -47,6 +63,7 @@ def parameters_of(forward: Graph) -> list[Parameter]:
     views, reshaped = set(made_of), set(made_of)
     found: dict[str, Parameter] = {}
     otherwise: set[str] = set()
+    uses = Uses()
     layer = -1
     for node in forward.nodes:
         layer += node.op.layer is not None
@@ -65,7 +82,65 @@ def parameters_of(forward: Graph) -> list[Parameter]:
                 views.update(node.outs)
             if node.op is Reshape and node.ins[0] in reshaped:
                 reshaped.update(node.outs)
-    return [replace(p, otherwise=p.name in otherwise and p.channels > 0) for p in found.values()]
+        uses.see(node, made_of, views)
+    known = [replace(p, otherwise=p.name in otherwise and p.channels > 0) for p in found.values()]
+    return with_roles(known, uses, Structure(forward, made_of, block_of).roles())
+
+
+@dataclass
+class Uses:
+    """Which parameters linear layers multiply by, which are looked up, and which serve else."""
+
+    linear: dict[str, int] = field(default_factory=dict)  # the number of outputs
+    looked_up: dict[str, int] = field(default_factory=dict)  # the number of rows
+    else_: set[str] = field(default_factory=set)
+
+    def see(
+        self, node: Node, made_of: Mapping[Value, tuple[Value, ...]], views: Collection[Value]
+    ) -> None:
+        """Note every use of a parameter that is more than a view of it."""
+        matrix = matrix_place(node, made_of)
+        for place, value in enumerate(node.ins):
+            for leaf in made_of.get(value, ()):
+                if value in views and place == matrix:
+                    self.linear[leaf.name] = node.out.shape[-1]
+                elif node.op is Take and place == 0 and value is leaf:
+                    self.looked_up[leaf.name] = leaf.shape[0]
+                elif value not in views or node.out not in views:
+                    self.else_.add(leaf.name)
+
+
+def with_roles(
+    parameters: Sequence[Parameter], uses: Uses, roles: Mapping[str, str]
+) -> list[Parameter]:
+    """The parameters with what they are for; a bias is for what the weight of its module is."""
+    last = max((p.layer for p in parameters if p.kind == "weight"), default=-1)
+    rows = max(uses.looked_up.values(), default=0)
+    modules: dict[str, str] = {}
+
+    def role_of(p: Parameter) -> str:
+        if p.name in roles:
+            return roles[p.name]
+        if p.name in uses.looked_up:
+            return "embedding"
+        if p.kind.startswith("norm"):
+            return "norm"
+        if p.kind == "weight" and p.layer == last:
+            return "vocabulary head" if rows and uses.linear.get(p.name) == rows else "head"
+        return ""
+
+    for p in parameters:
+        if p.kind in ("weight", "other") and (role := role_of(p)):
+            modules[p.module] = role
+    return [
+        replace(
+            p,
+            role=modules.get(p.module, "") if p.kind == "bias" else role_of(p),
+            linear=p.name in uses.linear and p.name not in uses.else_ | uses.looked_up.keys(),
+            tied=p.name in uses.linear and p.name in uses.looked_up,
+        )
+        for p in parameters
+    ]
 
 
 def is_weight(node: Node, place: int) -> bool:

@@ -2,106 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
 import json
 import re
 import tomllib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ..errors import SchemeError
 from .parameters import Parameter
-
-SPARSE: Literal["sparse"] = "sparse"  # the elements that are not zero
-SHARED: Literal["shared"] = "shared"  # the values that elements share
-SPARSE_SHARED: Literal["sparse shared"] = "sparse shared"  # those that are not zero
-Part = Literal["sparse", "shared", "sparse shared"]
-Share = tuple[int, ...] | Part | None  # channels that train, one of the words, or None for all
-Chosen = dict[str, Share]  # by parameter
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Parameters whose name matches a glob train: whole, or in part.
-
-    `channels` trains some input channels: a fraction (the first channels, at least one) or a list
-    of channel numbers. In a grouped convolution it is about the channels of each group, in a
-    depthwise one about channels. `sparse` trains the elements that are not zero, as after pruning;
-    the others stay zeros and are not stored. `shared` trains the values of a weight that has few,
-    as after k-means: elements with the same value keep having the same; with `sparse` as well,
-    zeros stay zeros.
-    """
-
-    params: str
-    channels: float | tuple[int, ...] | None = None
-    sparse: bool = False
-    shared: bool = False
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.params, str):
-            raise SchemeError(f"a rule names parameters with a glob, not with {self.params!r}")
-        for word, flag in (("sparse", self.sparse), ("shared", self.shared)):
-            if not isinstance(flag, bool):
-                raise SchemeError(
-                    f"{word} = {flag!r} in the rule for {self.params!r}",
-                    why="it is either true or false",
-                )
-            if flag and self.channels is not None:
-                raise SchemeError(
-                    f"the rule for {self.params!r} has both {word} and channels",
-                    why="a weight trains by its elements or by its channels",
-                    try_="one of the two",
-                )
-        given = self.channels
-        if isinstance(given, (list, tuple, range)):
-            if not given or not all(type(c) is int for c in given):
-                raise _bad_channels(self)
-            object.__setattr__(self, "channels", tuple(sorted({int(c) for c in given})))
-        elif given is not None and not (type(given) in (int, float) and 0 < given <= 1):
-            raise _bad_channels(self)
-
-    @classmethod
-    def of(cls, params: str, share: Share) -> Rule:
-        """The rule that trains this share."""
-        if not isinstance(share, str):
-            return cls(params, share)
-        return cls(params, sparse=share != SHARED, shared=share != SPARSE)
-
-    def select(self, parameter: Parameter) -> Share:
-        """What this rule trains of a parameter."""
-        if self.shared:
-            return SPARSE_SHARED if self.sparse else SHARED
-        if self.sparse:
-            return SPARSE
-        if self.channels is None or self.channels == 1:
-            return None
-        if not parameter.channels:
-            raise SchemeError(
-                f"{parameter.name} cannot train by channels",
-                why="only weights that a layer uses as they are have input channels",
-                try_=f"a rule for {parameter.name} without channels",
-            )
-        if isinstance(self.channels, tuple):
-            chosen = self.channels
-            if chosen[0] < 0 or chosen[-1] >= parameter.channels:
-                outside = chosen[0] if chosen[0] < 0 else chosen[-1]
-                raise SchemeError(
-                    f"{parameter.name} has no channel {outside}",
-                    why=f"its channels are 0 to {parameter.channels - 1}",
-                )
-        else:
-            chosen = tuple(range(max(1, round(self.channels * parameter.channels))))
-        return None if len(chosen) == parameter.channels else chosen
-
-
-def _bad_channels(rule: Rule) -> SchemeError:
-    return SchemeError(
-        f"channels = {rule.channels!r} in the rule for {rule.params!r} chooses nothing",
-        try_="a fraction above 0 and up to 1, or a list of channel numbers",
-    )
+from .rule import SPARSE, Chosen, Rule
 
 
 @dataclass(frozen=True)
@@ -151,20 +62,14 @@ class Scheme:
 
     def resolve(self, parameters: Sequence[Parameter]) -> Chosen:
         """What trains of a model with these parameters, in the model's order."""
-        by_name = {p.name: p for p in parameters}
         chosen: Chosen = {}
         for rule in self.rules:
-            names = [n for n in by_name if fnmatch.fnmatchcase(n, rule.params)]
-            if not names:
-                raise SchemeError(
-                    f"the rule {rule.params!r} matches no parameter",
-                    at=self.name,
-                    why=self.origin,
-                    try_=near(rule.params, list(by_name)),
-                )
-            for name in names:
-                chosen[name] = rule.select(by_name[name])
-        return {n: chosen[n] for n in by_name if n in chosen}
+            try:
+                found = rule.matching(parameters)
+            except SchemeError as error:
+                raise error.found_in(self.name, self.origin) from None
+            chosen.update((p.name, rule.select(p)) for p in found)
+        return {p.name: chosen[p.name] for p in parameters if p.name in chosen}
 
     def to_toml(self) -> str:
         head = {"name": self.name, "origin": self.origin}
@@ -178,6 +83,9 @@ class Scheme:
                 lines.append(f"channels = {rule.channels!r}")
             lines += ["sparse = true"] if rule.sparse else []
             lines += ["shared = true"] if rule.shared else []
+            lines += [f"targets = {listed(rule.targets)}"] if rule.targets else []
+            numbers = {"last": rule.last, "lora": rule.lora, "alpha": rule.alpha}
+            lines += [f"{key} = {n!r}" for key, n in numbers.items() if n is not None]
             lines.append("")
         return "\n".join(lines)
 
@@ -206,6 +114,10 @@ def quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
+def listed(words: Iterable[str]) -> str:
+    return f"[{', '.join(map(quoted, words))}]"
+
+
 def exactly(name: str) -> str:
     """A glob that matches just this name."""
     return re.sub(r"([*?[])", r"[\1]", name)
@@ -229,19 +141,14 @@ def _entries(data: dict[str, Any]) -> list[Any]:
     return entries
 
 
+OPTIONS = tuple(f.name for f in fields(Rule) if f.name != "params")
+
+
 def _rule(entry: Any) -> Rule:
     fits = isinstance(entry, dict) and isinstance(entry.get("params"), str)
-    if not fits or set(entry) - {"params", "channels", "sparse", "shared"}:
+    if not fits or set(entry) - {"params", *OPTIONS}:
+        *others, last = OPTIONS
         raise SchemeError(
-            f"a [[train]] table has params and maybe channels, sparse or shared, not {entry!r}"
+            f"a [[train]] table has params and maybe {', '.join(others)} or {last}, not {entry!r}"
         )
-    flags = {word: entry[word] for word in ("sparse", "shared") if word in entry}
-    return Rule(entry["params"], entry.get("channels"), **flags)
-
-
-def near(pattern: str, names: list[str]) -> list[str]:
-    """Parameters the writer of a pattern may have meant."""
-    found = difflib.get_close_matches(pattern, names, n=4, cutoff=0.3)
-    return [f"did you mean {name}?" for name in found] or [
-        f"names look like {n}" for n in names[:1]
-    ]
+    return Rule(**entry)

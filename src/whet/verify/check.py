@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from ..pipeline import Options, as_compiled, assemble
 from ..report import CheckReport
 from ..runtime import Trainer
 from ..runtime.trainer import from_stored
+from .beside import Beside, adapted, beside, shaken
 
 if TYPE_CHECKING:
     from ..source import Source
@@ -60,6 +61,7 @@ def check(program: Program, steps: int = 10) -> CheckReport:
         batches = Batches(source)
         exact = torch.float64 if runs(source, torch.float64, batches.draw()) else torch.float32
         trainer = with_gradients(program).load()
+        shaken(trainer)
         start = trainer.save()
         report = _attempt(trainer, source, exact, [batches.draw() for _ in range(steps + 1)])
         tries = 1
@@ -73,6 +75,9 @@ def check(program: Program, steps: int = 10) -> CheckReport:
     notes = {
         "dropout was switched off on both sides for this comparison": random,
         "the model does not run in float64; this compares with float32": exact is torch.float32,
+        "LoRA started from random factors, since with zeros one of them has no gradient": bool(
+            program.factors
+        ),
         f"{tries} draws of data were needed: some value fell on a corner in float32": tries > 1,
     }
     return replace(report, notes=tuple(note for note, holds in notes.items() if holds))
@@ -109,8 +114,9 @@ def _attempt(
     program = trainer.program
     trained: Trained = dict.fromkeys((*program.chosen, *program.trained)) | program.views
     numbers = shared_weights(program, source)
+    factors = beside(trainer)
     single, double = (
-        Reference(source, dtype, trained, numbers) for dtype in (torch.float32, exact)
+        Reference(source, dtype, trained, numbers, factors) for dtype in (torch.float32, exact)
     )
     first, *rest = batches
     truth = double.gradients(first)
@@ -203,13 +209,17 @@ class Reference:
         dtype: torch.dtype,
         trained: Trained,
         numbers: Mapping[str, Array] | None = None,
+        factors: Sequence[Beside] = (),
     ) -> None:
         """`numbers` are those of some parameters, if not the model's."""
         self.dtype, self.clip_norm = dtype, source.clip_norm
         self.model, self.loss, self.optimizer = copies(source)
         self.renumber(numbers or {})
+        names = canonical_names(self.model)
+        own = {names[f"model.{path}"]: p for path, p in self.model.named_parameters()}
+        self.beside = adapted(self.model, self.optimizer, own, factors)
         convert(self.model, dtype)
-        self.trained = self.restrict(trained)
+        self.trained = self.restrict(own | self.beside, trained)
         if isinstance(self.loss, nn.Module):
             self.loss.to(dtype)
         self.optimizer.load_state_dict(self.optimizer.state_dict())  # moments follow their weights
@@ -233,12 +243,12 @@ class Reference:
     def cast(self, t: torch.Tensor) -> torch.Tensor:
         return t.to(self.dtype) if t.is_floating_point() else t
 
-    def restrict(self, trained: Trained) -> dict[str, tuple[nn.Parameter, Part | None]]:
+    def restrict(
+        self, parameters: Mapping[str, nn.Parameter], trained: Trained
+    ) -> dict[str, tuple[nn.Parameter, Part | None]]:
         """Let just `trained` require gradients, and the optimizer update the parts of it."""
-        names = canonical_names(self.model)
         found: dict[str, tuple[nn.Parameter, Part | None]] = {}
-        for path, parameter in self.model.named_parameters():
-            name = names[f"model.{path}"]
+        for name, parameter in parameters.items():
             parameter.requires_grad_(name in trained)
             if name in trained:
                 view = trained[name]
@@ -287,7 +297,8 @@ class Reference:
         return loss.item()
 
     def arrays(self) -> dict[str, Array]:
-        return {n: single(t).detach().numpy() for n, t in self.model.state_dict().items()}
+        state = self.model.state_dict() | self.beside
+        return {n: single(t).detach().numpy() for n, t in state.items()}
 
 
 def dense_gradient(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:

@@ -20,6 +20,7 @@ from torch import nn
 
 import small_search as small
 import whet
+from tiny_transformers import transformer
 from whet import TrialSettings
 from whet.errors import DataError, NotFinite
 from whet.labs.common.data import Samples
@@ -304,3 +305,21 @@ def test_proxies_are_made_of_the_gradients_of_pytorch() -> None:
     for k in range(5):
         wanted = sum(square[n].sum() for n in biases[:k])
         assert found["fisher"].biases[k] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_proxies_of_a_transformer_with_a_tied_head() -> None:
+    """Every linear layer of the blocks has a gain; what trains in place of the head has none."""
+    model, (x,) = transformer("smollm2")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    bench = whet.Workbench.of(model, (x,), optimizer=optimizer)
+    arrays = x.repeat(8, 1).numpy()
+    labels = np.roll(arrays, -1, 1)
+    samples = Samples.of(bench.check_samples([arrays], labels), labels)
+    trial = Trial(bench, samples, samples, TrialSettings(epochs=1))
+    found = by_gradients(trial)
+    linear = [p for p in bench.parameters if p.linear]
+    assert len(linear) == trial.space.depth == 14
+    for gains in found.values():
+        assert {layer for layer, _ in gains.weights} == set(range(14))
+        assert min(gains.weights.values()) > 0
+        assert not any(gains.biases), "it has no biases"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...scheme import Parameter, Scheme, head, sparse
+from ...scheme import Parameter, Scheme, last_layer, sparse
 from ..common.validate import Outcome
 
 RATIOS = (0.125, 0.25, 0.5, 1.0)  # fractions of a weight's input channels
@@ -47,7 +47,7 @@ class Space:
     @property
     def depth(self) -> int:
         """The number of layers before the head."""
-        return max(0, *(p.layer for p in head(self.parameters)), 0)
+        return max(0, last_layer(self.parameters))
 
     @property
     def ratios(self) -> dict[int, tuple[float, ...]]:

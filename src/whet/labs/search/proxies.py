@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...scheme import head
 from .candidate import RATIOS, Candidate, Contributions, Part
 from .trials import Trial
 
@@ -18,8 +19,10 @@ BATCHES = 32
 def by_gradients(trial: Trial) -> dict[str, Contributions]:
     """Contributions by each proxy. A weight's part has the gradients of its channels."""
     space = trial.space
-    layer = {p.name: p.layer for p in trial.bench.parameters if p.layer < space.depth}
-    names = {p.name for p in trial.bench.parameters if p.kind == "weight"} & layer.keys()
+    parameters, top = trial.bench.parameters, {p.name for p in head(trial.bench.parameters)}
+    layer = {p.name: p.layer for p in parameters if 0 <= p.layer < space.depth}
+    layer = {name: number for name, number in layer.items() if name not in top}
+    names = {p.name for p in parameters if p.kind == "weight"} & layer.keys()
     biases = {proxy: np.zeros(space.depth + 1) for proxy in PROXIES}
     weights: dict[str, dict[Part, float]] = {proxy: {} for proxy in PROXIES}
     for ratio in RATIOS:
