@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..ir import by_name
 from . import (
     amax,
+    attention,
     binary,
     bits,
     conv,
@@ -40,6 +41,7 @@ from . import (
 
 __all__ = [
     "amax",
+    "attention",
     "binary",
     "bits",
     "by_name",
