@@ -128,19 +128,7 @@ class Collector:
 
 def all_samples() -> list[Sample]:
     s = Collector()
-    for family in (
-        unary,
-        binary,
-        reduce,
-        linear,
-        attention,
-        conv,
-        pool,
-        resize,
-        norm,
-        softmax,
-        loss,
-    ):
+    for family in (unary, binary, reduce, linear, conv, pool, resize, norm, softmax, loss):
         family(s)
     for family in (bits, largest, live, shape, put, integer, random, update):
         family(s)
@@ -299,44 +287,6 @@ def linear(s: Collector) -> None:
                 a = g.normal(3, k, m) if ta else g.normal(3, m, k)
                 b = g.normal(3, n, k) if tb else g.normal(3, k, n)
                 s.add("bmm", a, b, ta=ta, tb=tb)
-
-
-# b, l, s, h, g, d, e: blocks of 64 that are whole, not whole, several and only one number wide
-HEADS = [(2, 5, 7, 4, 2, 3, 6), (1, 64, 64, 2, 2, 16, 16), (2, 70, 130, 3, 1, 33, 20),
-         (1, 1, 9, 2, 1, 8, 8), (1, 9, 2, 1, 1, 1, 1), (1, 150, 67, 2, 1, 24, 7)]  # fmt: skip
-
-
-def attention(s: Collector) -> None:
-    """Every shape, causal or not, and with a mask that is broadcast along any of its axes."""
-    for i, (b, l, keys, h, g, d, e) in enumerate(HEADS):
-        for causal in (False, True)[: min(l, 2)]:  # one key alone has no slope
-            n = s.numbers("attention")
-            operands = n.normal(b, l, h, d), n.normal(b, keys, g, d), n.normal(b, keys, g, e)
-            mask = n.normal(*(1 if i >> k & 1 else size for k, size in enumerate((b, h, l))), keys)
-            mask[n.rng.random(mask.shape) < 0.3] = -np.inf
-            s.add("attention", *operands, scale=d**-0.5, causal=causal)
-            s.add("attention", *operands, mask, scale=0.3, causal=causal)
-    odd_masks(s)
-    for parts in (2, 5):  # of all blocks, of which there are 6
-        n = s.numbers("attention_dx")
-        q, k, v, dy = (n.normal(2, 70, heads, 8) for heads in (6, 2, 2, 6))
-        found = ops.attention.Attention.ref(ops.attention.Scores(causal=True), q, k, v)
-        s.add("attention_dx", dy, q, k, v, *found, causal=True, parts=parts)
-        s.add("attention_dx", dy, q, k, v, *found, causal=True, parts=parts, dq=False, dk=False)
-        s.add("attention_dx", dy, q, k, v, *found, causal=True, parts=parts, dv=False)
-        s.add("attention_dx", dy, q, k, v, *found, causal=True, dk=False, dv=False)
-
-
-def odd_masks(s: Collector) -> None:
-    """Queries that see nothing, and that see all keys equally badly; scores far from 0."""
-    n = s.numbers("attention")
-    q, k, v = n.normal(2, 5, 2, 4), n.normal(2, 90, 2, 4), n.normal(2, 90, 2, 4)
-    none = np.zeros((2, 1, 5, 90), np.float32)
-    none[0, :, 1:3], none[1, :, :, 20:], none[1, :, 4] = -np.inf, -np.inf, -np.inf
-    lowest = np.where(none == 0, none, np.finfo(np.float32).min)
-    for mask in (none, none[:, :, 1:2], lowest, np.zeros_like(none)):
-        s.add("attention", q, k, v, np.ascontiguousarray(mask))
-    s.add("attention", q * 8, k, v, none)
 
 
 # n, h, w, c, o, kernel, then the window

@@ -310,7 +310,7 @@ def model_c(
         "#include <string.h>",
         "",
         '#include "weights.h"',
-        kernel_headers(int8),
+        kernel_headers(int8, plans.values()),
         *(['#include "whet_delta.h"'] if more else []),
         "",
         "/* An address inside the arena, whose size is in model.h. */",
@@ -331,10 +331,12 @@ def model_c(
     return "\n".join(lines) + "\n"
 
 
-def kernel_headers(int8: bool) -> str:
+def kernel_headers(int8: bool, plans: Iterable[Plan]) -> str:
     """The includes that declare the kernels a program calls."""
-    plain = '#include "whet_kernels.h"'
-    return f'{plain}\n#include "whet_kernels_i8.h"' if int8 else plain
+    calls = (node.op.call(node) for plan in plans for node in plan.graph.nodes)
+    names = {call.header for call in calls if call} | ({"whet_kernels_i8.h"} if int8 else set())
+    first = "whet_kernels.h"
+    return "\n".join(f'#include "{name}"' for name in (first, *sorted(names - {first})))
 
 
 def included(text: str) -> list[str]:

@@ -273,7 +273,9 @@ class Program:
 
     def _in_folder(self, folder: str, isa: Sequence[str], used: Iterable[str]) -> dict[str, str]:
         sources = {f"{source}.c": kernel_file(isa, f"{source}.c") for source in sorted(used)}
-        headers = headers_of(isa, [c.kernel_headers(self.integer), *sources.values()])
+        headers = headers_of(
+            isa, [c.kernel_headers(self.integer, self.plans.values()), *sources.values()]
+        )
         machine = self.options.machine
         if (name := "whet_threads.h") in headers:
             headers[name] = c.grain_h(headers[name], machine.grain)

@@ -184,6 +184,7 @@ class Call:
     args: tuple[Arg, ...]
     source: str  # the file under kernels/ that defines it, without suffix
     needs: tuple[str, ...] = ()  # files with kernels that this one calls
+    header: str = "whet_kernels.h"  # the file that declares it
 
 
 @dataclass_transform(frozen_default=True)

@@ -6,10 +6,11 @@ from dataclasses import asdict
 
 import numpy as np
 
-from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Struct, Type, Workspace
+from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Struct, Type, Value, Workspace
 from . import _exact
-from ._common import d, require, require_f32
+from ._common import require, require_f32
 
+HEADER = "whet_kernels_attention.h"
 WIDEST = 256  # numbers of a head: kernels with vectors keep some of its rows on the stack
 
 
@@ -27,33 +28,32 @@ def check_operands(q: Type, k: Type, v: Type, mask: Type | None) -> None:
     require(q.shape[3] == k.shape[3], f"heads of {q} and {k} differ in width")
     require(max(q.shape[3], v.shape[3]) <= WIDEST, f"a head is wider than {WIDEST}")
     if mask is not None:
-        b, l, h, _ = q.shape
-        wide = (b, h, l, k.shape[1])
+        b, n, h, _ = q.shape
+        wide = (b, h, n, k.shape[1])
         fits = mask.rank == 4 and mask.shape[3] == wide[3]
         fits = fits and all(n in (1, m) for n, m in zip(mask.shape, wide, strict=True))
         require(fits, f"the mask {mask} does not expand to {wide}")
 
 
-def sizes(node: Node, q: Type, k: Type, v: Type, mask: Type | None, parts: int = 1) -> Struct:
+def sizes(node: Node, q: Type, v: Type, mask: Value | None, parts: int = 1) -> Struct:
     """`whet_attention_t`"""
-    (b, l, h, width), (_, s, g, e) = q.shape, v.shape
+    (b, n, h, d), (_, s, g, e) = q.shape, v.shape
     steps = [0, 0, 0]  # of the mask, along b, h and l
     if mask is not None:
         full = [mask.shape[1] * mask.shape[2] * s, mask.shape[2] * s, s]
-        steps = [n if m > 1 else 0 for n, m in zip(full, mask.shape, strict=False)]
+        steps = [step if size > 1 else 0 for step, size in zip(full, mask.shape, strict=False)]
     names = ("b", "l", "s", "h", "g", "d", "e", "mask_b", "mask_h", "mask_l", "causal", "parts")
-    numbers = (b, l, s, h, g, width, e, *steps, int(node.attrs.causal), parts)
+    numbers = (b, n, s, h, g, d, e, *steps, int(node.attrs.causal), parts)
     return Struct("whet_attention_t", tuple(zip(names, numbers, strict=True)))
 
 
 def seen(q: Type, k: Type, a: Scores) -> int:
     """Pairs of a query and a key that it sees, in all heads."""
-    b, l, h, _ = q.shape
-    s = k.shape[1]
+    (b, n, h, _), s = q.shape, k.shape[1]
     if not a.causal:
-        return b * h * l * s
-    short = min(l, s)
-    return b * h * (short * (short + 1) // 2 + (l - short) * s)
+        return b * h * n * s
+    short = min(n, s)
+    return b * h * (short * (short + 1) // 2 + (n - short) * s)
 
 
 def by_head(x: Array, heads: int) -> Array:
@@ -67,8 +67,8 @@ def scores(a: Scores, q: Array, k: Array, mask: Array | None) -> Array:
 
 
 def hide(x: Array, a: Scores) -> Array:
-    later = ~np.tri(*x.shape[2:], dtype=bool)
-    return np.where(later, x.dtype.type(-np.inf), x) if a.causal else x
+    earlier = np.tri(*x.shape[2:]) == 1
+    return np.where(earlier, x, x.dtype.type(-np.inf)) if a.causal else x
 
 
 def exact_scores(a: Scores, q: Array, k: Array, mask: Array | None) -> Array:
@@ -79,12 +79,12 @@ def exact_scores(a: Scores, q: Array, k: Array, mask: Array | None) -> Array:
 
 
 class Attention(Op):
-    """y[b, i, h] = sum_j w[b, h, i, j] * v[b, j, h'], where w = softmax over j of scale * q[b, i, h]
-    . k[b, j, h'] + mask[b, h, i, j]
+    """y[b, i, h] = sum over j of w[b, h, i, j] * v[b, j, g], where w is the softmax over j of
+    scale * q[b, i, h] . k[b, j, g] + mask[b, h, i, j]
 
-    q is [b,l,h,d], k is [b,s,g,d], v is [b,s,g,e]; h' = h / (h / g), so that keys and values of one
-    of g heads serve h / g heads of queries. The mask is optional and expands to [b,h,l,s]; -inf
-    hides a key, and a query that sees no key gives 0. If `causal`, query i sees keys j <= i.
+    q is [b,l,h,d], k is [b,s,g,d], v is [b,s,g,e]: each head of keys and values serves h / g heads
+    of queries. The mask is optional and expands to [b,h,l,s]; -inf hides a key, and a query that
+    sees no key gives 0. If `causal`, query i sees keys j <= i.
 
     Results: y[b,l,h,e], and top[b,h,l] and share[b,h,l], from which the gradient computes the
     weights again: w = exp(score - top) * share. One number, the logarithm of the sum, would be
@@ -100,9 +100,9 @@ class Attention(Op):
         a: Scores, q: Type, k: Type, v: Type, mask: Type | None = None
     ) -> tuple[Type, Type, Type]:
         check_operands(q, k, v, mask)
-        b, l, h, _ = q.shape
-        row = Type(q.dtype, (b, h, l))
-        return Type(q.dtype, (b, l, h, v.shape[3])), row, row
+        b, n, h, _ = q.shape
+        row = Type(q.dtype, (b, h, n))
+        return Type(q.dtype, (b, n, h, v.shape[3])), row, row
 
     @staticmethod
     def ref(
@@ -144,21 +144,20 @@ class Attention(Op):
         """The mask has no gradient: the front end gives this operator none that needs one."""
         (dy, *_), (q, k, v, *mask) = douts, node.ins
         assert dy is not None
-        wanted = dict(zip(("dq", "dk", "dv"), wants, strict=False))
         found: Grads = ()
-        if any(wanted.values()):
-            operands = (dy, q, k, v, *node.outs, *mask)
-            found = b.emit_all(AttentionDx, *operands, **asdict(node.attrs), **wanted)
+        if any(wants[:3]):
+            attrs = asdict(node.attrs) | dict(zip(("dq", "dk", "dv"), wants, strict=False))
+            found = b.emit_all(AttentionDx, dy, q, k, v, *node.outs, *mask, **attrs)
         grads = iter(found)
-        return *(next(grads) if want else None for want in wanted.values()), *(None for _ in mask)
+        return *(next(grads) if want else None for want in wants[:3]), *(None for _ in mask)
 
     @staticmethod
     def call(node: Node) -> Call:
         q, k, v, *mask = node.ins
         hidden = mask[0] if mask else None
-        struct = sizes(node, q.type, k.type, v.type, hidden.type if hidden else None)
+        struct = sizes(node, q.type, v.type, hidden)
         args = (*node.outs, q, k, v, hidden, node.attrs.scale, struct)
-        return Call("whet_attention_f32", args, "attention")
+        return Call("whet_attention_f32", args, "attention", header=HEADER)
 
     @staticmethod
     def macs(node: Node) -> int:
@@ -245,11 +244,11 @@ class AttentionDx(Op):
         a, hidden = node.attrs, mask[0] if mask else None
         outs = iter(node.outs)
         results = tuple(next(outs) if want else None for want in (a.dq, a.dk, a.dv))
-        struct = sizes(node, q.type, k.type, v.type, hidden.type if hidden else None, a.parts)
+        struct = sizes(node, q.type, v.type, hidden, a.parts)
         floats = node.op.workspace(node)
         work = Workspace(floats) if floats else None
         args = (*results, dy, q, k, v, y, top, share, hidden, a.scale, struct, work)
-        return Call("whet_attention_dx_f32", args, "attention")
+        return Call("whet_attention_dx_f32", args, "attention", header=HEADER)
 
     @staticmethod
     def macs(node: Node) -> int:

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_kernels_attention.h"
+
 #include "whet_inline.h"
 
 /* What query i of head h sees: the first of its own numbers, the first of its head in keys and

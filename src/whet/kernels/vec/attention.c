@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_kernels_attention.h"
+
 #include "whet_inline.h"
 
 #include "whet_classes.h"

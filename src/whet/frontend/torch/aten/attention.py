@@ -11,7 +11,6 @@ import torch
 from ....ir import DType, Role
 from ....ops.attention import WIDEST, Attention
 from ....ops.binary import Add, Mul
-from ....ops.reduce import Expand
 from ...model import Tensor
 from ..importer import Importer, Operand, aten
 from .convolution import matmul
@@ -96,15 +95,7 @@ def additive(m: Importer, mask: Operand) -> Tensor:
             mask = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
         return m.tensor(mask)
     assert isinstance(mask, Tensor)
-    return mask if mask.dtype is DType.F32 else where(m, once(m, mask), 0.0, -math.inf)
-
-
-def once(m: Importer, mask: Tensor) -> Tensor:
-    """The mask before it was repeated for every query, which the operator does itself."""
-    maker = next((n for n in reversed(m.b.nodes) if n.out is mask.value), None)
-    if maker is not None and maker.op is Expand and maker.ins[0].type.rank == mask.rank:
-        return Tensor(maker.ins[0], mask.order)
-    return mask
+    return mask if mask.dtype is DType.F32 else where(m, mask, 0.0, -math.inf)
 
 
 # As a composition -----------------------------------------------------------------------------
