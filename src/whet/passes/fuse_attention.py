@@ -186,8 +186,12 @@ def additive(b: Builder, scores: Scores, shape: tuple[int, ...]) -> Value:
     mask = scores.mask
     assert mask is not None
     if scores.instead:
-        either = b.const(np.float32(0)), b.const(np.float32(scores.instead))
-        mask = b.emit(Where, mask, *(either[::-1] if scores.inverse else either))
+        some, others = np.float32(0), np.float32(scores.instead)
+        some, others = (others, some) if scores.inverse else (some, others)
+        if mask.role is Role.CONST:
+            mask = b.const(np.where(b.data[mask.name], some, others), name="hidden")
+        else:
+            mask = b.emit(Where, mask, b.const(some), b.const(others))
     axes = (1,) * (len(shape) - mask.type.rank) + mask.shape
     axes = axes if len(axes) == 4 else (axes[0], 1, *axes[1:])
     return mask if mask.shape == axes else b.emit(Reshape, mask, shape=axes)
