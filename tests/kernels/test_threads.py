@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import tiny
 import whet
@@ -54,6 +55,25 @@ def pooled() -> Case:
     return model.eval(), torch.randn(2, 3, 33, 41), "bias"
 
 
+class Attends(nn.Module):
+    """Two heads of keys for six of queries, and blocks of queries that are not whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(12, 10 * 8)
+        self.head = nn.Sequential(nn.Linear(48, 300), nn.GELU(), nn.Linear(300, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.layer(x).unflatten(-1, (10, 8)).transpose(1, 2).split((6, 2, 2), 1)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        scores: torch.Tensor = self.head(y.transpose(1, 2).flatten(2)).mean(1)
+        return scores
+
+
+def attention() -> Case:
+    return Attends(), torch.randn(2, 150, 12), "full"
+
+
 def program_of(make: Callable[[], Case]) -> tuple[whet.Program, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
     model, x, scheme = make()
@@ -67,7 +87,16 @@ def eager(program: whet.Program, threads: int, *flags: str) -> Trainer:
 
 
 @pytest.mark.parametrize(
-    "make", [convnet, pytest.param(mcunet, marks=pytest.mark.slow), sparse, resnet, tall, pooled]
+    "make",
+    [
+        convnet,
+        pytest.param(mcunet, marks=pytest.mark.slow),
+        sparse,
+        resnet,
+        tall,
+        pooled,
+        attention,
+    ],
 )
 def test_any_number_of_threads_gives_the_same_bits(make: Callable[[], Case]) -> None:
     program, x, y = program_of(make)
@@ -107,6 +136,12 @@ def test_so_do_integers() -> None:
         losses = [trainer.step(x, y) for _ in range(3)]
         saved.append((losses, trainer.save()))
     assert saved[0] == saved[1] == saved[2]
+
+
+def test_few_heads_are_differentiated_in_parts() -> None:
+    program, _, _ = program_of(attention)
+    (node,) = (n for n in program.entries["train_step"].nodes if n.op.name == "attention_dx")
+    assert node.attrs.parts == 3, "12 units: 2 samples, 2 heads of keys, 3 parts"
 
 
 def test_the_resnet_uses_winograd_s_method() -> None:

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "whet_kernels_attention.h"
 #include "whet_kernels_i8.h"
 
 enum { BYTES, POINTERS };

@@ -9,13 +9,14 @@ import numpy as np
 
 from c_kernels import sources
 from kernel_samples import Sample, all_samples, reference
+from kernel_samples_attention import attention_samples
 from kernel_samples_fused import fused_samples
 from kernel_samples_i8 import i8_samples
 from kernel_samples_lm import lm_samples
 from whet.ir import Array, Node
 from whet.ops.optimizers import OPTIMIZERS
 
-FLOATS = all_samples() + fused_samples() + lm_samples()
+FLOATS = all_samples() + attention_samples() + fused_samples() + lm_samples()
 INTEGER = i8_samples()
 SAMPLES = FLOATS + INTEGER
 EXACT = {"dropout", "reshape", "transpose", "slice", "slice_dx", "concat", "pad", "take", "fill"}

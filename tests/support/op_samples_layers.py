@@ -200,6 +200,27 @@ def attention(s: Samples) -> None:
     s.add(name, f, (5, 4), (6, 4), (6, 3))
     s.add(name, f, (2, 5, 4), (2, 6, 4), (2, 6, 3))
 
+    s.add(name, partial(f, is_causal=True), (1, 2, 7, 4), (1, 2, 5, 4), (1, 2, 5, 4))
+    s.add(name, f, (2, 4, 5, 4), (2, 1, 6, 4), (2, 1, 6, 3))
+    s.add(name, partial(f, is_causal=True, enable_gqa=True), (1, 6, 70, 8), *[(1, 2, 70, 8)] * 2)
+    some = torch.rand(2, 3, 5, 6, generator=torch.Generator().manual_seed(0)) < 0.6
+    some[1, :, 2] = False
+    lowest = torch.zeros(some.shape).masked_fill(~some, torch.finfo(torch.float32).min)
+    for mask in (some, lowest, torch.zeros(5, 6).masked_fill(~some[1, 0], -torch.inf)):
+        for axes in ((), (0,), (1,), (2,), (0, 1, 2)):  # repeated along these
+            one = mask[tuple(slice(1) if i in axes else slice(None) for i in range(mask.ndim))]
+            s.add(name, f, q, k, v, one, kinds="ippc")
+            s.add(name, f, q, k, v, one, kinds="ippd")
+    s.add(name, f, q, k, v, some[:1, :1, :, :1], kinds="ippc")
+    s.add(name, f, (2, 5, 4), (2, 6, 4), (2, 6, 3), some[0, :2], kinds="ippd")
+    s.add(name, f, q, k, v, (2, 1, 5, 6), kinds="pppp")
+
+    def repeated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        k, v = (t[:, :, None].expand(2, 2, 3, 5, 4).reshape(2, 6, 5, 4) for t in (k, v))
+        return f(q, k, v)
+
+    s.add(name, repeated, (2, 6, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4))
+
     def projected(x: Tensor, w: Tensor) -> Tensor:
         q, k, v = F.linear(x, w).view(2, 5, 3, 2, 4).permute(2, 0, 3, 1, 4)
         return f(q, k, v).transpose(1, 2).reshape(2, 5, 8)

@@ -6,6 +6,7 @@ from ..ir import by_name
 from . import (
     activation,
     amax,
+    attention,
     binary,
     bits,
     conv,
@@ -43,6 +44,7 @@ from . import (
 __all__ = [
     "activation",
     "amax",
+    "attention",
     "binary",
     "bits",
     "by_name",

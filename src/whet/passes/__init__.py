@@ -10,8 +10,10 @@ from .add_factors import add_factors, find_factors
 from .add_parts import add_parts
 from .choose_kernels import choose_kernels
 from .drop_masks import drop_masks
+from .drop_moves import drop_moves
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
+from .fuse_attention import fuse_attention
 from .fuse_gates import fuse_gates
 from .fuse_gelu import fuse_gelu
 from .fuse_layers import fuse_layers
@@ -34,6 +36,7 @@ from .split_channels import find_slices, split_channels
 from .split_live import find_live, split_live, spread_late, stored_whole
 from .split_shared import find_shared, split_shared
 from .stream_rows import stream_rows
+from .trim_attention import trim_attention
 
 MODEL, STEP = Stage.MODEL, Stage.STEP
 
@@ -52,7 +55,10 @@ def shared(context: Context) -> bool:
 # yet fused, so it is between `reorder` and the fusing passes.
 PASSES = (
     Pass(fold_batch_norm, MODEL, told=("changing",)),
+    Pass(fuse_attention, MODEL),
     Pass(fold_constants, MODEL, told=("changing",)),
+    Pass(trim_attention, MODEL),
+    Pass(drop_moves, MODEL),
     Pass(fuse_norms, MODEL, told=("changing",)),
     Pass(fuse_rms_norms, MODEL),
     Pass(fuse_rotary, MODEL, told=("changing",)),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 
 from ..ir import Builder, Graph, Node, Role, Type, Value, verify
 from ..memory.plan import ALIGN, aligned, lifetimes, lives, plan
+from ..ops.attention import AttentionDx
 from ..ops.bits import WithinBits
 from ..ops.conv import Conv2d, Conv2dDw, Conv2dDx, tiles_of, winograd_floats
 from ..ops.fused import Conv2dFused, DepthwiseFused
@@ -16,6 +17,8 @@ from .rewriting import rewrite
 
 FAST_BLOCK = 1 << 17  # floats of gradient computed at a time, if there is memory for them
 FAST_ROWS = 48
+UNITS = 12  # of work in a gradient, for threads to share
+QUERIES = 32  # that a unit has at least
 LARGE = 16 << 20  # bytes of RAM; no microcontroller has as much
 
 
@@ -48,8 +51,8 @@ def growth_of(entries: Mapping[str, Graph]) -> int:
 
 
 def faster(graph: Graph, machine: Machine, limit: int, tight: int) -> Graph:
-    """Use Winograd's method for convolutions that it makes faster, larger blocks of gradients, and
-    layers that also output the bits of their result.
+    """Use Winograd's method for convolutions that it makes faster, larger blocks of gradients,
+    parts of gradients for several threads, and layers that also output the bits of their result.
 
     All need memory. They get it where the values live at that node leave enough within `limit`
     bytes, so that the arena does not grow beyond it; for bits, which save little, within `tight`.
@@ -77,7 +80,7 @@ def faster(graph: Graph, machine: Machine, limit: int, tight: int) -> Graph:
             return (y,)
         if issubclass(node.op, FusedUpdate):
             return faster_update(b, node, machine, free)
-        return None
+        return faster_attention(b, node, free) if node.op is AttentionDx else None
 
     return rewrite(graph, rule)
 
@@ -118,6 +121,18 @@ def winograd_pays(
         return False
     macs = 9 * c * o * (result.elements // result.shape[3])
     return machine.winograd(tiles_of(result), c, o) < machine.direct(macs)
+
+
+def faster_attention(b: Builder, node: Node, free: int) -> tuple[Value, ...] | None:
+    """More parts than heads of keys, if there are too few of those."""
+    _, q, k, *_ = (value.shape for value in node.ins)
+    groups = k[0] * k[2]
+    parts = min(-(-UNITS // groups), q[2] // k[2] * -(-q[1] // QUERIES))
+    own = node.op.workspace(replace(node, attrs=replace(node.attrs, parts=2)))
+    parts = min(parts, 1 + free // aligned(4 * own)) if own else parts
+    if parts <= node.attrs.parts:
+        return None
+    return b.emit_all(node.op, *node.ins, **asdict(node.attrs) | {"parts": parts})
 
 
 def faster_update(b: Builder, node: Node, machine: Machine, free: int) -> tuple[Value, ...] | None:

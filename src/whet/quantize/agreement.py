@@ -24,8 +24,9 @@ def correlation(ours: Sequence[Array], theirs: Sequence[Array]) -> float:
 
 
 def attends(graph: Graph) -> bool:
-    """Whether a softmax decides inside the model what its layers see, as attention does."""
-    weighed = {out for node in graph.nodes if node.op is Softmax for out in node.outs}
+    """Whether attention, or another softmax, decides inside the model what its layers see."""
+    deciding = (node for node in graph.nodes if node.op is Softmax or node.op.attends)
+    weighed = {out for node in deciding for out in node.outs}
     for node in graph.nodes:
         if weighed.intersection(node.ins):
             weighed.update(node.outs)

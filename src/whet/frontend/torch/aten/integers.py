@@ -17,6 +17,7 @@ from ....ops.unary import Neg
 from ...model import Tensor
 from ..importer import Importer, Operand, Unsupported, aten
 from .elementwise import aligned, binary, cast, floating, kind, real, truth
+from .moving import expand
 from .reducing import Dims, reduced
 
 
@@ -27,6 +28,10 @@ def logical_not(m: Importer, x: Operand) -> Tensor:
 
 
 def logic(m: Importer, op: type[And] | type[Or], a: Operand, b: Operand) -> Tensor:
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, torch.Tensor) and isinstance(other, Tensor) and op is And and one.all():
+            t = m.tensor(truth(m, other))  # as in the masks of encoders: it is only repeated
+            return expand(m, t, torch.broadcast_shapes(one.shape, t.shape))
     values, order = aligned(m, truth(m, a), truth(m, b))
     return m.emit(op, *values, order=order)
 
