@@ -11,6 +11,7 @@ from .choose_kernels import choose_kernels
 from .drop_masks import drop_masks
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
+from .fuse_head import fuse_head, fuse_trained_head
 from .fuse_layers import fuse_layers
 from .fuse_narrow import fuse_narrow
 from .fuse_norms import fuse_norms
@@ -25,6 +26,7 @@ from .renew_norms import renew_norms
 from .reorder import reorder
 from .schedule import schedule
 from .share_common import share_common
+from .slice_first import slice_first
 from .split_channels import find_slices, split_channels
 from .split_live import find_live, split_live, spread_late, stored_whole
 from .split_shared import find_shared, split_shared
@@ -49,6 +51,7 @@ PASSES = (
     Pass(fold_batch_norm, MODEL, told=("changing",)),
     Pass(fold_constants, MODEL, told=("changing",)),
     Pass(fuse_norms, MODEL, told=("changing",)),
+    Pass(slice_first, MODEL),
     Pass(split_channels, MODEL, told=("parts",), switch=False, when=lambda c: bool(c.parts)),
     Pass(split_live, MODEL, told=("parts",), switch=False, when=sparse),
     Pass(split_shared, MODEL, told=("parts",), switch=False, when=shared),
@@ -59,6 +62,11 @@ PASSES = (
     ),
     Pass(share_common, STEP),
     Pass(spread_late, STEP, switch=False, when=lambda c: sparse(c) or shared(c)),
+    Pass(fuse_head, STEP, when=lambda c: not isinstance(c.narrow, Codebooks)),
+    Pass(
+        fuse_trained_head, STEP, alternative=True,
+        when=lambda c: not isinstance(c.narrow, Codebooks),
+    ),
     Pass(drop_masks, STEP),
     Pass(add_parts, STEP),
     Pass(keep_bits, STEP),
