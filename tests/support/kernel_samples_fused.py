@@ -133,7 +133,8 @@ def heads(s: Collector) -> None:
     add_head(s, (6,), 5, 40, 1.0, dx=True, dw=True, db=True, bias=True)  # nobody counts
     add_head(s, (6,), 5, 40, 1.0, dx=True, mean=False)
     add_head(s, (40,), 24, 300, 0.2, scale=3, dx=True, dw=True, classes=32)  # sure of themselves
-    add_head(s, (400,), 9, 130, 0.02, dx=True, classes=64)  # more rows than are taken at a time
+    add_head(s, (300,), 9, 70, 0.02, dx=True)  # more rows than are taken at a time
+    add_head(s, (3,), 5, 270, 0.3, dx=True, dw=True)  # and classes
 
 
 def add_head(

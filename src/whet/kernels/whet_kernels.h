@@ -347,8 +347,8 @@ void whet_cross_entropy_f32(float *loss, const float *x, const int32_t *labels, 
 void whet_cross_entropy_dx_f32(float *dx, const float *dloss, const float *x, const int32_t *labels,
                                const float *weight, int32_t rows, int32_t classes, int32_t ignore,
                                int32_t mean, float smoothing);
-/* The loss of linear(x[n,i], w[o,i], b[o]) and its gradients, with `classes` scores of `rows` rows at
- * a time; b, dx, dw and db may be NULL. In place: dx on x. */
+/* The loss of linear(x[n,i], w[o,i], b[o]) and its gradients, made of `classes` scores of `rows`
+ * rows at a time; b, dx, dw and db may be NULL. In place: dx on x. */
 void whet_linear_cross_entropy_f32(float *loss, float *dx, float *dw, float *db, const float *x,
                                    const float *w, const float *b, const int32_t *labels, int32_t n,
                                    int32_t i, int32_t o, int32_t ignore, int32_t mean, int32_t rows,

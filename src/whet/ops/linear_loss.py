@@ -18,9 +18,8 @@ from ._common import require
 from .linear import Linear, matrix, rows
 from .loss import ClassLoss, CrossEntropy, CrossEntropyDx, check_loss
 
-ROWS = 384  # at a time: as many as a product computes from one copy of its weights
-WEIGHTS = 1 << 18  # floats of w at a time, so that its second product finds them in the cache
-FEWEST, MOST = 128, 1024  # classes at a time
+ROWS = 256  # at a time: with fewer, reading and arranging all weights for each block shows
+CLASSES = 256  # at a time: as many as a product sums up before it adds them to memory
 
 F = np.float32
 
@@ -66,7 +65,7 @@ class LinearCrossEntropy(Op):
     @staticmethod
     def exact(a: Attrs, x: Array, w: Array, *rest: Array) -> tuple[Array, ...]:
         b, labels = rest[0] if a.bias else None, rest[-1].ravel()
-        most, classes = blocks(a, len(labels), *w.shape)
+        most, classes = blocks(a, len(labels), len(w))
         counts, flat = np.flatnonzero(labels != a.ignore_index), matrix(x)
         divide = F(len(counts)) if a.mean else F(1)
         dx, dw, db = np.zeros_like(flat), np.zeros_like(w), np.zeros(len(w), F)
@@ -91,7 +90,7 @@ class LinearCrossEntropy(Op):
         o, i = w.shape
         n = rows(x.shape)
         args = (node.out, *slots, x, w, rest[0] if a.bias else None, rest[-1], n, i, o)
-        numbers = (a.ignore_index, int(a.mean), *blocks(a, n, o, i))
+        numbers = (a.ignore_index, int(a.mean), *blocks(a, n, o))
         needs = ("linear", "softmax_some")
         work = Workspace(node.op.workspace(node))
         return Call(
@@ -100,14 +99,14 @@ class LinearCrossEntropy(Op):
 
     @staticmethod
     def workspace(node: Node) -> int:
-        return workspace(node.attrs, *(v.type for v in node.ins[:2]))
+        return head_floats(node.attrs, *(v.type for v in node.ins[:2]))
 
     @staticmethod
     def macs(node: Node) -> int:
         """Of all rows; those without a label cost nothing."""
-        a, o = node.attrs, node.ins[1].shape[0]
-        products = 1 + a.dx + (1 + a.dw if a.dw or a.db else 0)
-        return products * node.ins[0].type.elements * o
+        a, x, o = node.attrs, node.ins[0].type, node.ins[1].shape[0]
+        again = (a.dw or a.db) and blocks(a, rows(x.shape), o)[1] < o
+        return (1 + a.dx + a.dw + again) * x.elements * o
 
     @staticmethod
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
@@ -118,15 +117,14 @@ class LinearCrossEntropy(Op):
         return {len(node.ins) - 1: (node.ins[1].shape[0], node.attrs.ignore_index)}
 
 
-def blocks(a: LinearCrossEntropy.Attrs, n: int, o: int, i: int) -> tuple[int, int]:
+def blocks(a: LinearCrossEntropy.Attrs, n: int, o: int) -> tuple[int, int]:
     """Rows and classes at a time. Gradients of weights are made of all rows together."""
-    classes = a.classes or min(MOST, max(FEWEST, WEIGHTS // i // 64 * 64))
-    some = n if a.dw or a.db else a.rows or ROWS
-    return min(n, some), min(o, classes)
+    return min(n, n if a.dw or a.db else a.rows or ROWS), min(o, a.classes or CLASSES)
 
 
-def workspace(a: LinearCrossEntropy.Attrs, x: Type, w: Type) -> int:
-    some, classes = blocks(a, rows(x.shape), *w.shape)
+def head_floats(a: LinearCrossEntropy.Attrs, x: Type, w: Type) -> int:
+    """Of the workspace."""
+    some, classes = blocks(a, rows(x.shape), w.shape[0])
     return some * (classes + w.shape[1] + 4)
 
 
@@ -160,7 +158,7 @@ class _Rows:
         now = np.maximum(self.top, scores.max(axis=1))
         base = np.where(now > -np.inf, now, F(0))
         change = _exact.exp(self.top - base)
-        e = _exact.exp(scores - base[:, None])
+        e = self.e = _exact.exp(scores - base[:, None])
         term = _exact.line_sum(e) - self.lost * change
         new = self.sum * change + term
         self.lost = (new - self.sum * change) - term
@@ -173,8 +171,9 @@ class _Rows:
         others = self.sum * change
         total = others + _exact.exp(self.own - top)
         self.share = scale / total
+        self.gain = self.share * change
         self.slope = -(self.share * others)
-        self.dx = (self.share * change)[:, None] * self.dx
+        self.dx = self.gain[:, None] * self.dx
         self.dx = self.dx + self.slope[:, None] * self.w[self.labels]
         losses: Array = _exact.log(total) - (self.own - top)
         self.top = top
@@ -184,7 +183,10 @@ class _Rows:
         """dw and db"""
         dw, db = np.zeros_like(self.w), np.zeros(len(self.w), F)
         for part in self.parts:
-            dy = _exact.exp(self.scores(part) - self.top[:, None]) * self.share[:, None]
+            if len(self.parts) == 1:
+                dy = self.e * self.gain[:, None]
+            else:
+                dy = _exact.exp(self.scores(part) - self.top[:, None]) * self.share[:, None]
             here = self.labelled(part)
             dy[here] = self.slope[here[0]]
             dw[part] = _exact.matmul(dw[part], dy.T, self.x)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from ..ir import Builder, Graph, Node, Role, Value
 from ..ops.binary import Mul
 from ..ops.linear import Linear, LinearDw, LinearDx
-from ..ops.linear_loss import LinearCrossEntropy, workspace
+from ..ops.linear_loss import LinearCrossEntropy, head_floats
 from ..ops.loss import CrossEntropy, CrossEntropyDx
 from ..ops.reduce import Sum
 from ..ops.shape import Reshape
@@ -41,7 +41,7 @@ class Head:
     @property
     def pays(self) -> bool:
         x, w = (v.type for v in self.layer.ins[:2])
-        return self.layer.out.type.bytes >= max(LARGE, GAIN * 4 * workspace(self.attrs, x, w))
+        return self.layer.out.type.bytes >= max(LARGE, GAIN * 4 * head_floats(self.attrs, x, w))
 
 
 def fuse_head(graph: Graph) -> Graph:

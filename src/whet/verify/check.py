@@ -336,7 +336,10 @@ def compare(
 
 
 class Batches:
-    """Random batches shaped like the example; integers are the example's own, shuffled."""
+    """Random batches shaped like the example; integers are within the range of the example's own.
+
+    If some of those are negative, as labels that do not count are, only its own numbers are drawn.
+    """
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -355,6 +358,8 @@ class Batches:
         if x.dtype == torch.bool:
             return torch.rand(x.shape, generator=self.generator) < 0.5
         low, high = int(x.min()), int(x.max())
+        if low < 0:
+            return x.flatten()[torch.randint(x.numel(), x.shape, generator=self.generator)]
         return torch.randint(low, high + 1, x.shape, generator=self.generator, dtype=x.dtype)
 
     def target(self) -> Target:

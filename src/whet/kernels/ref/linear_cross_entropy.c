@@ -51,7 +51,8 @@ static void add_classes(const head_t *h, float *dx, int32_t classes) {
 }
 
 /* Adds the losses of the rows, and completes dx. Leaves what dw is made from: the largest score, in
- * sum[k,0] what its exponentials are multiplied by, and the slope of the label. */
+ * sum[k] what exponentials relative to that are multiplied by, and those at hand, and the slope of
+ * the label. */
 static void add_labels(const head_t *h, whet_sum_t *loss, float *dx, float scale) {
     for (int32_t r = h->first, k = 0; r < h->end; r++) {
         if (h->labels[r] == h->ignore) continue;
@@ -65,25 +66,34 @@ static void add_labels(const head_t *h, whet_sum_t *loss, float *dx, float scale
             dx[k * h->i + j] = gain * dx[k * h->i + j] + slope * w[j];
         h->top[k] = top;
         h->sum[2 * k] = share;
+        h->sum[2 * k + 1] = gain;
         h->own[k] = slope;
         k++;
     }
 }
 
-/* dw and db, either of which may be NULL, from the scores, which are computed again. */
-static void add_slopes(const head_t *h, float *dw, float *db, int32_t classes) {
+/* The gradient of the scores for some classes. If those are not all, the scores are computed
+ * again. */
+static void slopes(const head_t *h, int32_t class, int32_t n) {
+    const int32_t again = n < h->o;
+    if (again) score(h, class, n);
+    for (int32_t r = h->first, k = 0; r < h->end; r++) {
+        const int32_t label = h->labels[r] - class;
+        if (h->labels[r] == h->ignore) continue;
+        float *s = h->scores + k * n;
+        const float top = h->top[k], share = h->sum[2 * k], gain = h->sum[2 * k + 1];
+        for (int32_t j = 0; j < n && again; j++) s[j] = whet_exp(s[j] - top) * share;
+        for (int32_t j = 0; j < n && !again; j++) s[j] *= gain;
+        if (label >= 0 && label < n) s[label] = h->own[k];
+        k++;
+    }
+}
+
+/* dw and db, either of which may be NULL. */
+static void add_weights(const head_t *h, float *dw, float *db, int32_t classes) {
     for (int32_t class = 0; class < h->o; class += classes) {
         const int32_t n = whet_min(classes, h->o - class);
-        score(h, class, n);
-        for (int32_t r = h->first, k = 0; r < h->end; r++) {
-            const int32_t label = h->labels[r] - class;
-            if (h->labels[r] == h->ignore) continue;
-            float *s = h->scores + k * n;
-            const float top = h->top[k], share = h->sum[2 * k];
-            for (int32_t j = 0; j < n; j++) s[j] = whet_exp(s[j] - top) * share;
-            if (label >= 0 && label < n) s[label] = h->own[k];
-            k++;
-        }
+        slopes(h, class, n);
         if (dw != NULL)
             whet_linear_dw_f32(dw + class * h->i, h->scores, h->some, h->count, h->i, n);
         for (int32_t c = 0; c < n && db != NULL; c += WHET_TILE)
@@ -136,7 +146,7 @@ void whet_linear_cross_entropy_f32(float *loss, float *dx, float *dw, float *db,
             whet_fill(h.sum, 2 * h.count, 0.0f);
             add_classes(&h, some, classes);
             add_labels(&h, &total, some, 1.0f / divisor);
-            if (dw != NULL || db != NULL) add_slopes(&h, dw, db, classes);
+            if (dw != NULL || db != NULL) add_weights(&h, dw, db, classes);
         }
         if (dx != NULL) spread(&h, some);
     }
