@@ -201,7 +201,9 @@ def test_the_gradient_is_multiplied_by_that_of_the_loss() -> None:
          "other weights", "few classes"],
 )  # fmt: skip
 def test_other_heads_stay(change: tuple[str, str]) -> None:
-    text = str(head()).replace("%one :", "%v : f32[9000] param\n  %v2 : f32[9000,8] param\n  %one :")
+    text = str(head()).replace(
+        "%one :", "%v : f32[9000] param\n  %v2 : f32[9000,8] param\n  %one :"
+    )
     for line in ("%v : f32[9000] param\n  ", "%v2 : f32[9000,8] param\n  "):
         if line.split()[0] not in change[1].split(" {")[0].replace(",", "").split():
             text = text.replace(line, "")
