@@ -14,7 +14,7 @@ from .emit.tensor_info import infos_of, outputs_of
 from .errors import FrontendError, SchemeError
 from .frontend.identity import identity
 from .frontend.model import Model
-from .ir import Codebook, Factors, Graph, Live, Part, Role
+from .ir import Codebook, Factors, Graph, Live, Part, Role, prune
 from .ir.quant import Recipe
 from .memory.plan import Plan, plan
 from .passes import (
@@ -233,8 +233,13 @@ def ways_to_store(parts: Mapping[str, Part], graph: Graph) -> list[Mapping[str, 
 
 
 def simplify(model: Model, trained: Trained, options: Options) -> dict[str, Graph]:
-    """The model with its loss and alone, with everything computed that does not change."""
+    """The model with its loss and alone, with everything computed that does not change.
+
+    What the model returns is of no use to a step, unless the loss reads it.
+    """
     forward = graphs_of(model)
+    training = forward["training"]
+    forward["training"] = prune(replace(training, outputs=training.outputs[:1]))
     changing = {*trained.chosen, *(leaf.name for leaf, _ in forward["training"].state)}
     context = Context(
         without=options.without, changing=changing, parts=trained.parts,

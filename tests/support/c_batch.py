@@ -64,7 +64,8 @@ def check_samples(
 def source_files(calls: Mapping[str, Sequence[Prepared]], isa: str) -> set[str]:
     """The files that define the kernels of these calls, and those that they are made of."""
     nodes = [call.node for of in calls.values() for call in of]
-    used = {call.source for node in nodes if (call := node.op.call(node))}
+    made = [call for node in nodes if (call := node.op.call(node))]
+    used = {source for call in made for source in (call.source, *call.needs)}
     for source in tuple(used):
         used |= PARTS.get(source, set())
     return used | ({"matmul", "outer", "threads"} if isa == "vec" else set())

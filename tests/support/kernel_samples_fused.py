@@ -19,7 +19,7 @@ LIMITS = ((-math.inf, math.inf), (0.0, math.inf), (-math.inf, 0.5), (-1.0, 1.5))
 
 def fused_samples() -> list[Sample]:
     s = Collector()
-    for family in (layers, winograd, updates, streams):
+    for family in (layers, winograd, updates, heads, streams):
         family(s)
     return s.samples
 
@@ -111,6 +111,45 @@ def add_live_updates(s: Collector, w: Array, *ins: Array) -> None:
     s.add("live_adam", w, *ins, m, v, t, lr, **attrs, decoupled=True)
     for more, moments in rmsprop_cases(v, m):
         s.add("live_rmsprop", w, *ins, *moments, lr, **attrs, **more)
+
+
+def heads(s: Collector) -> None:
+    """Blocks of rows and classes that fit and that do not, and every choice of gradients."""
+    wanted: list[dict[str, bool]] = [
+        {"dx": True},
+        {},
+        {"dx": True, "dw": True},
+        {"dw": True},
+        {"dx": True, "bias": True},
+        {"dx": True, "dw": True, "db": True, "bias": True},
+        {"db": True, "bias": True},
+    ]
+    blocks = [(0, 0), (3, 7), (4, 16), (5, 64), (1, 1), (0, 33)]
+    for k, (n, i, o) in enumerate([((9,), 7, 21), ((2, 6), 65, 70), ((1,), 33, 40), ((), 5, 4)]):
+        for j, choice in enumerate(wanted):
+            rows, classes = blocks[(j + k) % len(blocks)]
+            share = (0.4, 0.0, 0.9)[(j + k) % 3]
+            add_head(s, n, i, o, share, mean=(j + k) % 2 == 0, rows=rows, classes=classes, **choice)
+    add_head(s, (6,), 5, 40, 1.0, dx=True, dw=True, db=True, bias=True)  # nobody counts
+    add_head(s, (6,), 5, 40, 1.0, dx=True, mean=False)
+    add_head(s, (40,), 24, 300, 0.2, scale=3, dx=True, dw=True, classes=32)  # sure of themselves
+    add_head(s, (300,), 9, 70, 0.02, dx=True)  # more rows than are taken at a time
+    add_head(s, (3,), 5, 270, 0.3, dx=True, dw=True)  # and classes
+
+
+def add_head(
+    s: Collector, n: tuple[int, ...], i: int, o: int, ignored: float, scale: float = 0.3,
+    **attrs: Any,
+) -> None:  # fmt: skip
+    g = s.numbers("linear_cross_entropy")
+    labels = g.ids(o, *n)
+    labels[...] = np.where(g.rng.random(n) < ignored, -7, labels)
+    bias = g.normal(o)
+    bias[: o // 3] = -np.inf  # classes that are ruled out, more than a block of them
+    labels[...] = np.where((labels >= 0) & (labels < o // 3), o - 1, labels)
+    own = [bias] * attrs.get("bias", False)
+    x, w = g.normal(*n, i, scale=scale), g.normal(o, i)
+    s.add("linear_cross_entropy", x, w, *own, labels, ignore_index=-7, **attrs)
 
 
 Layer = tuple[int | None, tuple[int, int], int, dict[str, Any]]

@@ -16,6 +16,7 @@ from .fold_constants import fold_constants
 from .fuse_attention import fuse_attention
 from .fuse_gates import fuse_gates
 from .fuse_gelu import fuse_gelu
+from .fuse_head import fuse_head, fuse_trained_head
 from .fuse_layers import fuse_layers
 from .fuse_narrow import fuse_narrow
 from .fuse_norms import fuse_norms
@@ -32,6 +33,7 @@ from .renew_norms import renew_norms
 from .reorder import reorder
 from .schedule import schedule
 from .share_common import share_common
+from .slice_first import slice_first
 from .split_channels import find_slices, split_channels
 from .split_live import find_live, split_live, spread_late, stored_whole
 from .split_shared import find_shared, split_shared
@@ -64,6 +66,7 @@ PASSES = (
     Pass(fuse_rotary, MODEL, told=("changing",)),
     Pass(fuse_gelu, MODEL),
     Pass(fuse_gates, MODEL),
+    Pass(slice_first, MODEL),
     Pass(split_channels, MODEL, told=("parts",), switch=False, when=lambda c: bool(c.parts)),
     Pass(split_live, MODEL, told=("parts",), switch=False, when=sparse),
     Pass(split_shared, MODEL, told=("parts",), switch=False, when=shared),
@@ -74,6 +77,11 @@ PASSES = (
     ),
     Pass(share_common, STEP),
     Pass(spread_late, STEP, switch=False, when=lambda c: sparse(c) or shared(c)),
+    Pass(fuse_head, STEP, when=lambda c: not isinstance(c.narrow, Codebooks)),
+    Pass(
+        fuse_trained_head, STEP, alternative=True,
+        when=lambda c: not isinstance(c.narrow, Codebooks),
+    ),
     Pass(drop_masks, STEP),
     Pass(add_parts, STEP),
     Pass(keep_bits, STEP),

@@ -108,7 +108,7 @@ def _on_graph(passes: Sequence[Pass], entry: str, graph: Graph, context: Context
     for i, step in enumerate(passes):
         after: Graph = step(graph, context)
         _check(graph, after)
-        if step.alternative:
+        if step.alternative and after is not graph:
             rest, unseen = passes[i + 1 :], replace(context, observe=None)
             ways = [(_on_graph(rest, entry, g, unseen), g) for g in (graph, after)]
             end, after = min(ways, key=lambda way: lifetimes(way[0], inside=context.inside).peak[0])
