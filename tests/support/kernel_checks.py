@@ -11,10 +11,11 @@ from c_kernels import sources
 from kernel_samples import Sample, all_samples, reference
 from kernel_samples_fused import fused_samples
 from kernel_samples_i8 import i8_samples
+from kernel_samples_stored import stored_samples
 from whet.ir import Array, Node
 from whet.ops.optimizers import OPTIMIZERS
 
-FLOATS = all_samples() + fused_samples()
+FLOATS = all_samples() + fused_samples() + stored_samples()
 INTEGER = i8_samples()
 SAMPLES = FLOATS + INTEGER
 EXACT = {"dropout", "reshape", "transpose", "slice", "slice_dx", "concat", "pad", "take", "fill"}
@@ -26,6 +27,7 @@ EXACT |= {
     "widen",
     "lookup",
     "lookup_scaled",
+    "take_stored",
     "narrow_gradient",
     "settle",
     "settle_master",

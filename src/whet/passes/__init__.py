@@ -11,13 +11,14 @@ from .choose_kernels import choose_kernels
 from .drop_masks import drop_masks
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
+from .frozen_forms import Form
 from .fuse_layers import fuse_layers
 from .fuse_narrow import fuse_narrow
 from .fuse_norms import fuse_norms
 from .fuse_updates import fuse_updates
 from .keep_bits import keep_bits
 from .manager import Context, Entries, Observer, Pass, Recompute, Stage, run_passes
-from .narrow_frozen import Bytes, Codebooks, Form, narrow_frozen
+from .narrow_frozen import narrow_frozen
 from .narrow_gradients import narrow_gradients
 from .one_sample import one_sample
 from .rematerialize import rematerialize
@@ -106,8 +107,6 @@ def run_stage(stage: Stage, entries: Entries, context: Context) -> dict[str, Gra
 __all__ = [
     "PASSES",
     "SWITCHES",
-    "Bytes",
-    "Codebooks",
     "Context",
     "Entries",
     "Form",
