@@ -299,7 +299,7 @@ void whet_linear_shared_dcodebook_f32(float *dbook, const float *dy, const float
 enum { WHET_BLOCK = 32 };
 enum { WHET_Q8_ROWS = 9, WHET_Q8_0, WHET_Q4_0, WHET_Q4_1 };
 
-/* y[rows,o] = min(max(x[rows,i] w' + b + add, low), high); b and add may be NULL; in place on add */
+/* y[rows,o] = min(max(x[rows,i] w' + b + add, low), high); b, add may be NULL; in place on add */
 void whet_linear_stored_f32(float *y, const float *x, const void *w, const float *table,
                             const float *b, const float *add, float low, float high, int32_t rows,
                             int32_t i, int32_t o, int32_t form);

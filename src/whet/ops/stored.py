@@ -112,6 +112,7 @@ class ReadsStored(Op):
     def emit(cls, b: Builder, node: Node, arrays: Sequence[Value], kind: str, bits: int) -> None:
         """Emit it in place of the node, with the arrays of the weight."""
         outputs, inputs = node.ins[cls.weight].shape
+        arrays = arrays[::-1] if kind == "book" else arrays  # `lookup` has the codebook first
         ins = (*node.ins[: cls.weight], *arrays, *node.ins[cls.weight + 1 :])
         sizes = {"kind": kind, "bits": bits, "outputs": outputs, "inputs": inputs}
         b.emit(cls, *ins, name=node.out.name, **sizes, **cls.more(node))
