@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "whet_kernels_i8.h"
+#include "whet_kernels_stored.h"
 
 enum { BYTES, POINTERS };
 enum { NUMBER, POINTER };

@@ -293,7 +293,7 @@ def model_c(
     tensors: Tensors,
     fingerprint: int,
     threads: bool,
-    int8: bool,
+    headers: str,
     places: Sequence[InputBuffer],
     more: Sequence[str] = (),
 ) -> str:
@@ -310,7 +310,7 @@ def model_c(
         "#include <string.h>",
         "",
         '#include "weights.h"',
-        kernel_headers(int8),
+        headers,
         *(['#include "whet_delta.h"'] if more else []),
         "",
         "/* An address inside the arena, whose size is in model.h. */",
@@ -331,10 +331,11 @@ def model_c(
     return "\n".join(lines) + "\n"
 
 
-def kernel_headers(int8: bool) -> str:
+def kernel_headers(int8: bool, stored: bool) -> str:
     """The includes that declare the kernels a program calls."""
-    plain = '#include "whet_kernels.h"'
-    return f'{plain}\n#include "whet_kernels_i8.h"' if int8 else plain
+    more = {"whet_kernels_i8.h": int8, "whet_kernels_stored.h": stored}
+    names = ["whet_kernels.h", *(name for name, needed in more.items() if needed)]
+    return "\n".join(f'#include "{name}"' for name in names)
 
 
 def included(text: str) -> list[str]:

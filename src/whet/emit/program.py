@@ -228,7 +228,7 @@ class Program:
                 self.storage,
                 self.fingerprint,
                 threads,
-                self.integer,
+                self.kernel_headers,
                 places,
                 self.delta.defined() if self.delta else (),
             ),
@@ -246,6 +246,11 @@ class Program:
         nodes = (n for g in self.entries.values() for n in g.nodes)
         nodes = (n for n in nodes if not n.op.floats_as_integers)
         return any(v.type.dtype is DType.I8 for n in nodes for v in n.ins)
+
+    @functools.cached_property
+    def kernel_headers(self) -> str:
+        """The includes that declare its kernels."""
+        return c.kernel_headers(self.integer, "stored" in c.used_kernels(self.plans.values()))
 
     @property
     def dtype(self) -> str:
@@ -278,7 +283,7 @@ class Program:
 
     def _in_folder(self, folder: str, isa: Sequence[str], used: Iterable[str]) -> dict[str, str]:
         sources = {f"{source}.c": kernel_file(isa, f"{source}.c") for source in sorted(used)}
-        headers = headers_of(isa, [c.kernel_headers(self.integer), *sources.values()])
+        headers = headers_of(isa, [self.kernel_headers, *sources.values()])
         machine = self.options.machine
         if (name := "whet_threads.h") in headers:
             headers[name] = c.grain_h(headers[name], machine.grain)

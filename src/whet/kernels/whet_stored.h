@@ -4,8 +4,9 @@
 #define WHET_STORED_H
 
 #include "whet_inline.h"
+#include "whet_kernels_stored.h"
 
-/* A weight with rows of `columns` elements, in one of the forms of whet_kernels.h. */
+/* A weight with rows of `columns` elements, in one of the forms of whet_kernels_stored.h. */
 typedef struct {
     const uint8_t *data;
     const float *table;

@@ -29,7 +29,7 @@ HALF_INF = np.float16(np.inf)
 class Block:
     """One of the formats: how it is laid out, and how ggml's reference code rounds to it."""
 
-    form: int  # in whet_kernels.h
+    form: int  # in whet_kernels_stored.h
     bits: int
     lowest: int  # q as a number
     highest: int

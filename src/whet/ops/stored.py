@@ -23,7 +23,7 @@ from .shape import Take
 
 T = TypeVar("T")
 
-ROWS = 9  # of whet_kernels.h; 1 to 8 are bits of indices
+ROWS = 9  # of whet_kernels_stored.h; 1 to 8 are bits of indices
 
 
 class StoredWeight(Attributes):
