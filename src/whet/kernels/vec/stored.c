@@ -3,38 +3,31 @@
 
 #include "whet_bytes.h"
 
-/* to[end - first] = (q - zero) * d + m of bytes first, ...; both are multiples of WHET_LANES. */
-static inline __attribute__((always_inline)) void scale(float *to, const int8_t *q, int32_t first,
-                                                        int32_t end, int32_t zero, float d,
-                                                        const float *m) {
-    for (int32_t i = first; i < end; i += WHET_LANES) {
-        const whet_vec_t v = whet_floats_v(q + i, zero) * d;
-        whet_store(to + i - first, m ? v + *m : v);
-    }
-}
+#ifndef WHET_HAS_HALF
+static inline whet_vec_t whet_all_half(const uint8_t *x) { return whet_all(whet_read_half(x)); }
+#endif
 
-typedef uint8_t nibbles_t __attribute__((vector_size(16)));
-
-/* Elements [first, end) of a block, whose form is a constant after inlining. */
+/* Elements [first, end) of a block, whose form is a constant after inlining; both are multiples of
+ * WHET_LANES. */
 static inline __attribute__((always_inline)) void read_block(float *to, const uint8_t *block,
                                                              int32_t first, int32_t end,
                                                              const int32_t form) {
-    const float d = whet_read_half(block);
-    if (form == WHET_Q8_0) {
-        scale(to, (const int8_t *)block + 2, first, end, 0, d, NULL);
-        return;
+    const whet_vec_t d = whet_all_half(block);
+    const whet_vec_t m = form == WHET_Q4_1 ? whet_all_half(block + 2) : whet_all(0.0f);
+    const uint8_t *q = block + (form == WHET_Q4_1 ? 4 : 2);
+#pragma GCC unroll 8
+    for (int32_t i = first; i < end; i += WHET_LANES) {
+        whet_vec_t v;
+        if (form == WHET_Q8_0) {
+            v = whet_floats_v((const int8_t *)q + i, 0) * d;
+        } else {
+            const whet_bits_t both = whet_wide_v(q + i % 16),
+                              nibble = i < 16 ? both & 15 : both >> 4;
+            v = __builtin_convertvector(form == WHET_Q4_1 ? nibble : nibble - 8, whet_vec_t) * d;
+            if (form == WHET_Q4_1) v += m;
+        }
+        whet_store(to + i - first, v);
     }
-    nibbles_t both, half[2];
-    int8_t q[WHET_BLOCK];
-    memcpy(&both, block + (form == WHET_Q4_1 ? 4 : 2), sizeof both);
-    half[0] = both & 15;
-    half[1] = both >> 4;
-    memcpy(q, half, sizeof q);
-    if (form == WHET_Q4_1) {
-        const float m = whet_read_half(block + 2);
-        scale(to, q, first, end, 0, d, &m);
-    } else
-        scale(to, q, first, end, 8, d, NULL);
 }
 
 /* Row by row; the first and the last block of each may be a part of one. */
@@ -65,7 +58,8 @@ static void read_rows(const whet_stored_t *w, float *to, int32_t ldto, int32_t r
             (const int8_t *)w->data + (size_t)(row + r) * (size_t)w->columns + (size_t)first;
         const float d = w->table[row + r];
         const int32_t whole = n / WHET_LANES * WHET_LANES;
-        scale(to + r * ldto, q, 0, whole, 0, d, NULL);
+        for (int32_t j = 0; j < whole; j += WHET_LANES)
+            whet_store(to + r * ldto + j, whet_floats_v(q + j, 0) * d);
         for (int32_t j = whole; j < n; j++) to[r * ldto + j] = (float)q[j] * d;
     }
 }
