@@ -88,10 +88,14 @@ def compile(
     `portable` takes kernels in plain C11 only; others use the vector extensions of gcc and clang.
     `dtype="int8"`, or a `whet.Int8` that says more, makes a program of integers from the model in
     eval mode; `calibrate` gives batches like those it will see, to find the range of activations.
-    `frozen="int8"` stores weights that do not train in 8 bits if those make them up, as after
-    `whet.tinytl.prepare(..., bits=8)`, and widens each where it is used. "kmeans4" (2 to 8 bits)
-    stores them as indices into a codebook for each layer: exactly, if a weight has no more than
-    2^bits values, and else after k-means, which changes them; `check` compares with those.
+    `frozen="int8"` stores weights that do not train in 8 bits, with a scale for each output
+    channel; "q8_0", "q4_1" and "q4_0" store those of linear layers and embeddings in such blocks of
+    GGUF files, and others in 8 bits. Both round weights, except those that are made up of these
+    already. "gguf" rounds none: each weight is stored in the smallest of these blocks that it is
+    made up of, if any. "kmeans4" (2 to 8 bits) stores indices into a codebook for each layer:
+    exactly, if a weight has no more than 2^bits values, and else after k-means. Linear layers and
+    embeddings read what is stored; other layers have the weight made right before them. `check`
+    compares with the rounded weights.
     `sparse` keeps zeros: of every weight that trains and has zeros, as after pruning, the elements
     that are not zero train, and only those are stored. Parameters that are pruned by
     torch.nn.utils.prune train so in any case, wherever their masks are ones.
@@ -108,7 +112,7 @@ def compile(
     check_search(searching, budget, data)
     options = Options(
         settings.name, accumulate, settings.without, settings.recompute, place, this_machine(),
-        narrow=settings.narrow, codebook=settings.codebook, send=send,
+        frozen=settings.frozen, send=send,
     )  # fmt: skip
     if searching and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size
@@ -126,16 +130,11 @@ def compile(
         program = assemble(imported, scheme, options, source)
     else:
         program = fit(imported, scheme, options, budget, source)
-    if settings.codebook and not program.in_bytes:
-        warn(
-            "no frozen weight is stored by a codebook: no layer has a large one that is frozen, or "
-            "there is no room to make one"
-        )
-    if settings.narrow and not program.in_bytes:
-        warn(
-            "no frozen weight is stored in 8 bits: none is made up of them, or there is no room to "
-            "widen one; whet.tinytl.prepare(..., bits=8) rounds weights"
-        )
+    if settings.frozen and not program.in_bytes:
+        why = "no layer has a large one, or there is no room to make one"
+        if settings.frozen == "gguf":
+            why = "none is made up of blocks"
+        warn(f"no frozen weight is stored as {settings.frozen}: {why}")
     check_flash(program)
     return program
 

@@ -18,8 +18,6 @@ from .ir import Codebook, Factors, Graph, Live, Part, Role, prune
 from .ir.quant import Recipe
 from .memory.plan import Plan, plan
 from .passes import (
-    Bytes,
-    Codebooks,
     Context,
     Form,
     Recompute,
@@ -32,10 +30,11 @@ from .passes import (
     run_stage,
     stored_whole,
 )
+from .passes.frozen_forms import form_named
 from .passes.machine import UNTUNED, Machine
 from .passes.narrow_frozen import narrow_weights
 from .quantize import Int8
-from .quantize.codebook import share_weights, weights_of
+from .quantize.frozen import round_weights
 from .quantize.model import integer_model
 from .scheme import SHARED, SPARSE, SPARSE_SHARED, Beside, Chosen, Scheme, parameters_of
 from .targets import HOST
@@ -53,8 +52,7 @@ class Options:
     target: Target = HOST
     machine: Machine = UNTUNED  # that the kernels are chosen for
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
-    narrow: bool = False  # frozen weights are stored in 8 bits where those make them up
-    codebook: int = 0  # bits of indices that frozen weights are stored as; 0 for none
+    frozen: str | None = None  # the form that frozen weights are stored in, as in settings.py
     send: Send | None = None  # how updates leave the device; entry point `begin`
     single: bool = True  # a program for batches also predicts one sample
 
@@ -108,10 +106,10 @@ def assemble_parts(
     """The program with these parts. Frozen weights that find no room in it keep their numbers."""
     wide: set[str] = set()
     while True:
-        shared, errors = share(model, trained, options, wide)
+        shared, errors = rounded(model, trained, options, wide)
         forward = simplify(shared, trained, options)
         entries = differentiate(forward, trained, options)
-        form = form_of(shared, options)
+        form = form_named(options.frozen, shared.training.graph.data)
         entries = optimise(entries, trained, options, samples_alike(model), form)
         left = errors.keys() - narrow_weights(entries)
         if not left:
@@ -197,13 +195,13 @@ def adapt(model: Model, chosen: Chosen) -> tuple[Model, Chosen, dict[str, Factor
     return adapted, now, factors
 
 
-def share(
+def rounded(
     model: Model, trained: Trained, options: Options, wide: Collection[str] = ()
 ) -> tuple[Model, dict[str, float]]:
-    """The model with few values in each frozen weight, and the errors of those that changed."""
-    if not options.codebook:
+    """The model with frozen weights rounded, and the errors of those that changed."""
+    if options.frozen in (None, "gguf"):
         return model, {}
-    return share_weights(model, trained.chosen, trained.parts, options.codebook, wide)
+    return round_weights(model, trained.chosen, trained.parts, options.frozen, wide)
 
 
 def as_compiled(model: Model, program: Program) -> Model:
@@ -211,15 +209,8 @@ def as_compiled(model: Model, program: Program) -> Model:
     if not program.rounded or program.scheme is None:
         return model
     model, trained = apply_scheme(model, program.scheme)
-    weights = {leaf.name for leaf in weights_of(model.training.graph)}
-    return share(model, trained, program.options, weights - program.rounded.keys())[0]
-
-
-def form_of(model: Model, options: Options) -> Form | None:
-    """How frozen weights are stored, if not as they are."""
-    if options.codebook:
-        return Codebooks(options.codebook, model.training.graph.data)
-    return Bytes() if options.narrow else None
+    weights = {leaf.name for leaf in model.training.graph.leaves_of(Role.PARAM)}
+    return rounded(model, trained, program.options, weights - program.rounded.keys())[0]
 
 
 def ways_to_store(parts: Mapping[str, Part], graph: Graph) -> list[Mapping[str, Part]]:

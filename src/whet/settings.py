@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from .errors import FrontendError, SchemeError, TargetError, either, option
+from .ops._blocks import BLOCKS
 from .passes import Recompute, check_switches
+from .passes.frozen_forms import codebook_bits
 from .quantize.options import Int8, int8_of
 from .scheme import Scheme, written
 from .targets import Target, target_named
@@ -32,8 +34,7 @@ class Settings:
     ram: int | None  # budget, in bytes
     recompute: Recompute | None
     int8: Int8 | None
-    narrow: bool  # frozen weights are stored in 8 bits
-    codebook: int  # bits of indices of frozen weights, 0 for no codebooks
+    frozen: str | None  # the form that frozen weights are stored in
     without: frozenset[str]
     clip_norm: float | None
 
@@ -53,12 +54,12 @@ class Settings:
         name: str = "net",
         clip_norm: float | None = None,
     ) -> Settings:
-        bits = codebook_bits(frozen)
+        check_frozen(frozen)
         if rematerialize and rematerialize not in (True, "elements", "layers"):
             words = [option("rematerialize", word) for word in ("elements", "layers")]
             raise SchemeError(f"there is no {option('rematerialize', rematerialize)}", try_=words)
         int8 = int8_of(dtype)
-        if int8 and (frozen == "int8" or bits == 8):
+        if int8 and frozen is not None and not 1 <= codebook_bits(frozen) <= 7:
             what = f"{option('frozen', frozen)} is for a float program"
             hint = option("frozen", "kmeans4")
             raise SchemeError(what, why="all weights are bytes here", try_=hint)
@@ -68,21 +69,20 @@ class Settings:
         if budget is None and ram is not None:
             budget = parse_bytes(ram)
         return cls(
-            check_name(name), known_update(update), place, budget, twice, int8, frozen == "int8",
-            bits, check_switches(without), check_clip_norm(clip_norm),
+            check_name(name), known_update(update), place, budget, twice, int8, frozen,
+            check_switches(without), check_clip_norm(clip_norm),
         )  # fmt: skip
 
 
-def codebook_bits(frozen: str | None) -> int:
-    """Of the indices of frozen weights; 0 if they have no codebooks."""
-    if frozen in (None, "int8"):
-        return 0
-    match = re.fullmatch(r"kmeans([2-8])", str(frozen))
-    if match is None:
-        hints = [option("frozen", word) for word in ("int8", "kmeans4")]
-        why = "kmeans2 to kmeans8 have codebooks, int8 has a scale for each channel"
-        raise SchemeError(f"there is no {option('frozen', frozen)}", why=why, try_=hints)
-    return int(match[1])
+def check_frozen(frozen: str | None) -> None:
+    if frozen in (None, "int8", "gguf", *BLOCKS) or codebook_bits(frozen):
+        return
+    hints = [option("frozen", word) for word in ("int8", "q8_0", "q4_1", "kmeans4")]
+    why = (
+        "int8 has a scale for each channel, q8_0, q4_0 and q4_1 are blocks of GGUF files, gguf is "
+        "whichever of these a weight is made of, kmeans2 to kmeans8 have codebooks"
+    )
+    raise SchemeError(f"there is no {option('frozen', frozen)}", why=why, try_=hints)
 
 
 def parse_bytes(text: int | str) -> int:

@@ -144,7 +144,7 @@ def test_what_no_layer_has_room_for_stays_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("update", ["last", "bias+last"])
-def test_linear_layers_without_room_read_the_indices(update: str) -> None:
+def test_linear_layers_read_the_indices(update: str) -> None:
     torch.manual_seed(0)
     layers = nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.Linear(64, 3)
     model, x = nn.Sequential(*layers), torch.randn(2, 64)
@@ -154,8 +154,8 @@ def test_linear_layers_without_room_read_the_indices(update: str) -> None:
     assert program.memory["ram"] <= plain.memory["ram"]
     assert plain.memory["flash"] - program.memory["flash"] == 2 * (64 * 64 * 7 // 2 - 64)
     ops = [node.op.name for node in program.entries["train_step"].nodes]
-    assert ops.count("linear_shared") == 2
-    assert ops.count("linear_shared_dx") == (update == "bias+last")
+    assert ops.count("linear_stored") == 2
+    assert ops.count("linear_stored_dx") == (update == "bias+last")
     assert program.check(steps=3)
 
 

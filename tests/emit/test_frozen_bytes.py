@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import whet
 from tinytl_models import pictures, short
@@ -65,13 +67,26 @@ def test_layers_are_computed_again_only_where_that_helps() -> None:
     assert arena["cortex-m7", "layers"] <= arena["cortex-m7", False]
 
 
-def test_weights_that_are_not_rounded_stay_as_they_are() -> None:
-    x = pictures()
+def test_weights_that_are_not_rounded_are_rounded_to_a_scale_for_each_channel() -> None:
+    x = pictures(2, 64)
     ready = tinytl.prepare(short(), x)
     plain = whet.compile(ready, (x,), update="tinytl-l+b")
-    with pytest.warns(UserWarning, match="no frozen weight is stored in 8 bits"):
-        asked = whet.compile(ready, (x,), update="tinytl-l+b", frozen="int8")
-    assert asked.memory["frozen"] == plain.memory["frozen"]
+    asked = whet.compile(ready, (x,), update="tinytl-l+b", frozen="int8")
+    assert asked.memory["frozen"] < 0.6 * plain.memory["frozen"]
+    assert asked.memory["ram"] <= plain.memory["ram"]
+    assert 1e-3 < max(asked.rounded.values()) < 0.02
+    assert asked.check(steps=2)
+
+
+def test_a_program_without_a_large_frozen_weight_warns() -> None:
+    model = nn.Linear(8, 4)
+    with pytest.warns(UserWarning, match="no frozen weight is stored as int8: no layer has"):
+        whet.compile(model, (torch.zeros(1, 8),), update="last", frozen="int8")
+
+
+def test_other_forms_are_refused() -> None:
+    x = pictures()
+    ready = tinytl.prepare(short(), x)
     with pytest.raises(SchemeError, match="for a float program"):
         whet.compile(ready, (x,), dtype="int8", calibrate=[x], frozen="int8")
     with pytest.raises(SchemeError, match='no frozen="int4"'):

@@ -83,7 +83,13 @@ def test_operators_that_read_weights() -> None:
     fused = "conv2d_fused depthwise_fused linear_fused stream"
     integer = "conv2d_i8_dx depthwise_i8_dx conv2d_i8_fused depthwise_i8_fused stream_i8"
     assert names == {*layers.split(), *fused.split(), *integer.split()}
-    assert {op.name for op in OPS if op.indexed} == {"linear", "linear_dx", "linear_fused"}
+    assert {op.name: op.stored.name for op in OPS if op.stored} == {
+        "linear": "linear_stored", "linear_fused": "linear_stored",
+        "linear_dx": "linear_stored_dx", "take": "take_stored",
+    }  # fmt: skip
+    assert {op.name for op in OPS if op.floats_as_integers} == {
+        "widen", "linear_stored", "linear_stored_dx", "take_stored",
+    }  # fmt: skip
     assert {op.name for op in OPS if op.expands} == {"spread", "lookup"}
 
 

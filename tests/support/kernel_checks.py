@@ -13,10 +13,11 @@ from kernel_samples_attention import attention_samples
 from kernel_samples_fused import fused_samples
 from kernel_samples_i8 import i8_samples
 from kernel_samples_lm import lm_samples
+from kernel_samples_stored import stored_samples
 from whet.ir import Array, Node
 from whet.ops.optimizers import OPTIMIZERS
 
-FLOATS = all_samples() + attention_samples() + fused_samples() + lm_samples()
+FLOATS = all_samples() + attention_samples() + fused_samples() + lm_samples() + stored_samples()
 INTEGER = i8_samples()
 SAMPLES = FLOATS + INTEGER
 EXACT = {"dropout", "reshape", "transpose", "slice", "slice_dx", "concat", "pad", "take", "fill"}
@@ -28,6 +29,7 @@ EXACT |= {
     "widen",
     "lookup",
     "lookup_scaled",
+    "take_stored",
     "narrow_gradient",
     "settle",
     "settle_master",

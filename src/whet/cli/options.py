@@ -21,6 +21,10 @@ class DTypeName(StrEnum):
 
 class FrozenName(StrEnum):
     int8 = "int8"
+    q8_0 = "q8_0"
+    q4_0 = "q4_0"
+    q4_1 = "q4_1"
+    gguf = "gguf"
     kmeans2 = "kmeans2"
     kmeans3 = "kmeans3"
     kmeans4 = "kmeans4"
@@ -84,7 +88,10 @@ RematOpt = Annotated[
 ]
 FrozenOpt = Annotated[
     FrozenName | None,
-    typer.Option(help="store weights that do not train in 8 bits, if rounded, or by codebooks"),
+    typer.Option(
+        help="store weights that do not train in 8 bits (int8), in blocks of GGUF files (q8_0, "
+        "q4_0, q4_1; gguf for those that they are made of), or by codebooks (kmeans4)"
+    ),
 ]
 SparseOpt = Annotated[
     bool, typer.Option("--sparse", help="of pruned weights, train and store what is not zero")

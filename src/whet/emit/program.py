@@ -15,8 +15,7 @@ from ..ir import Array, DType, Factors, Graph, Part, Places, Role
 from ..ir.quant import Fold, Quant
 from ..memory.plan import Plan, alignment
 from ..ops.random import RngNext
-from ..ops.widen import Widen
-from ..passes.narrow_frozen import narrow_weights, wide_weights
+from ..passes.narrow_frozen import bytes_by_form, wide_weights
 from ..report import program_report
 from ..report.html import program_html
 from ..scheme import Scheme
@@ -146,9 +145,14 @@ class Program:
         return delta_of(self)
 
     @functools.cached_property
+    def narrow_forms(self) -> dict[str, int]:
+        """Bytes of frozen weights that are stored in fewer bits, by their form."""
+        return bytes_by_form(self.entries)
+
+    @functools.cached_property
     def in_bytes(self) -> int:
         """Bytes of frozen weights that are stored in fewer bits than they are used in."""
-        return sum(narrow_weights(self.entries).values())
+        return sum(self.narrow_forms.values())
 
     @functools.cached_property
     def not_narrow(self) -> int:
@@ -240,7 +244,8 @@ class Program:
     @functools.cached_property
     def integer(self) -> bool:
         """Whether some of it computes in int8, and so all of it has the same bits everywhere."""
-        nodes = (n for g in self.entries.values() for n in g.nodes if n.op is not Widen)
+        nodes = (n for g in self.entries.values() for n in g.nodes)
+        nodes = (n for n in nodes if not n.op.floats_as_integers)
         return any(v.type.dtype is DType.I8 for n in nodes for v in n.ins)
 
     @property

@@ -65,14 +65,16 @@ class Traits:
 
     # It makes a whole weight of what is stored of it, and so is repeated for each reader.
     expands: ClassVar[bool] = False
-    # There is a form of this linear layer that reads a codebook and indices: see narrow_frozen.
-    indexed: ClassVar[bool] = False
+    # Integers among its operands are what is stored of a weight of floats: it computes with these.
+    floats_as_integers: ClassVar[bool] = False
 
     # The operator that does what often follows as well: an addition and a clamp behind a layer of
     # floats, `requantize` behind one of integers. Set by its class: see ops/fused.py.
     fused: ClassVar[type[Op] | None] = None
     # The layer with int8 operands and int32 sums. Set by its class: see ops/conv_i8.py.
     integer: ClassVar[type[Op] | None] = None
+    # The operator that reads a frozen weight as it is stored. Set by its class: see ops/stored.py.
+    stored: ClassVar[type[Op] | None] = None
     # The operator that runs a chain of these row by row. Set by its class: see ops/stream.py.
     streamed: ClassVar[type[Op] | None] = None
 

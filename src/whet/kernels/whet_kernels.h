@@ -285,11 +285,7 @@ void whet_lookup_i8(int8_t *y, const int8_t *book, const uint8_t *index, int32_t
 /* dbook[k] = sum of dy[i] with index[i] = k, 0 for k = fixed; sums has as many elements as dbook */
 void whet_lookup_dcodebook_f32(float *dbook, const float *dy, const uint8_t *index, int32_t n,
                                int32_t entries, int32_t fixed, int32_t bits, float *sums);
-/* y[r,o] = b[o] + sum_i x[r,i] * w[o,i], w being the looked up weight; b may be NULL */
-void whet_linear_shared_f32(float *y, const float *x, const float *book, const uint8_t *index,
-                            const float *b, int32_t rows, int32_t i, int32_t o, int32_t bits);
-void whet_linear_shared_dx_f32(float *dx, const float *dy, const float *book, const uint8_t *index,
-                               int32_t rows, int32_t i, int32_t o, int32_t bits);
+/* the same for dy[rows,o]' x[rows,i] in place of dy */
 void whet_linear_shared_dcodebook_f32(float *dbook, const float *dy, const float *x,
                                       const uint8_t *index, int32_t rows, int32_t i, int32_t o,
                                       int32_t entries, int32_t fixed, int32_t bits, float *sums);

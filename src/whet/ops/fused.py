@@ -150,7 +150,6 @@ class LinearFused(FusedLayer):
     """y = min(max(linear(x, w, b) + add, low), high)"""
 
     name = "linear_fused"
-    indexed = True
     fuses = Linear
     Attrs = Epilogue
 

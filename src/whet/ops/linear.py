@@ -28,7 +28,6 @@ class Linear(Op):
     """y[r, o] = b[o] + sum_i x[r, i] * w[o, i]; the bias is optional"""
 
     name = "linear"
-    indexed = True
     layer = Layer(inputs=-1, outputs=0)
 
     @staticmethod
@@ -84,7 +83,6 @@ class LinearDx(Op):
     """dx[r, i] = sum_o dy[r, o] * w[o, i]"""
 
     name = "linear_dx"
-    indexed = True
     reads_weights = True
 
     @staticmethod

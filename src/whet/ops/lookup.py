@@ -8,9 +8,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Type, Workspace
-from . import _exact
 from ._common import d, packed, require, require_dtype, require_f32, unpack
-from .linear import matrix, rows, sum_rows
+from .linear import Linear, matrix, rows, sum_rows
+from .stored import LinearStoredDx
 
 MOST_BITS = 8
 
@@ -184,11 +184,7 @@ class LinearShared(Op):
 
     @staticmethod
     def exact(a: Attrs, x: Array, book: Array, index: Array, b: Array | None = None) -> Array:
-        y = np.array(_exact.start((*x.shape[:-1], a.outputs), b, None))
-        w = book[unpack(index, a.bits, (a.outputs, x.shape[-1]))]
-        for column, weight in zip(matrix(x).T, w.T, strict=True):
-            matrix(y)[:] += column[:, None] * weight
-        return y
+        return Linear.exact(a, x, book[unpack(index, a.bits, (a.outputs, x.shape[-1]))], b)
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
@@ -196,8 +192,8 @@ class LinearShared(Op):
         assert dy is not None
         dx = dbook = None
         if wants[0]:
-            inputs = x.shape[-1]
-            dx = b.emit(LinearSharedDx, dy, book, index, name=d(x), inputs=inputs, bits=a.bits)
+            weight = {"kind": "book", "outputs": a.outputs, "inputs": x.shape[-1], "bits": a.bits}
+            dx = b.emit(LinearStoredDx, dy, index, book, name=d(x), **weight)
         if wants[1]:
             sizes = {"entries": book.type.elements, "bits": a.bits, "fixed": a.fixed}
             dbook = b.emit(LinearSharedDcodebook, dy, x, index, name=d(book), **sizes)
@@ -206,53 +202,13 @@ class LinearShared(Op):
     @staticmethod
     def call(node: Node) -> Call:
         (x, book, index, *bias), a = node.ins, node.attrs
-        sizes = (rows(x.shape), x.shape[-1], a.outputs, a.bits)
-        args = (node.out, x, book, index, bias[0] if bias else None, *sizes)
-        return Call("whet_linear_shared_f32", args, "lookup")
+        ends = (bias[0] if bias else None, None, -math.inf, math.inf)
+        args = (node.out, x, index, book, *ends, rows(x.shape), x.shape[-1], a.outputs, a.bits)
+        return Call("whet_linear_stored_f32", args, "stored")
 
     @staticmethod
     def macs(node: Node) -> int:
         return node.ins[0].type.elements * int(node.attrs.outputs)
-
-
-class LinearSharedDx(Op):
-    """dx[r, i] = sum_o dy[r, o] * codebook[index[o, i]]"""
-
-    name = "linear_shared_dx"
-    differentiable = False
-
-    class Attrs(Attributes):
-        inputs: int = 0
-        bits: int = 4
-
-    @staticmethod
-    def infer(a: Attrs, dy: Type, book: Type, index: Type) -> Type:
-        require_f32(dy, book)
-        require_codebook(book, index, (dy.shape[-1], a.inputs), a.bits)
-        return Type(dy.dtype, (*dy.shape[:-1], a.inputs))
-
-    @staticmethod
-    def ref(a: Attrs, dy: Array, book: Array, index: Array) -> Array:
-        found: Array = dy @ book[unpack(index, a.bits, (dy.shape[-1], a.inputs))]
-        return found
-
-    @staticmethod
-    def exact(a: Attrs, dy: Array, book: Array, index: Array) -> Array:
-        dx = np.zeros((*dy.shape[:-1], a.inputs), np.float32)
-        w = book[unpack(index, a.bits, (dy.shape[-1], a.inputs))]
-        for column, weight in zip(matrix(dy).T, w, strict=True):
-            matrix(dx)[:] += column[:, None] * weight
-        return dx
-
-    @staticmethod
-    def call(node: Node) -> Call:
-        (dy, book, index), a = node.ins, node.attrs
-        sizes = (rows(dy.shape), a.inputs, dy.shape[-1], a.bits)
-        return Call("whet_linear_shared_dx_f32", (node.out, dy, book, index, *sizes), "lookup")
-
-    @staticmethod
-    def macs(node: Node) -> int:
-        return node.ins[0].type.elements * int(node.attrs.inputs)
 
 
 class LinearSharedDcodebook(Op):

@@ -12,6 +12,7 @@ class Widen(Op):
     """y = x * scale[c], from i8; channels are the first axis, or the last one"""
 
     name = "widen"
+    floats_as_integers = True
 
     class Attrs(Attributes):
         last: bool = False

@@ -13,6 +13,7 @@ from .drop_masks import drop_masks
 from .drop_moves import drop_moves
 from .fold_batch_norm import fold_batch_norm
 from .fold_constants import fold_constants
+from .frozen_forms import Form
 from .fuse_attention import fuse_attention
 from .fuse_gates import fuse_gates
 from .fuse_gelu import fuse_gelu
@@ -25,7 +26,7 @@ from .fuse_rotary import fuse_rotary
 from .fuse_updates import fuse_updates
 from .keep_bits import keep_bits
 from .manager import Context, Entries, Observer, Pass, Recompute, Stage, run_passes
-from .narrow_frozen import Bytes, Codebooks, Form, narrow_frozen
+from .narrow_frozen import narrow_frozen
 from .narrow_gradients import narrow_gradients
 from .one_sample import one_sample
 from .rematerialize import rematerialize
@@ -77,10 +78,10 @@ PASSES = (
     ),
     Pass(share_common, STEP),
     Pass(spread_late, STEP, switch=False, when=lambda c: sparse(c) or shared(c)),
-    Pass(fuse_head, STEP, when=lambda c: not isinstance(c.narrow, Codebooks)),
+    Pass(fuse_head, STEP, when=lambda c: c.narrow is None),
     Pass(
         fuse_trained_head, STEP, alternative=True,
-        when=lambda c: not isinstance(c.narrow, Codebooks),
+        when=lambda c: c.narrow is None,
     ),
     Pass(drop_masks, STEP),
     Pass(add_parts, STEP),
@@ -129,8 +130,6 @@ def run_stage(stage: Stage, entries: Entries, context: Context) -> dict[str, Gra
 __all__ = [
     "PASSES",
     "SWITCHES",
-    "Bytes",
-    "Codebooks",
     "Context",
     "Entries",
     "Form",

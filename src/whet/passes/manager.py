@@ -10,8 +10,8 @@ from typing import Any
 
 from ..ir import Graph, Part, verify
 from ..memory.plan import lifetimes
+from .frozen_forms import Form
 from .machine import UNTUNED, Machine
-from .narrow_frozen import Form
 
 Entries = Mapping[str, Graph]
 Observer = Callable[[str, str, Graph | None, Graph], None]  # pass, entry point, before, after

@@ -2,65 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
-
 import numpy as np
 
-from ..frontend.model import Imported, Model
-from ..ir import Array, DType, Graph, Node, Part, Role, Value
-from ..ops.shape import Reshape
-from ..passes.narrow_frozen import LEAST
-from ..passes.rewriting import Uses
+from ..ir import Array, Graph, Value
 from ..training import IntegerRules
 
 ROUNDS = 300
-
-
-def share_weights(
-    model: Model,
-    trained: Collection[str],
-    parts: Mapping[str, Part],
-    bits: int,
-    leave: Collection[str] = (),
-) -> tuple[Model, dict[str, float]]:
-    """The model with 2^bits values or fewer in each frozen weight of a layer, but those to leave.
-
-    Also the error of every weight that changed: the norm of the change by its own. Of `trained`
-    parameters, only what is not in their `parts` changes.
-    """
-    graph, units = model.training.graph, model.rules.integer_rules
-    split = {part.parameter: part for part in parts.values() if part.rests}
-    found: dict[str, Array] = {}
-    errors: dict[str, float] = {}
-    for leaf in weights_of(graph):
-        whole = leaf.name in trained and leaf.name not in split
-        if leaf.type.elements < LEAST or whole or leaf.name in leave:
-            continue
-        data = graph.data[leaf.name]
-        frozen = np.ones(data.shape, bool)
-        if leaf.name in split:
-            frozen = split[leaf.name].fixed(frozen)
-        shared = few_values(data, frozen, bits, importance(graph, units, leaf))
-        if not np.array_equal(shared, data):
-            found[leaf.name] = shared
-            change = shared.astype(np.float64) - data
-            errors[leaf.name] = float(np.linalg.norm(change) / np.linalg.norm(data.astype(float)))
-    return with_data(model, found), errors
-
-
-def weights_of(graph: Graph) -> list[Value]:
-    """The parameters that are the weight of a layer, or that one is a view of."""
-    uses = Uses(graph)
-
-    def leaf_of(value: Value) -> Value:
-        maker: Node | None = uses.producer.get(value)
-        return leaf_of(maker.ins[0]) if maker is not None and maker.op is Reshape else value
-
-    layers = [(node, node.op.layer) for node in graph.nodes if node.op.layer is not None]
-    leaves = dict.fromkeys(leaf_of(node.ins[layer.weight]) for node, layer in layers)
-    kinds = (DType.F32, DType.I8)
-    return [v for v in leaves if v.role is Role.PARAM and v.type.dtype in kinds]
 
 
 def importance(graph: Graph, integers: IntegerRules, leaf: Value) -> Array:
@@ -137,15 +84,3 @@ def middles(book: Array) -> Array:
 def nearest(values: Array, book: Array) -> Array:
     """The index of the entry of a sorted codebook that is nearest to each value."""
     return np.searchsorted(middles(book), values)
-
-
-def with_data(model: Model, found: Mapping[str, Array]) -> Model:
-    """The model with other numbers in some parameters."""
-    if not found:
-        return model
-
-    def changed(part: Imported) -> Imported:
-        own = {name: found.get(name, data) for name, data in part.graph.data.items()}
-        return replace(part, graph=replace(part.graph, data=own))
-
-    return replace(model, training=changed(model.training), prediction=changed(model.prediction))

@@ -69,19 +69,25 @@ def beside(measured: Mapping[str, int], name: str, words: str) -> str:
 
 def narrow_lines(program: Program) -> list[str]:
     """Frozen weights in fewer bits, those that are not, and what that changed."""
-    bits = program.options.codebook
-    if not bits:
-        line = f"      weights in 8 bits               {exactly(program.in_bytes)}"
-        return [line] if program.options.narrow else []
-    lines = [f"      weights by {bits}-bit codebooks       {exactly(program.in_bytes)}"]
+    if program.options.frozen is None:
+        return []
+    words = {"int8": "weights in 8 bits"}
+    words["codebook"] = f"weights by {program.options.frozen.removeprefix('kmeans')}-bit codebooks"
+    forms = program.narrow_forms or {"int8": 0}
+    lines = [
+        f"      {words.get(form, f'weights in {form} blocks'):<32}{exactly(size)}"
+        for form, size in forms.items()
+    ]
     if program.not_narrow:
         lines.append(f"      weights as they are used        {exactly(program.not_narrow)}")
     if program.rounded:
         name, error = max(program.rounded.items(), key=lambda item: item[1])
-        count = len(program.rounded)
+        count, how = len(program.rounded), "rounded"
+        if program.options.frozen.startswith("kmeans"):
+            how = "shared by k-means"
         were = "weight was" if count == 1 else "weights were"
         lines.append(
-            f"      {count} {were} shared by k-means; the largest error is "
+            f"      {count} {were} {how}; the largest error is "
             f"{100 * error:.1f} % of the norm of {quoted(name)}"
         )
     return lines

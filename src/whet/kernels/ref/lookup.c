@@ -70,41 +70,9 @@ void whet_lookup_dcodebook_f32(float *dbook, const float *dy, const uint8_t *ind
     if (fixed >= 0) dbook[fixed] = 0.0f;
 }
 
-/* formula    y[r,o] = b[o] + sum_i x[r,i] * book[index[o,i]]
- * shapes     y[rows,o], x[rows,i], book[2^bits or less], b[o] or NULL, 1 <= bits <= 8; index is
- *            packed, see above
- * aliasing   none
- * rounding   one sum per result, in order
- * workspace  none */
-void whet_linear_shared_f32(float *y, const float *x, const float *book, const uint8_t *index,
-                            const float *b, int32_t rows, int32_t i, int32_t o, int32_t bits) {
-    whet_fill_rows(y, b, rows, o);
-    indices_t from = {.next = index};
-    for (int32_t k = 0; k < o; k++)
-        for (int32_t j = 0; j < i; j++) {
-            const float w = book[take(&from, bits)];
-            for (int32_t r = 0; r < rows; r++) y[r * o + k] += x[r * i + j] * w;
-        }
-}
-
-/* formula    dx[r,i] = sum_o dy[r,o] * book[index[o,i]]
- * shapes     as linear_shared
- * aliasing   none
- * rounding   one sum per result, in order
- * workspace  none */
-void whet_linear_shared_dx_f32(float *dx, const float *dy, const float *book, const uint8_t *index,
-                               int32_t rows, int32_t i, int32_t o, int32_t bits) {
-    whet_fill(dx, rows * i, 0.0f);
-    indices_t from = {.next = index};
-    for (int32_t k = 0; k < o; k++)
-        for (int32_t j = 0; j < i; j++) {
-            const float w = book[take(&from, bits)];
-            for (int32_t r = 0; r < rows; r++) dx[r * i + j] += dy[r * o + k] * w;
-        }
-}
-
 /* formula    dbook[k] = sum of dy[r,o] * x[r,i] where index[o,i] = k; 0 for k = fixed
- * shapes     as linear_shared; dbook[entries], entries <= 2^bits
+ * shapes     dbook[entries], dy[rows,o], x[rows,i], entries <= 2^bits, 1 <= bits <= 8; index[o,i]
+ *            is packed, see above
  * aliasing   none
  * rounding   sums over each output, then of those sums, in order
  * workspace  entries floats */

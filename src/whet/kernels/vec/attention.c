@@ -59,7 +59,7 @@ static void pack(float *panel, const float *x, int32_t ldx, const some_t *s, int
     for (int32_t i = 0; i < s->wide; i += WHET_TILE) {
         const int32_t wide = whet_min(s->wide - i, WHET_TILE);
         const int32_t count = whet_min(s->count - i, WHET_TILE);
-        pack_columns(panel + i * width, wide, x + i * ldx, ldx, count, width);
+        pack_columns(panel + i * width, wide, wide, x + i * ldx, ldx, count, width);
     }
     for (int32_t i = 0; i < s->wide * width && scale != 1.0f; i++) panel[i] *= scale;
 }

@@ -11,6 +11,44 @@ enum { CHUNK = 384, POINTERS = 4096 };
 
 MULTIPLY(by_rows, 0)
 
+/* ---- Panels. */
+
+/* panel[k,wide] = rows [l, l + k) and columns [c, c + n) of what p reads in place of b. */
+static void pack_read(const whet_product_t *p, float *panel, int32_t wide, int32_t l, int32_t k,
+                      int32_t c, int32_t n) {
+    if (p->bj == 1) {
+        p->read(p->w, panel, wide, l, k, c, n);
+        for (int32_t m = 0; m < k && n < wide; m++) whet_fill(panel + m * wide + n, wide - n, 0.0f);
+        return;
+    }
+    float rows[4 * DEEP];
+    for (int32_t j = 0; j < n; j += 4) {
+        const int32_t count = whet_min(n - j, 4);
+        p->read(p->w, rows, DEEP, c + j, count, l, k);
+        pack_columns(panel + j, wide, whet_min(wide - j, 4), rows, DEEP, count, k);
+    }
+}
+
+/* panel[k,wide] = rows [l, l + k) and columns [c, c + n) of b(t). */
+static void pack(const whet_product_t *p, float *panel, int32_t wide, int32_t t, int32_t l,
+                 int32_t k, int32_t c, int32_t n) {
+    if (p->read) {
+        pack_read(p, panel, wide, l, k, c, n);
+        return;
+    }
+    const float *b = p->b + (p->at ? p->at[t] : 0) + l * p->bl + c * p->bj;
+    if (p->bl == 1) {
+        pack_columns(panel, wide, wide, b, p->bj, n, k);
+        return;
+    }
+    for (int32_t m = 0; m < k; m++) {
+        const float *row = b + m * p->bl;
+        __builtin_prefetch(row + WHET_TILE); /* of the next panel */
+        __builtin_prefetch(row + WHET_TILE + WHET_LANES);
+        copy_row(panel + m * wide, row, n, wide);
+    }
+}
+
 /* ---- Results. */
 
 /* y[n] = tile[n], with bias and add if `first` (else added to y), clipped if `last`. */
@@ -88,23 +126,12 @@ static void chunk(const whet_product_t *p, const float *const *a, float *const *
                 const int32_t wide = h * WHET_LANES / 2, fits = n == wide;
                 const float *right = panel;
                 int32_t ldb = wide;
-                if (fits && p->taps == 1 && p->bj == 1 && (few || p->bl == n)) {
+                if (fits && p->taps == 1 && p->bj == 1 && !p->read && (few || p->bl == n)) {
                     right = p->b + (p->at ? p->at[t] : 0) + l * p->bl + c;
                     ldb = p->bl;
                 }
-                for (int32_t i = 0; i < taps && right == panel; i++) {
-                    const float *b = p->b + (p->at ? p->at[t + i] : 0) + l * p->bl + c * p->bj;
-                    float *to = panel + i * k * wide;
-                    if (p->bl == 1)
-                        pack_columns(to, wide, b, p->bj, n, k);
-                    else
-                        for (int32_t m = 0; m < k; m++) {
-                            const float *row = b + m * p->bl;
-                            __builtin_prefetch(row + WHET_TILE); /* of the next panel */
-                            __builtin_prefetch(row + WHET_TILE + WHET_LANES);
-                            copy_row(to + m * wide, row, n, wide);
-                        }
-                }
+                for (int32_t i = 0; i < taps && right == panel; i++)
+                    pack(p, panel + i * k * wide, wide, t + i, l, k, c, n);
                 for (int32_t r = 0, rows; r < count; r += rows) {
                     rows = next_rows(count - r);
                     const left_t left = {a + t * count + r, count, taps, l, NULL, 0};
@@ -167,14 +194,21 @@ void whet_product(const whet_product_t *p) {
 
 enum { FEW = 4, SOME = 8, LITTLE = 16, STRIP = WHET_ROWS >= 8 ? 8 : 4 };
 
-/* sum[r] = a[r] . b, where `rows` is a constant after inlining. */
-static inline __attribute__((always_inline)) void dot_rows(float *sum, const float *a, int32_t lda,
-                                                           const float *b, int32_t k,
-                                                           const int32_t rows) {
+/* Sums of a dot product, in lanes. */
+typedef struct {
+    whet_vec_t even, odd;
+} lanes_t;
+
+/* sum[r] += a[r] . b, as far as k elements fill lanes; `rows` is a constant after inlining. */
+static inline __attribute__((always_inline)) void dot_lanes(lanes_t *sum, const float *a,
+                                                            int32_t lda, const float *b, int32_t k,
+                                                            const int32_t rows) {
     whet_vec_t s[FEW], t[FEW];
-    for (int32_t r = 0; r < rows; r++) s[r] = t[r] = whet_all(0.0f);
-    int32_t l = 0;
-    for (; l + 2 * WHET_LANES <= k; l += 2 * WHET_LANES) {
+    for (int32_t r = 0; r < rows; r++) {
+        s[r] = sum[r].even;
+        t[r] = sum[r].odd;
+    }
+    for (int32_t l = 0; l + 2 * WHET_LANES <= k; l += 2 * WHET_LANES) {
         const whet_vec_t u = whet_load(b + l), v = whet_load(b + l + WHET_LANES);
 #pragma GCC unroll 4
         for (int32_t r = 0; r < rows; r++) {
@@ -182,10 +216,43 @@ static inline __attribute__((always_inline)) void dot_rows(float *sum, const flo
             t[r] += whet_load(a + r * lda + l + WHET_LANES) * v;
         }
     }
-#pragma GCC unroll 4
-    for (int32_t r = 0; r < rows; r++) sum[r] = whet_sum_lanes(s[r] + t[r]);
-    for (; l < k; l++)
-        for (int32_t r = 0; r < rows; r++) sum[r] += a[r * lda + l] * b[l];
+    for (int32_t r = 0; r < rows; r++) {
+        sum[r].even = s[r];
+        sum[r].odd = t[r];
+    }
+}
+
+static inline int32_t next_few(int32_t left) { return left >= FEW ? FEW : left >= 2 ? 2 : 1; }
+
+/* For any number of rows: sum[rows]. */
+static inline void dot_more(lanes_t *sum, const float *a, int32_t lda, const float *b, int32_t k,
+                            int32_t rows) {
+    for (int32_t i = 0, few; i < rows; i += few, sum += few, a += few * lda) {
+        few = next_few(rows - i);
+        if (few == FEW)
+            dot_lanes(sum, a, lda, b, k, FEW);
+        else if (few == 2)
+            dot_lanes(sum, a, lda, b, k, 2);
+        else
+            dot_lanes(sum, a, lda, b, k, 1);
+    }
+}
+
+/* y[.,j] = the sums, with products that filled no lanes: the last k % TILE elements of a row of a
+ * and of b, which ends at `end`. */
+static void end_dots(const whet_product_t *p, const lanes_t *sum, int32_t j, const float *end) {
+    const dense_t *d = p->who;
+    const int32_t rest = p->depth % (2 * WHET_LANES);
+    for (int32_t r = 0; r < p->rows; r++) {
+        const float *a = d->a + r * d->lda + p->depth;
+        float total = whet_sum_lanes(sum[r].even + sum[r].odd);
+        for (int32_t l = -rest; l < 0; l++) total += a[l] * end[l];
+        finish_row(p, d->y + r * d->ldy + j, j, &total, 1, 1, 1);
+    }
+}
+
+static inline void start_dots(lanes_t *sum, int32_t rows) {
+    for (int32_t r = 0; r < rows; r++) sum[r].even = sum[r].odd = whet_all(0.0f);
 }
 
 /* Columns [first, end), where a column of b is a row in memory. */
@@ -194,20 +261,30 @@ static void dots(const void *args, int32_t first, int32_t end) {
     const dense_t *d = p->who;
     for (int32_t j = first; j < end; j++) {
         const float *b = p->b + j * p->bj;
-        for (int32_t i = 0, rows; i < p->rows; i += rows) {
-            const int32_t left = p->rows - i;
-            const float *a = d->a + i * d->lda;
-            float sum[FEW];
-            rows = left >= FEW ? FEW : left >= 2 ? 2 : 1;
-            if (rows == FEW)
-                dot_rows(sum, a, d->lda, b, p->depth, FEW);
-            else if (rows == 2)
-                dot_rows(sum, a, d->lda, b, p->depth, 2);
-            else
-                dot_rows(sum, a, d->lda, b, p->depth, 1);
-            for (int32_t r = 0; r < rows; r++)
-                finish_row(p, d->y + (i + r) * d->ldy + j, j, sum + r, 1, 1, 1);
+        lanes_t sum[SOME];
+        start_dots(sum, p->rows);
+        dot_more(sum, d->a, d->lda, b, p->depth, p->rows);
+        end_dots(p, sum, j, b + p->depth);
+    }
+}
+
+/* As dots, where rows of w are read, a piece of some of them at a time. */
+static void read_dots(const void *args, int32_t first, int32_t end) {
+    const whet_product_t *p = args;
+    const dense_t *d = p->who;
+    float piece[FEW * DEEP];
+    for (int32_t j = first, n; j < end; j += n) {
+        lanes_t sum[FEW][SOME];
+        int32_t k = 0;
+        n = whet_min(end - j, FEW);
+        for (int32_t i = 0; i < n; i++) start_dots(sum[i], p->rows);
+        for (int32_t l = 0; l < p->depth; l += k) {
+            k = whet_min(p->depth - l, DEEP);
+            p->read(p->w, piece, DEEP, j, n, l, k);
+            for (int32_t i = 0; i < n; i++)
+                dot_more(sum[i], d->a + l, d->lda, piece + i * DEEP, k, p->rows);
         }
+        for (int32_t i = 0; i < n; i++) end_dots(p, sum[i], j + i, piece + i * DEEP + k);
     }
 }
 
@@ -218,14 +295,17 @@ static void strips(const void *args, int32_t first, int32_t end) {
     const dense_t *d = p->who;
     const int32_t h = halves_of(p->rows), wide = h * WHET_LANES / 2;
     float panel[DEEP * WHET_TILE], tile[STRIP * WHET_TILE], turned[WHET_TILE * STRIP];
+    float read[STRIP * DEEP];
     for (int32_t l = 0, k; l < p->depth; l += k) {
         k = whet_min(p->depth - l, DEEP);
-        pack_columns(panel, wide, d->a + l, d->lda, p->rows, k);
+        pack_columns(panel, wide, wide, d->a + l, d->lda, p->rows, k);
         for (int32_t j = first * STRIP; j < whet_min(end * STRIP, p->columns); j += STRIP) {
             const int32_t n = whet_min(p->columns - j, STRIP);
             const float *b[STRIP];
-            for (int32_t i = 0; i < STRIP; i++) b[i] = i < n ? p->b + (j + i) * p->bj : NULL;
-            const left_t left = {b, STRIP, 1, l, NULL, 0};
+            if (p->read) p->read(p->w, read, DEEP, j, n, l, k);
+            for (int32_t i = 0; i < STRIP; i++)
+                b[i] = i >= n ? NULL : p->read ? read + i * DEEP : p->b + (j + i) * p->bj;
+            const left_t left = {b, STRIP, 1, p->read ? 0 : l, NULL, 0};
             by_rows(tile, wide, panel, wide, k, &left, NULL, STRIP, h);
             for (int32_t r = 0; r < wide; r += 4)
                 for (int32_t i = 0; i < STRIP; i += 4)
@@ -237,32 +317,46 @@ static void strips(const void *args, int32_t first, int32_t end) {
     }
 }
 
-/* Where rows of b are contiguous: y += a[l] * b[l], four rows of b at a time. */
-static void add_rows(const void *args, int32_t first, int32_t end) {
-    const whet_product_t *p = args;
-    const dense_t *d = p->who;
-    const int32_t j = first * WHET_TILE, n = whet_min(end * WHET_TILE, p->columns) - j;
-    for (int32_t i = 0; i < p->rows; i++) {
-        const float *a = d->a + i * d->lda;
-        float *y = d->y + i * d->ldy + j;
-        whet_fill(y, n, 0.0f);
-        for (int32_t l = 0; l < p->depth; l += 4) {
-            const float *b = p->b + l * p->bl + j;
-            const float x[4] = {a[l], l + 1 < p->depth ? a[l + 1] : 0.0f,
-                                l + 2 < p->depth ? a[l + 2] : 0.0f,
-                                l + 3 < p->depth ? a[l + 3] : 0.0f};
-            const int32_t last = whet_min(p->depth - 1 - l, 3) * p->bl; /* instead of one past the
-                                                                         * end */
-            const float *b1 = b + whet_min(p->bl, last), *b2 = b + whet_min(2 * p->bl, last);
-            const float *b3 = b + last;
-            int32_t c = 0;
-            for (; c + WHET_LANES <= n; c += WHET_LANES)
-                whet_store(y + c, whet_load(y + c) +
-                                      ((x[0] * whet_load(b + c) + x[1] * whet_load(b1 + c)) +
+/* y[n] += the sum of x[r] * b[r][n], four rows of b. */
+static void add_four(float *y, int32_t n, const float *x, const float *const *b) {
+    const float *b0 = b[0], *b1 = b[1], *b2 = b[2], *b3 = b[3];
+    int32_t c = 0;
+    for (; c + WHET_LANES <= n; c += WHET_LANES)
+        whet_store(y + c,
+                   whet_load(y + c) + ((x[0] * whet_load(b0 + c) + x[1] * whet_load(b1 + c)) +
                                        (x[2] * whet_load(b2 + c) + x[3] * whet_load(b3 + c))));
-            for (; c < n; c++) y[c] += (x[0] * b[c] + x[1] * b1[c]) + (x[2] * b2[c] + x[3] * b3[c]);
+    for (; c < n; c++) y[c] += (x[0] * b0[c] + x[1] * b1[c]) + (x[2] * b2[c] + x[3] * b3[c]);
+}
+
+/* Columns [j, j + n) of y += a[l] * b[l], where rows of b are contiguous. What is read of w is at
+ * most DEEP columns. */
+static void add_columns(const whet_product_t *p, int32_t j, int32_t n) {
+    const dense_t *d = p->who;
+    float piece[4 * DEEP];
+    for (int32_t i = 0; i < p->rows; i++) whet_fill(d->y + i * d->ldy + j, n, 0.0f);
+    for (int32_t l = 0; l < p->depth; l += 4) {
+        const int32_t count = whet_min(p->depth - l, 4);
+        const float *b[4];
+        if (p->read) p->read(p->w, piece, DEEP, l, count, j, n);
+        for (int32_t r = 0; r < 4; r++) { /* the last again, instead of one past the end */
+            const int32_t row = whet_min(r, count - 1);
+            b[r] = p->read ? piece + row * DEEP : p->b + (l + row) * p->bl + j;
+        }
+        for (int32_t i = 0; i < p->rows; i++) {
+            const float *a = d->a + i * d->lda + l;
+            const float x[4] = {a[0], count > 1 ? a[1] : 0.0f, count > 2 ? a[2] : 0.0f,
+                                count > 3 ? a[3] : 0.0f};
+            add_four(d->y + i * d->ldy + j, n, x, b);
         }
     }
+}
+
+static void add_rows(const void *args, int32_t first, int32_t end) {
+    const whet_product_t *p = args;
+    const int32_t last = whet_min(end * WHET_TILE, p->columns);
+    const int32_t most = p->read ? DEEP : p->columns;
+    for (int32_t j = first * WHET_TILE; j < last; j += most)
+        add_columns(p, j, whet_min(last - j, most));
 }
 
 /* formula    as product, with a[i,l] at a[i*lda + l] and y[i,j] at y[i*ldy + j]
@@ -279,7 +373,7 @@ void whet_dense_product(float *y, int32_t ldy, const float *a, int32_t lda, whet
     p->ldy = ldy;
     p->add_origin = y;
     if (p->bl == 1 && p->rows <= SOME)
-        whet_share_work(dots, p, p->columns, work);
+        whet_share_work(p->read ? read_dots : dots, p, p->columns, work);
     else if (p->bl == 1 && p->rows <= whet_min(LITTLE, WHET_TILE))
         whet_share_work(strips, p, (p->columns + STRIP - 1) / STRIP, work);
     else if (p->bj == 1 && p->rows < FEW && is_plain(p))

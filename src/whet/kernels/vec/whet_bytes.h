@@ -35,6 +35,34 @@ static inline whet_half_t whet_floats_h(const int8_t *x, int32_t zero) {
     return v;
 }
 #endif
+
+#if defined(__AVX512F__) || (defined(__AVX2__) && defined(__F16C__))
+#define WHET_HAS_HALF 1
+/* All lanes of the value of the 16-bit float at x. */
+static inline whet_vec_t whet_all_half(const uint8_t *x) {
+    int16_t bits;
+    memcpy(&bits, x, sizeof bits);
+#if defined(__AVX512F__)
+    return (whet_vec_t)_mm512_cvtph_ps(_mm256_set1_epi16(bits));
+#else
+    return (whet_vec_t)_mm256_cvtph_ps(_mm_set1_epi16(bits));
+#endif
+}
+#endif
+
+/* As many bytes as a vector has lanes, without their signs, as integers. */
+static inline whet_bits_t whet_wide_v(const uint8_t *x) {
+#if defined(__AVX512F__)
+    return (whet_bits_t)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)x));
+#elif defined(__AVX2__)
+    return (whet_bits_t)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x));
+#else
+    whet_bits_t v;
+    for (int32_t l = 0; l < WHET_LANES; l++) v[l] = x[l];
+    return v;
+#endif
+}
+
 static inline float whet_floats_s(const int8_t *x, int32_t zero) { return (float)(*x - zero); }
 
 static inline whet_vec_t whet_none_v(void) { return whet_all(0.0f); }

@@ -78,13 +78,19 @@ static inline float whet_sum_lanes(whet_vec_t v) {
 /* y[i,j] = sum over taps t and l < depth of a(i,t)[l] * b(t)[l,j], plus bias and add, clipped.
  * `find` locates the rows of y and a: it fills in y[count] and a[taps][count] for rows first, first
  * + 1, ...; a NULL in a represents zeros. b(t)[l,j] is at b[at[t] + l*bl + j*bj], where bl or bj is
- * 1; `at` may be NULL if there is one tap. */
+ * 1; `at` may be NULL if there is one tap. With `read`, there is one tap, and a matrix w in place of
+ * b: w[l,j] if bj is 1, else w[j,l]. */
 typedef struct {
     int32_t rows, columns, taps, depth;
     void (*find)(const void *who, const float **a, float **y, int32_t first, int32_t count);
     const void *who;
     const float *b;
     const int32_t *at;
+    /* to[r*ldto + c] = w[row + r, first + c] for r < rows and c < n; first is a multiple of
+     * WHET_TILE, and so is n unless the row of w ends there. NULL if b is in memory. */
+    void (*read)(const void *w, float *to, int32_t ldto, int32_t row, int32_t rows, int32_t first,
+                 int32_t n);
+    const void *w;
     int32_t bl, bj;
     int32_t ldy;                   /* distance between rows of y if it is known, else 0 */
     const float *bias;             /* [columns], or NULL */

@@ -25,20 +25,20 @@ static inline void transpose4(float *to, int32_t ldto, const float *from, int32_
     *(whet_quad_u *)(to + 3 * ldto) = SHUFFLE(ab2, cd2, 2, 3, 6, 7);
 }
 
-/* panel[k,wide] = the transpose of b[n,k], whose rows are ldb apart. */
-static inline void pack_columns(float *panel, int32_t wide, const float *b, int32_t ldb, int32_t n,
-                                int32_t k) {
+/* panel[k,wide], whose rows are ldp apart, = the transpose of b[n,k], whose rows are ldb apart. */
+static inline void pack_columns(float *panel, int32_t ldp, int32_t wide, const float *b,
+                                int32_t ldb, int32_t n, int32_t k) {
     const int32_t rows = n / 4 * 4, columns = k / 4 * 4;
     for (int32_t j = 0; j < rows; j += 4)
         for (int32_t l = 0; l < columns; l += 4) {
             const float *from = b + j * ldb + l;
             if (l % 16 == 0)
                 for (int32_t r = 4; r < 8; r++) __builtin_prefetch(from + r * ldb); /* next panel */
-            transpose4(panel + l * wide + j, wide, from, ldb);
+            transpose4(panel + l * ldp + j, ldp, from, ldb);
         }
     for (int32_t l = 0; l < k; l++)
         for (int32_t j = l < columns ? rows : 0; j < wide; j++)
-            panel[l * wide + j] = j < n ? b[j * ldb + l] : 0.0f;
+            panel[l * ldp + j] = j < n ? b[j * ldb + l] : 0.0f;
 }
 
 #endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Layers that read a frozen weight w[o,i] as it is stored, and compute what others do with the same
+ * weight in floats; the rules of whet_kernels.h apply. */
+#ifndef WHET_KERNELS_STORED_H
+#define WHET_KERNELS_STORED_H
+
+#include "whet_kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The form of a weight. 1 to 8: indices of so many bits each into the table, packed, the low end
+ * first. WHET_Q8_ROWS: int8, and a scale for each row in the table. The others are those of GGUF
+ * files: blocks of WHET_BLOCK elements of a row (i is a multiple of that) that begin with a 16-bit
+ * float d. WHET_Q8_0: then int8 q; an element is d * q. WHET_Q4_0: then 4 bits for each q, those of
+ * elements 0 to 15 in the low half of 16 bytes, those of 16 to 31 in the high one; d * (q - 8).
+ * WHET_Q4_1: another 16-bit float m before them; d * q + m. */
+enum { WHET_BLOCK = 32 };
+enum { WHET_Q8_ROWS = 9, WHET_Q8_0, WHET_Q4_0, WHET_Q4_1 };
+
+/* y[rows,o] = min(max(x[rows,i] w' + b + add, low), high); b, add may be NULL; in place on add */
+void whet_linear_stored_f32(float *y, const float *x, const void *w, const float *table,
+                            const float *b, const float *add, float low, float high, int32_t rows,
+                            int32_t i, int32_t o, int32_t form);
+/* dx[rows,i] = dy[rows,o] w[o,i] */
+void whet_linear_stored_dx_f32(float *dx, const float *dy, const void *w, const float *table,
+                               int32_t rows, int32_t i, int32_t o, int32_t form);
+/* y[count,columns] = w[any,columns] at index[count] */
+void whet_take_stored_f32(float *y, const void *w, const float *table, const int32_t *index,
+                          int32_t count, int32_t columns, int32_t form);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

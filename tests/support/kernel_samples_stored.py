@@ -1,0 +1,64 @@
+"""Inputs for the kernels that read a weight as it is stored: every form, few and many rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernel_samples import Collector, Numbers, Sample
+from whet.ir import Array
+from whet.ops._blocks import BLOCKS, encoded
+from whet.ops._common import pack
+
+# rows, inputs, outputs: beyond a panel, a tile, a piece, and none of them whole
+SHAPES = ((1, 320, 37), (2, 32, 5), (3, 288, 70), (4, 96, 40), (9, 64, 17), (13, 544, 35),
+          (20, 160, 33), (70, 96, 65))  # fmt: skip
+ODD = ((1, 61, 9), (3, 33, 20), (7, 130, 33), (11, 27, 9), (19, 301, 11))  # not for blocks
+KINDS = ("rows", "book", *BLOCKS)
+
+
+def stored(g: Numbers, kind: str, outputs: int, inputs: int, bits: int = 4) -> tuple[Array, ...]:
+    """The arrays of some weight."""
+    if kind == "rows":
+        return g.i8(outputs, inputs), g.positive(outputs)
+    if kind == "book":
+        entries = 2**bits - bits // 3
+        return pack(g.ids(entries, outputs, inputs), bits), g.normal(entries)
+    data = encoded(kind, g.normal(outputs, inputs))
+    assert data is not None
+    return (data,)
+
+
+def stored_samples() -> list[Sample]:
+    s = Collector()
+    for kind in KINDS:
+        shapes = SHAPES if kind in BLOCKS else SHAPES + ODD
+        for n, (rows, inputs, outputs) in enumerate(shapes):
+            g = s.numbers("linear_stored")
+            bits = 1 + n % 8 if kind == "book" else 0
+            w = stored(g, kind, outputs, inputs, bits)
+            attrs: dict[str, Any] = dict(kind=kind, bits=bits, outputs=outputs, inputs=inputs)
+            x, bias, add = g.normal(rows, inputs), g.normal(outputs), g.normal(rows, outputs)
+            ends: list[tuple[list[Array], dict[str, Any]]] = [
+                ([], {}),
+                ([bias], dict(bias=True, low=0.0)),
+                ([bias, add], dict(bias=True, add=True)),
+                ([add], dict(add=True, low=-0.5, high=0.5)),
+            ]
+            for more, end in ends[n % 2 :: 2]:
+                s.add("linear_stored", x, *w, *more, **attrs, **end)
+            s.add("linear_stored_dx", g.normal(rows, outputs), *w, **attrs)
+            s.add("take_stored", *w, g.ids(outputs, 2, 5), **attrs)
+    return s.samples
+
+
+def other_blocks(kind: str) -> Array:
+    """Blocks with the corners of 16-bit floats in their scales: 0, -0, subnormal and large ones."""
+    corners = np.array([0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x7BFF, 0xFBFF], "<u2")
+    g = Numbers(f"corners of {kind}")
+    weight = encoded(kind, g.normal(8, 32))
+    assert weight is not None
+    data = weight.reshape(8, -1).copy()
+    data[:, :2] = corners.view(np.uint8).reshape(8, 2)
+    return data.reshape(-1)
