@@ -48,5 +48,8 @@ def refuse_lost(
             f"{found:.2f} with those of its floats, where at least {LEAST} is asked for",
             why="one scale serves all tokens of an activation, and those of a transformer differ "
             "too much in size for 8 bits",
-            try_=f"a float program; {option('frozen', 'int8')} stores frozen weights in 8 bits",
+            try_=(
+                "a float program",
+                f"{option('frozen', 'int8')}, which stores frozen weights in 8 bits",
+            ),
         )

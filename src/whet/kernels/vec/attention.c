@@ -153,12 +153,22 @@ typedef struct {
     float top[QUERIES], sum[QUERIES], fade[QUERIES];
 } softmax_t;
 
+/* The highest of n scores of each query, and of `top`. Four at a time, as comparing takes long. */
+static whet_vec_t highest(const float *at, int32_t n, whet_vec_t top) {
+    whet_vec_t some[4] = {top, top, top, top};
+    int32_t m = 0;
+    for (; m + 4 <= n; m += 4)
+        for (int32_t i = 0; i < 4; i++)
+            some[i] = whet_larger(whet_load(at + (m + i) * QUERIES), some[i]);
+    for (; m < n; m++) some[0] = whet_larger(whet_load(at + m * QUERIES), some[0]);
+    return whet_larger(whet_larger(some[0], some[1]), whet_larger(some[2], some[3]));
+}
+
 /* The scores of n more keys become exponentials. */
 static void more_keys(softmax_t *x, float *tile, int32_t n, int32_t wide) {
     for (int32_t i = 0; i < wide; i += WHET_LANES) {
         const whet_vec_t before = whet_load(x->top + i);
-        whet_vec_t top = before;
-        for (int32_t m = 0; m < n; m++) top = whet_larger(whet_load(tile + m * QUERIES + i), top);
+        const whet_vec_t top = highest(tile + i, n, before);
         const whet_vec_t base = without_lowest(top), fade = whet_exp_vec(before - base);
         whet_vec_t sum = whet_load(x->sum + i) * fade;
         for (int32_t m = 0; m < n; m++) {
