@@ -104,9 +104,9 @@ class LinearCrossEntropy(Op):
     @staticmethod
     def macs(node: Node) -> int:
         """Of all rows; those without a label cost nothing."""
-        a, x, o = node.attrs, node.ins[0].type, node.ins[1].shape[0]
-        again = (a.dw or a.db) and blocks(a, rows(x.shape), o)[1] < o
-        return (1 + a.dx + a.dw + again) * x.elements * o
+        a, (x, w, *_) = node.attrs, (v.type for v in node.ins)
+        again = a.dw or a.db  # the scores
+        return (1 + a.dx + a.dw + again) * x.elements * w.shape[0]
 
     @staticmethod
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
@@ -158,7 +158,7 @@ class _Rows:
         now = np.maximum(self.top, scores.max(axis=1))
         base = np.where(now > -np.inf, now, F(0))
         change = _exact.exp(self.top - base)
-        e = self.e = _exact.exp(scores - base[:, None])
+        e = _exact.exp(scores - base[:, None])
         term = _exact.line_sum(e) - self.lost * change
         new = self.sum * change + term
         self.lost = (new - self.sum * change) - term
@@ -171,9 +171,8 @@ class _Rows:
         others = self.sum * change
         total = others + _exact.exp(self.own - top)
         self.share = scale / total
-        self.gain = self.share * change
         self.slope = -(self.share * others)
-        self.dx = self.gain[:, None] * self.dx
+        self.dx = (self.share * change)[:, None] * self.dx
         self.dx = self.dx + self.slope[:, None] * self.w[self.labels]
         losses: Array = _exact.log(total) - (self.own - top)
         self.top = top
@@ -183,10 +182,7 @@ class _Rows:
         """dw and db"""
         dw, db = np.zeros_like(self.w), np.zeros(len(self.w), F)
         for part in self.parts:
-            if len(self.parts) == 1:
-                dy = self.e * self.gain[:, None]
-            else:
-                dy = _exact.exp(self.scores(part) - self.top[:, None]) * self.share[:, None]
+            dy = _exact.exp(self.scores(part) - self.top[:, None]) * self.share[:, None]
             here = self.labelled(part)
             dy[here] = self.slope[here[0]]
             dw[part] = _exact.matmul(dw[part], dy.T, self.x)

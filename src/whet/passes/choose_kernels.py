@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 
 from ..ir import Builder, Graph, Node, Role, Type, Value, verify
 from ..memory.plan import ALIGN, aligned, lifetimes, lives, plan
@@ -12,7 +12,6 @@ from ..ops.bits import WithinBits
 from ..ops.conv import Conv2d, Conv2dDw, Conv2dDx, tiles_of, winograd_floats
 from ..ops.fused import Conv2dFused, DepthwiseFused
 from ..ops.fused_update import FusedUpdate
-from ..ops.linear_loss import LinearCrossEntropy, head_floats
 from .machine import Machine
 from .rewriting import rewrite
 
@@ -52,9 +51,8 @@ def growth_of(entries: Mapping[str, Graph]) -> int:
 
 
 def faster(graph: Graph, machine: Machine, limit: int, tight: int) -> Graph:
-    """Use Winograd's method for convolutions that it makes faster, larger blocks of gradients or of
-    scores, parts of gradients for several threads, and layers that also output the bits of their
-    result.
+    """Use Winograd's method for convolutions that it makes faster, larger blocks of gradients, parts
+    of gradients for several threads, and layers that also output the bits of their result.
 
     All need memory. They get it where the values live at that node leave enough within `limit`
     bytes, so that the arena does not grow beyond it; for bits, which save little, within `tight`.
@@ -82,20 +80,9 @@ def faster(graph: Graph, machine: Machine, limit: int, tight: int) -> Graph:
             return (y,)
         if issubclass(node.op, FusedUpdate):
             return faster_update(b, node, machine, free)
-        if node.op is LinearCrossEntropy:
-            return faster_head(b, node, free)
         return faster_attention(b, node, free) if node.op is AttentionDx else None
 
     return rewrite(graph, rule)
-
-
-def faster_head(b: Builder, node: Node, free: int) -> tuple[Value, ...] | None:
-    """All scores at once, so that those for the gradient of a weight need not be made again."""
-    a, (x, w, *_) = node.attrs, (v.type for v in node.ins)
-    whole = replace(a, classes=w.shape[0])
-    if not (a.dw or a.db) or aligned(4 * head_floats(whole, x, w)) > free:
-        return None
-    return b.emit_all(node.op, *node.ins, **asdict(whole))
 
 
 def bits_asked(graph: Graph) -> dict[Value, Value]:

@@ -51,8 +51,7 @@ static void add_classes(const head_t *h, float *dx, int32_t classes) {
 }
 
 /* Adds the losses of the rows, and completes dx. Leaves what dw is made from: the largest score, in
- * sum[k] what exponentials relative to that are multiplied by, and those at hand, and the slope of
- * the label. */
+ * sum[k,0] what exponentials relative to that are multiplied by, and the slope of the label. */
 static void add_labels(const head_t *h, whet_sum_t *loss, float *dx, float scale) {
     for (int32_t r = h->first, k = 0; r < h->end; r++) {
         if (h->labels[r] == h->ignore) continue;
@@ -66,24 +65,20 @@ static void add_labels(const head_t *h, whet_sum_t *loss, float *dx, float scale
             dx[k * h->i + j] = gain * dx[k * h->i + j] + slope * w[j];
         h->top[k] = top;
         h->sum[2 * k] = share;
-        h->sum[2 * k + 1] = gain;
         h->own[k] = slope;
         k++;
     }
 }
 
-/* The gradient of the scores for some classes. If those are not all, the scores are computed
- * again. */
+/* The gradient of the scores for some classes, which are computed again. */
 static void slopes(const head_t *h, int32_t class, int32_t n) {
-    const int32_t again = n < h->o;
-    if (again) score(h, class, n);
+    score(h, class, n);
     for (int32_t r = h->first, k = 0; r < h->end; r++) {
         const int32_t label = h->labels[r] - class;
         if (h->labels[r] == h->ignore) continue;
         float *s = h->scores + k * n;
-        const float top = h->top[k], share = h->sum[2 * k], gain = h->sum[2 * k + 1];
-        for (int32_t j = 0; j < n && again; j++) s[j] = whet_exp(s[j] - top) * share;
-        for (int32_t j = 0; j < n && !again; j++) s[j] *= gain;
+        const float top = h->top[k], share = h->sum[2 * k];
+        for (int32_t j = 0; j < n; j++) s[j] = whet_exp(s[j] - top) * share;
         if (label >= 0 && label < n) s[label] = h->own[k];
         k++;
     }
