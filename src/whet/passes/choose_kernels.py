@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 
 from ..ir import Builder, Graph, Node, Role, Type, Value, verify
 from ..memory.plan import ALIGN, aligned, lifetimes, lives, plan
