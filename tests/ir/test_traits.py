@@ -80,7 +80,7 @@ def test_norms_have_a_gain_and_an_offset_by_channel() -> None:
 def test_operators_that_read_weights() -> None:
     names = {op.name for op in OPS if op.reads_weights or op.layer}
     layers = "conv2d conv2d_dx depthwise depthwise_dx linear linear_dx conv2d_i8 depthwise_i8"
-    fused = "conv2d_fused depthwise_fused linear_fused stream"
+    fused = "conv2d_fused depthwise_fused linear_fused linear_cross_entropy stream"
     integer = "conv2d_i8_dx depthwise_i8_dx conv2d_i8_fused depthwise_i8_fused stream_i8"
     assert names == {*layers.split(), *fused.split(), *integer.split()}
     assert {op.name for op in OPS if op.indexed} == {"linear", "linear_dx", "linear_fused"}
