@@ -126,9 +126,6 @@ void whet_linear_fused_f32(float *y, const float *x, const float *w, const float
 /* dx[rows,i] = dy[rows,o] w[o,i] */
 void whet_linear_dx_f32(float *dx, const float *dy, const float *w, int32_t rows, int32_t i,
                         int32_t o);
-/* dx[rows,i] += dy[rows,o] w[o,i] */
-void whet_linear_dx_add_f32(float *dx, const float *dy, const float *w, int32_t rows, int32_t i,
-                            int32_t o);
 /* dw[o,i] = dy[rows,o]' x[rows,i] */
 void whet_linear_dw_f32(float *dw, const float *dy, const float *x, int32_t rows, int32_t i,
                         int32_t o);
@@ -349,10 +346,6 @@ void whet_linear_cross_entropy_f32(float *loss, float *dx, float *dw, float *db,
                                    const float *w, const float *b, const int32_t *labels, int32_t n,
                                    int32_t i, int32_t o, int32_t ignore, int32_t mean, int32_t rows,
                                    int32_t classes, float *workspace);
-/* A softmax part by part: x[rows,n] = exp(x - top), top[rows] being the largest number so far;
- * sum[rows,2] and y[rows,width], sums of such exponentials, are made relative to that. */
-void whet_softmax_some_f32(float *x, float *y, float *top, float *sum, int32_t rows, int32_t n,
-                           int32_t width);
 /* Binary cross-entropy of probabilities x and t; finite where x is 0 or 1. In place: any
  * operand. */
 void whet_bce_f32(float *y, const float *x, const float *t, int32_t n);

@@ -91,7 +91,7 @@ class LinearCrossEntropy(Op):
         n = rows(x.shape)
         args = (node.out, *slots, x, w, rest[0] if a.bias else None, rest[-1], n, i, o)
         numbers = (a.ignore_index, int(a.mean), *blocks(a, n, o))
-        needs = ("linear", "softmax_some")
+        needs = ("linear", "head_parts")
         work = Workspace(node.op.workspace(node))
         return Call(
             "whet_linear_cross_entropy_f32", (*args, *numbers, work), node.op.name, needs=needs

@@ -36,16 +36,6 @@ void whet_linear_dx_f32(float *dx, const float *dy, const float *w, int32_t rows
     whet_matmul(dx, i, dy, o, 1, w, i, rows, i, o);
 }
 
-/* formula    dx[r,i] += sum_o dy[r,o] * w[o,i]
- * shapes     as linear_dx
- * aliasing   none
- * rounding   as linear_dx, starting from dx
- * workspace  none */
-void whet_linear_dx_add_f32(float *dx, const float *dy, const float *w, int32_t rows, int32_t i,
-                            int32_t o) {
-    whet_matmul(dx, i, dy, o, 1, w, i, rows, i, o);
-}
-
 /* formula    dw[o,i] = sum_r dy[r,o] * x[r,i]
  * shapes     dw[o,i], dy[rows,o], x[rows,i]
  * aliasing   none

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_head.h"
 #include "whet_inline.h"
 
 /* Rows [first, end), of which `count` have a label. What is known of the k-th of these: */

@@ -40,20 +40,6 @@ void whet_linear_dx_f32(float *dx, const float *dy, const float *w, int32_t rows
     whet_dense_product(dx, i, dy, o, &p);
 }
 
-/* formula    dx[r,i] += sum_o dy[r,o] * w[o,i]
- * shapes     as linear_dx
- * aliasing   none
- * rounding   as linear_dx, plus dx
- * workspace  some 70 KB of stack */
-void whet_linear_dx_add_f32(float *dx, const float *dy, const float *w, int32_t rows, int32_t i,
-                            int32_t o) {
-    whet_product_t p = {.rows = rows, .columns = i, .depth = o, .b = w, .bl = i, .bj = 1};
-    p.add = dx;
-    p.low = -INFINITY;
-    p.high = INFINITY;
-    whet_dense_product(dx, i, dy, o, &p);
-}
-
 /* formula    dw[o,i] = sum_r dy[r,o] * x[r,i]
  * shapes     dw[o,i], dy[rows,o], x[rows,i]
  * aliasing   none

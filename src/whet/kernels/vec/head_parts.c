@@ -2,6 +2,7 @@
 #include "whet_inline.h"
 
 #include "whet_classes.h"
+#include "whet_head.h"
 #include "whet_threads.h"
 
 typedef struct {
@@ -36,4 +37,18 @@ void whet_softmax_some_f32(float *x, float *y, float *top, float *sum, int32_t r
                            int32_t width) {
     const rows_t a = {x, y, top, sum, n, width};
     whet_share_work(some_rows, &a, rows, (int64_t)rows * n * 16);
+}
+
+/* formula    dx[r,i] += sum_o dy[r,o] * w[o,i]
+ * shapes     dx[rows,i], dy[rows,o], w[o,i]
+ * aliasing   none
+ * rounding   as linear_dx, plus dx
+ * workspace  some 70 KB of stack */
+void whet_linear_dx_add_f32(float *dx, const float *dy, const float *w, int32_t rows, int32_t i,
+                            int32_t o) {
+    whet_product_t p = {.rows = rows, .columns = i, .depth = o, .b = w, .bl = i, .bj = 1};
+    p.add = dx;
+    p.low = -INFINITY;
+    p.high = INFINITY;
+    whet_dense_product(dx, i, dy, o, &p);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "whet_head.h"
 #include "whet_inline.h"
 
 /* formula    top' = max(top, max x[r]), c = exp(top - top'); x' = exp(x - top'), y' = c * y,
@@ -22,4 +23,14 @@ void whet_softmax_some_f32(float *x, float *y, float *top, float *sum, int32_t r
         sum[2 * r] = total.sum;
         sum[2 * r + 1] = total.lost;
     }
+}
+
+/* formula    dx[r,i] += sum_o dy[r,o] * w[o,i]
+ * shapes     dx[rows,i], dy[rows,o], w[o,i]
+ * aliasing   none
+ * rounding   as linear_dx, starting from dx
+ * workspace  none */
+void whet_linear_dx_add_f32(float *dx, const float *dy, const float *w, int32_t rows, int32_t i,
+                            int32_t o) {
+    whet_matmul(dx, i, dy, o, 1, w, i, rows, i, o);
 }
