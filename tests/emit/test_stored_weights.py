@@ -145,6 +145,15 @@ def test_a_weight_that_trains_in_part_has_a_frozen_rest(form: str) -> None:
     assert program.in_bytes >= size(form, MIDDLE, IN)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_zeros_in_a_weight_are_numbers_like_others(form: str) -> None:
+    model = mlp()
+    model.get_parameter("a.weight").data[::7, ::5] = 0
+    program = compiled(model, torch.randn(2, IN), update="last", frozen=form)
+    rows = size(form, MIDDLE, IN) + size(form, IN, MIDDLE)
+    assert program.narrow_forms == {form: rows}
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("form", FORMS)
 def test_weights_that_are_not_finite_are_refused(form: str, bad: float) -> None:

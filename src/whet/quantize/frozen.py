@@ -89,9 +89,13 @@ def rounding(frozen: str, model: Model) -> Rounding:
 
     def rounded(weight: Weight, data: Array, fixed: Array) -> Array:
         require_finite(weight.leaf, data, frozen)
-        stored = data if fixed.all() else np.where(fixed, data, np.float32(0))
-        now = weight.parameter(nearest_in(frozen, weight.seen(stored), weight.axis))
-        return now if now is stored else np.where(fixed, now, data)
+        if fixed.all():
+            return weight.parameter(nearest_in(frozen, weight.seen(data), weight.axis))
+        stored = weight.seen(np.where(fixed, data, np.float32(0)))
+        now = nearest_in(frozen, stored, weight.axis)
+        if now[~weight.seen(fixed)].any():  # what trains must stay 0 in what does not
+            now = by_rows(stored, weight.axis)
+        return np.where(fixed, weight.parameter(now), data)
 
     return rounded
 
@@ -100,9 +104,8 @@ def nearest_in(frozen: str, weight: Array, axis: int) -> Array:
     """The weight in this format; by rows of 8 bits if that cannot hold it."""
     if frozen in BLOCKS and axis == 0 and in_blocks(weight):
         data = encoded(frozen, weight)
-        found = None if data is None else decoded(frozen, data, weight.shape)
-        if found is not None and not found[weight == 0].any():  # what trains in part stays 0
-            return found
+        if data is not None:
+            return decoded(frozen, data, weight.shape)
     return by_rows(weight, axis)
 
 

@@ -78,8 +78,8 @@ static inline float whet_sum_lanes(whet_vec_t v) {
 /* y[i,j] = sum over taps t and l < depth of a(i,t)[l] * b(t)[l,j], plus bias and add, clipped.
  * `find` locates the rows of y and a: it fills in y[count] and a[taps][count] for rows first, first
  * + 1, ...; a NULL in a represents zeros. b(t)[l,j] is at b[at[t] + l*bl + j*bj], where bl or bj is
- * 1; `at` may be NULL if there is one tap. With `read`, there is one tap, and a matrix w in place of
- * b: w[l,j] if bj is 1, else w[j,l]. */
+ * 1; `at` may be NULL if there is one tap. With `read`, there is one tap, and a matrix w in place
+ * of b: w[l,j] if bj is 1, else w[j,l]. */
 typedef struct {
     int32_t rows, columns, taps, depth;
     void (*find)(const void *who, const float **a, float **y, int32_t first, int32_t count);
