@@ -51,8 +51,8 @@ def growth_of(entries: Mapping[str, Graph]) -> int:
 
 
 def faster(graph: Graph, machine: Machine, limit: int, tight: int) -> Graph:
-    """Use Winograd's method for convolutions that it makes faster, larger blocks of gradients, parts
-    of gradients for several threads, and layers that also output the bits of their result.
+    """Use Winograd's method for convolutions that it makes faster, larger blocks of gradients,
+    parts of gradients for several threads, and layers that also output the bits of their result.
 
     All need memory. They get it where the values live at that node leave enough within `limit`
     bytes, so that the arena does not grow beyond it; for bits, which save little, within `tight`.

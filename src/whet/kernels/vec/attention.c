@@ -169,11 +169,11 @@ static void more_keys(softmax_t *x, float *tile, int32_t n, int32_t wide) {
     for (int32_t i = 0; i < wide; i += WHET_LANES) {
         const whet_vec_t before = whet_load(x->top + i);
         const whet_vec_t top = highest(tile + i, n, before);
-        const whet_vec_t base = without_lowest(top), fade = whet_exp_vec(before - base);
+        const whet_vec_t base = without_lowest(top), fade = whet_exp_share(before - base);
         whet_vec_t sum = whet_load(x->sum + i) * fade;
         for (int32_t m = 0; m < n; m++) {
             float *at = tile + m * QUERIES + i;
-            const whet_vec_t e = whet_exp_vec(whet_load(at) - base);
+            const whet_vec_t e = whet_exp_share(whet_load(at) - base);
             sum += e;
             whet_store(at, e);
         }
@@ -282,7 +282,7 @@ static void weigh(float *tile, const gradient_t *x, int32_t n, int32_t wide) {
         const whet_vec_t top = whet_load(x->top + i), share = whet_load(x->share + i);
         for (int32_t m = 0; m < n; m++) {
             float *at = tile + m * QUERIES + i;
-            whet_store(at, whet_exp_vec(whet_load(at) - top) * share);
+            whet_store(at, whet_exp_share(whet_load(at) - top) * share);
         }
     }
 }

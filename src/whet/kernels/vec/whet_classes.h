@@ -27,20 +27,36 @@ static inline float whet_line_top(const float *x, int32_t n) {
     return rest > top ? rest : top;
 }
 
-/* whet_exp, lane by lane, of x <= 104. */
-static inline whet_vec_t whet_exp_vec(whet_vec_t x) {
-    const whet_bits_t low = x < -104.0f;
+/* exp(x) = y 2^k with an integer k, lane by lane: returns y. */
+static inline whet_vec_t whet_exp_near_0(whet_vec_t x, whet_bits_t *k) {
     const float shifter = 12582912.0f;
-    x = (whet_vec_t)(((whet_bits_t)whet_all(-104.0f) & low) | ((whet_bits_t)x & ~low));
     const whet_vec_t shifted = x * 1.44269504f + shifter, n = shifted - shifter;
     const whet_vec_t r = (x - n * WHET_LN2_HIGH) - n * WHET_LN2_LOW;
     whet_vec_t p = r * 0.001381454f + 0.008368745f;
     p = p * r + 0.04166839f;
     p = p * r + 0.16666521f;
     p = p * r + 0.49999994f;
-    const whet_bits_t k = (whet_bits_t)shifted - (whet_bits_t)whet_all(shifter), half = k >> 1;
+    *k = (whet_bits_t)shifted - (whet_bits_t)whet_all(shifter);
+    return r + r * r * p + 1.0f;
+}
+
+/* whet_exp, lane by lane, of x <= 104. */
+static inline whet_vec_t whet_exp_vec(whet_vec_t x) {
+    const whet_bits_t low = x < -104.0f;
+    whet_bits_t k;
+    x = (whet_vec_t)(((whet_bits_t)whet_all(-104.0f) & low) | ((whet_bits_t)x & ~low));
+    const whet_vec_t y = whet_exp_near_0(x, &k);
+    const whet_bits_t half = k >> 1;
     const whet_vec_t first = (whet_vec_t)((half + 127) << 23);
-    return (r + r * r * p + 1.0f) * first * (whet_vec_t)((k - half + 127) << 23);
+    return y * first * (whet_vec_t)((k - half + 127) << 23);
+}
+
+/* The same of x <= 0, without subnormal results: below -87 they are 0. NaN stays NaN. */
+static inline whet_vec_t whet_exp_share(whet_vec_t x) {
+    const whet_bits_t low = x < -87.0f;
+    whet_bits_t k;
+    const whet_vec_t y = whet_exp_near_0(x, &k);
+    return (whet_vec_t)((whet_bits_t)(y * (whet_vec_t)((k + 127) << 23)) & ~low);
 }
 
 /* The sum of exp(x - top), and those numbers in y unless it is NULL; y may be x. */
