@@ -349,7 +349,7 @@ def test_the_folder_holds_what_is_needed_and_nothing_else(
     kernels = {"check", "checkpoint", "cross_entropy", "linear", "sgd", "sum", "tanh"}
     kernels |= {"matmul", "outer", "threads"}
     headers = ("kernels", "inline", "lanes", "matmul", "bits", "blocks", "threads", "classes")
-    headers += ("columns",)
+    headers += ("columns", "panels")
     assert set(program.files) == {
         "model.h", "model.c", "weights.h", "weights.c", "main.c", "Makefile", "report.txt",
         *(f"kernels/whet_{h}.h" for h in headers),
