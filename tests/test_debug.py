@@ -107,7 +107,7 @@ def test_an_unknown_pass_and_an_unknown_word(monkeypatch: pytest.MonkeyPatch) ->
     assert check_step("import") == "import"
     with pytest.raises(FrontendError, match="there is no pass 'reord'") as error:
         check_step("reord")
-    assert "fold_batch_norm, fold_constants" in str(error.value)
+    assert "fold_batch_norm, fuse_attention, fold_constants" in str(error.value)
     monkeypatch.setenv("WHET_DEBUG", "everything")
     with pytest.raises(FrontendError, match="WHET_DEBUG=everything is not a valid value"):
         observer()

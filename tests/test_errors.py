@@ -461,7 +461,7 @@ def test_without_torch_whet_can_be_imported_and_says_what_compiling_needs() -> N
         "print(sorted(whet.__all__), whet.Program.__name__, whet.Trainer.__name__)\n"
         "try:\n    whet.compile\nexcept whet.errors.FrontendError as error:\n    print(error)"
     )
-    assert "'contributions', 'errors', 'load', 'plan', 'search'] Program Trainer" in printed
+    assert "'contributions', 'errors', 'load', 'lora', 'plan', 'search'] Program Trainer" in printed
     assert "compiling needs PyTorch, which is not installed  [W101]" in printed
     assert 'pip install "whet[torch]"' in printed
 

@@ -156,7 +156,7 @@ def test_weights_in_bytes_are_asked_for(command: Any, models: Path) -> None:
     words = ("--update", "last", "--frozen", "int8")
     result = command("plan", "tiny_models:convnet", "--input", "2,3,6,6", *words)
     (warning,) = result.err.splitlines()
-    assert warning.startswith("whet: warning: no frozen weight is stored in 8 bits")
+    assert warning.startswith("whet: warning: no frozen weight is stored as int8")
     assert result.code == 0 and "weights in 8 bits                            0 B" in result.out
 
 

@@ -390,7 +390,7 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
 def test_a_codebook_needs_the_layer_that_reads_it() -> None:
     program = compiled(Tiny(), by_place, frozen="kmeans4")
     assert not is_fused(program)
-    assert {"linear_shared", "linear_shared_dx"} <= {*names(program.entries["train_step"])}
+    assert {"linear_stored", "linear_stored_dx"} <= {*names(program.entries["train_step"])}
 
 
 def test_prediction_is_the_layer_alone() -> None:

@@ -32,8 +32,10 @@ def matrix_place(node: Node, made_of: Mapping[Value, tuple[Value, ...]]) -> int 
     """The operand that is the weight of a linear layer; None if the node is none."""
     facts = node.op.layer
     if facts is not None:
-        whole = not facts.depthwise and node.ins[facts.weight].type.rank == 2
-        return facts.weight if whole else None
+        weight = node.ins[facts.weight]
+        leaves = made_of.get(weight, ())  # integer layers read a matrix as a kernel of 1 by 1
+        matrix = any(v.type.rank == 2 for v in (weight, *leaves))
+        return facts.weight if matrix and not facts.depthwise else None
     alone = node.op is Bmm and node.ins[0] not in made_of and node.ins[1].shape[0] == 1
     return 1 if alone and node.ins[1] in made_of else None
 

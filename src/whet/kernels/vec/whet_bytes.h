@@ -57,7 +57,7 @@ static inline whet_bits_t whet_wide_v(const uint8_t *x) {
 #elif defined(__AVX2__)
     return (whet_bits_t)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x));
 #else
-    whet_bits_t v;
+    whet_bits_t v = {0};
     for (int32_t l = 0; l < WHET_LANES; l++) v[l] = x[l];
     return v;
 #endif
