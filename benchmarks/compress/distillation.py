@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ import whet
 from benchmarks.common.page import table
 from benchmarks.common.results import append, read
 from whet.demo.pictures import fashion_mnist_folder, read_idx
+from whet.errors import NotFinite
 from whet.labs.compress.distill import (
     Angles,
     Attention,
@@ -138,10 +140,16 @@ class Data:
     x_test: Array
     y_test: Array
 
+    @cached_property
+    def moments(self) -> tuple[Array, Array]:
+        """Mean and deviation of each channel of the training pictures."""
+        some, axes = self.x[::50], (0, 2, 3)
+        mean = some.mean(axes, keepdims=True, dtype=np.float64)
+        return mean, some.std(axes, keepdims=True, dtype=np.float64)
+
     def scaled(self, x: Array) -> Array:
         """Floats of mean 0 and deviation 1 over the channels of the training pictures."""
-        mean = self.x[::50].mean((0, 2, 3), keepdims=True, dtype=np.float64)
-        deviation = self.x[::50].std((0, 2, 3), keepdims=True, dtype=np.float64)
+        mean, deviation = self.moments
         return ((x - mean) / deviation).astype(np.float32)
 
 
@@ -281,7 +289,7 @@ def kept_target(words: str, key: Any) -> Path:
 
 def keep_targets(teacher: nn.Module, data: Data, words: str) -> None:
     """What every term takes of the teacher, for every picture, then for every picture flipped, in
-    16 bits."""
+    16 bits; computed on a GPU where there is one."""
     terms = [term for _, of_method in METHODS.values() for term in of_method]
     distiller = Distiller(network(STUDENT, 0), teacher, terms, torch.zeros(4, 3, 32, 32))
     paths = [kept_target(words, key) for key in distiller.objective.keys]
@@ -289,14 +297,17 @@ def keep_targets(teacher: nn.Module, data: Data, words: str) -> None:
         return
     paths[0].parent.mkdir(parents=True, exist_ok=True)
     shapes = [t.shape[1:] for t in distiller.targets(torch.zeros(1, 3, 32, 32))]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    distiller.to(device)
     count = len(data.y)
     arrays = [np.zeros((2 * count, *shape), np.float16) for shape in shapes]
     for turned in (0, 1):
         for i in range(0, count, CHUNK):
             x = data.scaled(data.x[i : i + CHUNK])
-            given = distiller.targets(torch.from_numpy(flipped(x, np.full(len(x), turned == 1))))
+            x = flipped(x, np.full(len(x), turned == 1))
+            given = distiller.targets(torch.from_numpy(x).to(device))
             for array, t in zip(arrays, given, strict=True):
-                array[turned * count + i : turned * count + i + len(x)] = t.numpy()
+                array[turned * count + i : turned * count + i + len(x)] = t.cpu().numpy()
     for path, array in zip(paths, arrays, strict=True):
         partial = path.with_suffix(f".{os.getpid()}.npy")
         np.save(partial, array)
@@ -304,7 +315,7 @@ def keep_targets(teacher: nn.Module, data: Data, words: str) -> None:
 
 
 def run(cell: Cell, where: str) -> dict[str, Any]:
-    """Train a student; its accuracy after every epoch."""
+    """Train a student; its accuracy after every epoch, or none if its loss overflows."""
     torch.set_num_threads(1)
     name, data = load(where, cell.pictures)
     teacher, best = teacher_of(data, name, cell.teacher_epochs)
@@ -329,8 +340,13 @@ def run(cell: Cell, where: str) -> dict[str, Any]:
         given = [t[chosen + len(data.y) * turned].astype(np.float32) for t in theirs]
         several = (data.y[chosen], *given) if hard else tuple(given)
         target = several if len(several) > 1 else several[0]
-        trainer.step(flipped(data.scaled(data.x[chosen]), turned), target, lr=rate)
-    found.append(accuracy(trainer.predict, data))
+        try:
+            trainer.step(flipped(data.scaled(data.x[chosen]), turned), target, lr=rate)
+        except NotFinite:
+            found = []
+            break
+    else:
+        found.append(accuracy(trainer.predict, data))
     return {
         **asdict(cell),
         "accuracy": [round(a, 2) for a in found],
@@ -373,7 +389,10 @@ def page(records: Sequence[Mapping[str, Any]]) -> str:
 
 def part(records: Sequence[Mapping[str, Any]]) -> str:
     first = records[0]
-    last = {(r["method"], r["scale"], r["seed"]): r["accuracy"][-1] for r in records}
+    last = {
+        (r["method"], r["scale"], r["seed"]): r["accuracy"][-1] if r["accuracy"] else math.nan
+        for r in records
+    }
     alone = {seed: a for (method, _, seed), a in last.items() if method == "alone"}
     seeds = sorted({r["seed"] for r in records})
     words = SETTINGS.format(
@@ -395,6 +414,10 @@ def part(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def spread(numbers: Sequence[float], sign: str = "") -> str:
+    """Mean and deviation, of the trainings whose loss did not overflow."""
+    if diverged := sum(map(math.isnan, numbers)):
+        kept = [n for n in numbers if not math.isnan(n)]
+        return f"{diverged} diverged" + (f", else {spread(kept, sign)}" if kept else "")
     mean = f"{statistics.fmean(numbers):{sign}.2f}"
     return f"{mean} ± {statistics.stdev(numbers):.2f}" if len(numbers) > 1 else mean
 
@@ -439,12 +462,15 @@ def study(asked: argparse.Namespace, methods: Sequence[str]) -> None:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(asked.workers, context) as pool:
         waiting = [pool.submit(run, cell, asked.data) for cell in left]
-        for i, future in enumerate(as_completed(waiting)):
-            found = future.result()
-            append(asked.results, found)
-            what = f"{found['method']} x {found['scale']:g}, seed {found['seed']}"
-            words = f"{what}: {found['accuracy'][-1]} %"
-            print(f"{i + 1} of {len(left)}: {words}, {found['seconds']} s", flush=True)
+        try:
+            for i, future in enumerate(as_completed(waiting)):
+                found = future.result()
+                append(asked.results, found)
+                what = f"{found['method']} x {found['scale']:g}, seed {found['seed']}"
+                words = f"{found['accuracy'][-1]} %" if found["accuracy"] else "diverged"
+                print(f"{i + 1} of {len(left)}: {what}: {words}, {found['seconds']} s", flush=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def kept(path: Path) -> list[dict[str, Any]]:
