@@ -369,7 +369,8 @@ trained once, for {teacher_epochs} epochs by labels, on pictures moved by up to 
 flipped. Students train for {epochs} epochs on the same {pictures:,} pictures, flipped at random but
 not moved, so that the teacher is asked twice about each; its answers are kept in 16 bits. All use
 SGD at {rate} along a cosine to 0, momentum {momentum}, weight decay {decay}, batches of {batch},
-and every training is a compiled program. Features are those of the last block, through an adapter;
+and every training is a compiled program. The trainings of one table may have run on several
+machines. Features are those of the last block, through an adapter;
 attention and selectivity are compared behind the last ReLU6, relations between samples at the
 pooled features. The weights of the terms are those of a published comparison (arXiv:1910.10699),
 whose trainings are much longer, or, where a row says so, a tenth of them; they were not tuned
