@@ -32,6 +32,7 @@ def stored(g: Numbers, kind: str, outputs: int, inputs: int, bits: int = 4) -> t
 
 def stored_samples() -> list[Sample]:
     s = Collector()
+    add_heads(s)
     for kind in KINDS:
         shapes = SHAPES if kind in BLOCKS else SHAPES + ODD
         for n, (rows, inputs, outputs) in enumerate(shapes):
@@ -51,6 +52,28 @@ def stored_samples() -> list[Sample]:
             s.add("linear_stored_dx", g.normal(rows, outputs), *w, **attrs)
             s.add("take_stored", *w, g.ids(outputs, 2, 5), **attrs)
     return s.samples
+
+
+# rows, inputs, outputs, attributes: one block of classes and several, which end within one
+HEADS: list[tuple[int, int, int, dict[str, Any]]] = [
+    (1, 32, 5, {}),
+    (5, 64, 300, dict(dx=True)),
+    (37, 96, 70, dict(dx=True, rows=8, classes=17)),
+    (20, 32, 41, dict(dx=True, bias=True, mean=False, classes=16)),
+    (9, 64, 33, dict(dx=True, db=True, bias=True)),
+]
+
+
+def add_heads(s: Collector) -> None:
+    for kind in KINDS:
+        for n, (rows, inputs, outputs, own) in enumerate(HEADS):
+            g = s.numbers("linear_cross_entropy_stored")
+            bits = 3 + n if kind == "book" else 0
+            sizes: dict[str, Any] = dict(kind=kind, bits=bits, outputs=outputs, inputs=inputs)
+            w = stored(g, kind, outputs, inputs, bits)
+            labels = np.where(g.rng.random(rows) < n / 8, -1, g.ids(outputs, rows)).astype(np.int32)
+            ins = (g.normal(rows, inputs, scale=0.3), *w, *[g.normal(outputs)] * ("bias" in own))
+            s.add("linear_cross_entropy_stored", *ins, labels, ignore_index=-1, **sizes, **own)
 
 
 def other_blocks(kind: str) -> Array:

@@ -2,6 +2,7 @@
 #include "whet_stored.h"
 
 #include "whet_bytes.h"
+#include "whet_threads.h"
 
 #ifndef WHET_HAS_HALF
 static inline whet_vec_t whet_all_half(const uint8_t *x) { return whet_all(whet_read_half(x)); }
@@ -123,4 +124,26 @@ void whet_take_stored_f32(float *y, const void *w, const float *table, const int
     const whet_stored_t from = {w, table, form, columns};
     for (int32_t j = 0; j < count; j++)
         read_stored(&from, y + (size_t)j * (size_t)columns, columns, index[j], 1, 0, columns);
+}
+
+typedef struct {
+    float *y;
+    const whet_stored_t *w;
+    int32_t first;
+} rows_t;
+
+static void some_rows(const void *args, int32_t first, int32_t end) {
+    const rows_t *a = args;
+    const int32_t columns = a->w->columns;
+    read_stored(a->w, a->y + first * columns, columns, a->first + first, end - first, 0, columns);
+}
+
+/* formula    y[j,:] = w[first + j,:]
+ * shapes     y[count,columns], w[any,columns] as it is stored
+ * aliasing   none
+ * rounding   that of the weight in floats
+ * workspace  none */
+void whet_stored_rows_f32(float *y, const whet_stored_t *w, int32_t first, int32_t count) {
+    const rows_t a = {y, w, first};
+    whet_share_work(some_rows, &a, count, (int64_t)count * w->columns * 4);
 }
