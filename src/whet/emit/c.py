@@ -143,6 +143,8 @@ class EntryWriter:
         self.graph = plan.graph
         self.signature = Signature.of(self.graph)
         self.names = {leaf: name for name, leaf in self.signature.leaves}
+        outputs = self.signature.outputs
+        self.names |= {v: name for name, v in reversed(outputs) if plan.home[v] is v}
         self.used: set[str] = set()
 
     def pointer(self, value: Value) -> str:
@@ -209,8 +211,9 @@ class EntryWriter:
         ]
 
     def copies(self) -> list[str]:
-        """Copy the outputs, then the updates that were not made in place."""
+        """Copy the outputs that are not where they belong, then the updates that were not made in place."""
         pairs = [(n, self.pointer(v), v) for n, v in self.signature.outputs if n != "loss"]
+        pairs = [(to, source, v) for to, source, v in pairs if to != source]
         pairs += [(self.pointer(to), self.pointer(v), v) for to, v in self.plan.copies]
         lines = [call_text("memcpy", [to, source, str(v.type.bytes)]) for to, source, v in pairs]
         return ["", *(part for line in lines for part in line)] if lines else []
@@ -234,8 +237,11 @@ class EntryWriter:
 
     def late_checks(self, node: Node) -> list[str]:
         """Check computed indices where they are used."""
-        found = [b for b in self.bounds(node) if isinstance(self.plan.home[b[0]], Buffer)]
-        return [self.check(*b) for b in found]
+        return [self.check(*b) for b in self.bounds(node) if self.is_computed(b[0])]
+
+    def is_computed(self, value: Value) -> bool:
+        home = self.plan.home[value]
+        return isinstance(home, Buffer) or home.role is Role.TEMP
 
     def function(self, threads: bool) -> list[str]:
         text = self.signature.text(self.prefix, self.graph.name)
@@ -504,9 +510,9 @@ ENTRY_DOCS = {
     "train_step": "Forward pass, backward pass and update, on one batch.",
     "gradients": "Forward and backward pass; adds to the accumulated gradients.",
     "apply": "Update from the accumulated gradients, times `scale`, and clear them.",
-    "predict": "Forward pass only, in eval mode.",
+    "predict": "Forward pass only, in eval mode. Outputs must not overlap inputs.",
     "begin": "The start of a round: from here on, the changes to be sent are counted.",
-    "predict_one": "Forward pass only, in eval mode, on one sample instead of a batch.",
+    "predict_one": "The same on one sample instead of a batch.",
 }
 
 
