@@ -114,6 +114,28 @@ def test_gguf_is_the_smallest_format_that_a_weight_is_made_of() -> None:
     assert f"weights as they are used                {4 * IN * IN:,} B" in lines
 
 
+@pytest.mark.parametrize("portable", [False, True])
+def test_what_trains_starts_from_its_blocks(portable: bool) -> None:
+    """It is in floats from then on."""
+    model = rounded(mlp(), "q4_1", "a.weight", "b.weight")
+    rounded(model, "q8_0", "c.weight")
+    scheme = whet.Scheme([whet.Rule("b.*"), whet.Rule("c.*")])
+    x, y = torch.randn(6, IN), torch.randint(0, OUT, (6,))
+    stored, floats = (
+        compiled(model, x, update=scheme, frozen=form, portable=portable) for form in ("gguf", None)
+    )
+    saved = sum(4 * o * i - size(form, o, i) for form, o, i in (
+        ("q4_1", MIDDLE, IN), ("q4_1", IN, MIDDLE), ("q8_0", OUT, IN)
+    ))  # fmt: skip
+    assert floats.memory["flash"] - stored.memory["flash"] == saved
+    assert stored.memory["trained"] == floats.memory["trained"]
+    assert stored.fingerprint == floats.fingerprint
+    mine, theirs = stored.load(), floats.load()
+    assert mine.save() == theirs.save()
+    assert [mine.step(x, y) for _ in range(3)] == [theirs.step(x, y) for _ in range(3)]
+    assert mine.save() == theirs.save()
+
+
 def test_gguf_without_any_such_weight_warns() -> None:
     with pytest.warns(UserWarning, match="none is made up of blocks"):
         program = compiled(mlp(), torch.randn(2, IN), update="last", frozen="gguf")

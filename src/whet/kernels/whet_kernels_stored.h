@@ -29,6 +29,9 @@ void whet_linear_stored_dx_f32(float *dx, const float *dy, const void *w, const 
 /* y[count,columns] = w[any,columns] at index[count] */
 void whet_take_stored_f32(float *y, const void *w, const float *table, const int32_t *index,
                           int32_t count, int32_t columns, int32_t form);
+/* y[count,columns] = rows first, first + 1, ... of w[any,columns] */
+void whet_rows_stored_f32(float *y, const void *w, const float *table, int32_t first, int32_t count,
+                          int32_t columns, int32_t form);
 /* The loss of linear(x[n,i], w[o,i], b[o]) and its gradients, made of `classes` scores of `rows`
  * rows at a time; b, dx and db may be NULL. In place: dx on x. */
 void whet_linear_cross_entropy_stored_f32(float *loss, float *dx, float *db, const float *x,

@@ -13,9 +13,6 @@ typedef struct {
     int32_t form, columns;
 } whet_stored_t;
 
-/* y[count,columns] = rows first, first + 1, ... of w; in stored.c */
-void whet_stored_rows_f32(float *y, const whet_stored_t *w, int32_t first, int32_t count);
-
 /* The float of the same value as the 16-bit float at `at`, which is finite. It makes no subnormal
  * float, which a processor may take for 0. */
 static inline float whet_read_half(const uint8_t *at) {

@@ -71,12 +71,19 @@ class Blocks:
     dtypes: ClassVar[tuple[DType, ...]] = (DType.F32,)
 
     def stored(self, leaf: Value, weight: Array) -> Stored | None:
+        if found := self.blocks(weight):
+            kind, data = found
+            return Stored(((kind, data, DType.U8),), kind)
+        return None if self.other is None else self.other.stored(leaf, weight)
+
+    def blocks(self, weight: Array) -> tuple[str, Array] | None:
+        """The format and the bytes."""
         if in_blocks(weight):
             for kind in self.kinds:
                 data = held(kind, weight)
                 if data is not None:
-                    return Stored(((kind, data, DType.U8),), kind)
-        return None if self.other is None else self.other.stored(leaf, weight)
+                    return kind, data
+        return None
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_head.h"
-#include "whet_stored.h"
+#include "whet_kernels_stored.h"
 
 typedef struct {
-    whet_stored_t w;
+    const void *w;
+    const float *table;
+    int32_t i, form;
     float *floats;
 } some_t;
 
 static const float *made(const void *who, int32_t first, int32_t count) {
     const some_t *s = who;
-    whet_stored_rows_f32(s->floats, &s->w, first, count);
+    whet_rows_stored_f32(s->floats, s->w, s->table, first, count, s->i, s->form);
     return s->floats;
 }
 
@@ -24,7 +26,7 @@ void whet_linear_cross_entropy_stored_f32(float *loss, float *dx, float *db, con
                                           const int32_t *labels, int32_t n, int32_t i, int32_t o,
                                           int32_t ignore, int32_t mean, int32_t rows,
                                           int32_t classes, int32_t form, float *workspace) {
-    const some_t some = {{w, table, form, i}, workspace};
+    const some_t some = {w, table, i, form, workspace};
     const whet_head_weight_t own = {made, &some};
     whet_head_loss_f32(loss, dx, NULL, db, x, &own, b, labels, n, i, o, ignore, mean, rows, classes,
                        workspace + classes * i);

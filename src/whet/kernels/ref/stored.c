@@ -93,7 +93,9 @@ void whet_take_stored_f32(float *y, const void *w, const float *table, const int
  * aliasing   none
  * rounding   that of the weight in floats
  * workspace  none */
-void whet_stored_rows_f32(float *y, const whet_stored_t *w, int32_t first, int32_t count) {
+void whet_rows_stored_f32(float *y, const void *w, const float *table, int32_t first, int32_t count,
+                          int32_t columns, int32_t form) {
+    const whet_stored_t from = {w, table, form, columns};
     for (int32_t j = 0; j < count; j++)
-        whet_read_stored(y + j * w->columns, w, first + j, 0, w->columns);
+        whet_read_stored(y + j * columns, &from, first + j, 0, columns);
 }

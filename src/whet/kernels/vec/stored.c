@@ -143,7 +143,9 @@ static void some_rows(const void *args, int32_t first, int32_t end) {
  * aliasing   none
  * rounding   that of the weight in floats
  * workspace  none */
-void whet_stored_rows_f32(float *y, const whet_stored_t *w, int32_t first, int32_t count) {
-    const rows_t a = {y, w, first};
-    whet_share_work(some_rows, &a, count, (int64_t)count * w->columns * 4);
+void whet_rows_stored_f32(float *y, const void *w, const float *table, int32_t first, int32_t count,
+                          int32_t columns, int32_t form) {
+    const whet_stored_t from = {w, table, form, columns};
+    const rows_t a = {y, &from, first};
+    whet_share_work(some_rows, &a, count, (int64_t)count * columns * 4);
 }
