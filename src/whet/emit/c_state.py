@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ops._blocks import Block
+from ..ops._blocks import FORMATS
 from .c_text import call_text
 from .tensors import Tensors
 
@@ -15,7 +15,7 @@ def init_function(prefix: str, tensors: Tensors) -> list[str]:
             place = f"net->{part}.{word}"
             if name in tensors.starts:
                 rows, columns = map(str, table[name].shape)
-                form = str(Block.known[tensors.starts[name][0]].form)
+                form = str(FORMATS[tensors.starts[name][0]].form)
                 args = [place, f"{prefix}_{word}", "NULL", "0", rows, columns, form]
                 lines += call_text("whet_rows_stored_f32", args)
             elif name in tensors.stored:

@@ -15,9 +15,12 @@ extern "C" {
  * files: blocks of WHET_BLOCK elements of a row (i is a multiple of that) that begin with a 16-bit
  * float d. WHET_Q8_0: then int8 q; an element is d * q. WHET_Q4_0: then 4 bits for each q, those of
  * elements 0 to 15 in the low half of 16 bytes, those of 16 to 31 in the high one; d * (q - 8).
- * WHET_Q4_1: another 16-bit float m before them; d * q + m. */
-enum { WHET_BLOCK = 32 };
-enum { WHET_Q8_ROWS = 9, WHET_Q8_0, WHET_Q4_0, WHET_Q4_1 };
+ * WHET_Q4_1: another 16-bit float m before them; d * q + m. WHET_Q4_K: blocks of WHET_LONG_BLOCK,
+ * in parts of WHET_BLOCK: 16-bit floats d and e, a scale and a minimum of 6 bits for each part in
+ * 12 bytes (see whet_scale_of), and 32 bytes for every two parts, q of the first in the low halves;
+ * d * scale * q - e * minimum. */
+enum { WHET_BLOCK = 32, WHET_LONG_BLOCK = 256 };
+enum { WHET_Q8_ROWS = 9, WHET_Q8_0, WHET_Q4_0, WHET_Q4_1, WHET_Q4_K };
 
 /* y[rows,o] = min(max(x[rows,i] w' + b + add, low), high); b, add may be NULL; in place on add */
 void whet_linear_stored_f32(float *y, const float *x, const void *w, const float *table,

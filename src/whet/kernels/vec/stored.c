@@ -52,6 +52,32 @@ static inline __attribute__((always_inline)) void read_blocks(const whet_stored_
     }
 }
 
+/* Elements [first, end) of a part of a WHET_Q4_K block. */
+static inline void read_part(float *to, const uint8_t *block, int32_t part, int32_t first,
+                             int32_t end) {
+    const uint8_t *q = block + 16 + part / 2 * WHET_BLOCK;
+    float minimum;
+    const whet_vec_t scale = whet_all(whet_scale_of(block, part, &minimum));
+    for (int32_t i = first; i < end; i += WHET_LANES) {
+        const whet_bits_t both = whet_wide_v(q + i), nibble = part % 2 ? both >> 4 : both & 15;
+        whet_store(to + i - first, __builtin_convertvector(nibble, whet_vec_t) * scale - minimum);
+    }
+}
+
+static void read_long_blocks(const whet_stored_t *w, float *to, int32_t ldto, int32_t row,
+                             int32_t rows, int32_t first, int32_t n) {
+    const size_t bytes = (size_t)whet_block_bytes(WHET_Q4_K);
+    const size_t line = (size_t)(w->columns / WHET_LONG_BLOCK) * bytes;
+    const uint8_t *from = w->data + (size_t)row * line;
+    for (int32_t r = 0; r < rows; r++, from += line, to += ldto) {
+        int32_t part = first / WHET_BLOCK, skip = first % WHET_BLOCK;
+        for (int32_t j = 0, end; j < n; j += end - skip, skip = 0, part++) {
+            end = whet_min(skip + n - j, WHET_BLOCK);
+            read_part(to + j, from + (size_t)(part / 8) * bytes, part % 8, skip, end);
+        }
+    }
+}
+
 static void read_rows(const whet_stored_t *w, float *to, int32_t ldto, int32_t row, int32_t rows,
                       int32_t first, int32_t n) {
     for (int32_t r = 0; r < rows; r++) {
@@ -75,6 +101,8 @@ static void read_stored(const void *stored, float *to, int32_t ldto, int32_t row
         read_blocks(w, to, ldto, row, rows, first, n, WHET_Q4_0, 18);
     else if (w->form == WHET_Q4_1)
         read_blocks(w, to, ldto, row, rows, first, n, WHET_Q4_1, 20);
+    else if (w->form == WHET_Q4_K)
+        read_long_blocks(w, to, ldto, row, rows, first, n);
     else if (w->form == WHET_Q8_ROWS)
         read_rows(w, to, ldto, row, rows, first, n);
     else
