@@ -92,10 +92,10 @@ def compile(
     channel; "q8_0", "q4_1" and "q4_0" store those of linear layers and embeddings in such blocks of
     GGUF files, and others in 8 bits. Both round weights, except those that are made up of these
     already. "gguf" rounds none: each weight is stored in the smallest of these blocks that it is
-    made up of, if any. "kmeans4" (2 to 8 bits) stores indices into a codebook for each layer:
-    exactly, if a weight has no more than 2^bits values, and else after k-means. Linear layers and
-    embeddings read what is stored; other layers have the weight made right before them. `check`
-    compares with the rounded weights.
+    made up of, if any, or in those of the file it came from. "kmeans4" (2 to 8 bits) stores indices
+    into a codebook for each layer: exactly, if a weight has no more than 2^bits values, and else
+    after k-means. Linear layers and embeddings read what is stored; other layers have the weight
+    made right before them. `check` compares with the rounded weights.
     `sparse` keeps zeros: of every weight that trains and has zeros, as after pruning, the elements
     that are not zero train, and only those are stored. Parameters that are pruned by
     torch.nn.utils.prune train so in any case, wherever their masks are ones.

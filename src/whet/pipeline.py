@@ -109,7 +109,7 @@ def assemble_parts(
         shared, errors = rounded(model, trained, options, wide)
         forward = simplify(shared, trained, options)
         entries = differentiate(forward, trained, options)
-        form = form_named(options.frozen, shared.training.graph.data)
+        form = form_named(options.frozen, shared.training.graph.data, shared.blocks)
         entries = optimise(entries, trained, options, samples_alike(model), form)
         left = errors.keys() - narrow_weights(entries)
         if not left:

@@ -80,7 +80,8 @@ def check_frozen(frozen: str | None) -> None:
     hints = [option("frozen", word) for word in ("int8", "q8_0", "q4_1", "kmeans4")]
     why = (
         "int8 has a scale for each channel, q8_0, q4_0 and q4_1 are blocks of GGUF files, gguf is "
-        "whichever of these a weight is made of, kmeans2 to kmeans8 have codebooks"
+        "whichever of these a weight is made of, or what its file has, kmeans2 to kmeans8 have "
+        "codebooks"
     )
     raise SchemeError(f"there is no {option('frozen', frozen)}", why=why, try_=hints)
 

@@ -86,9 +86,11 @@ def test_operators_that_read_weights() -> None:
     assert {op.name: op.stored.name for op in OPS if op.stored} == {
         "linear": "linear_stored", "linear_fused": "linear_stored",
         "linear_dx": "linear_stored_dx", "take": "take_stored",
+        "linear_cross_entropy": "linear_cross_entropy_stored",
     }  # fmt: skip
     assert {op.name for op in OPS if op.floats_as_integers} == {
         "widen", "linear_stored", "linear_stored_dx", "take_stored",
+        "linear_cross_entropy_stored",
     }  # fmt: skip
     assert {op.name for op in OPS if op.expands} == {"spread", "lookup"}
 

@@ -7,67 +7,23 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from ..errors import InternalError
 from ..ir import Arg, Call, Graph, Node, Op, Role, Struct, Type, Value, Workspace
 from ..ir.printing import summary
 from ..ir.quant import Quant
 from ..memory.plan import Buffer, Plan
-from ..names import for_comment
+from .c_state import checkpoint_functions, init_function
+from .c_text import (
+    WIDTH,
+    call_text,
+    comment,
+    declaration,
+    float_text,
+    number_text,
+    opened,
+    wrap_prototype,
+)
 from .layout import pack_call
 from .tensors import Tensors
-
-WIDTH = 100
-
-
-def comment(text: str, indent: str = "    ") -> list[str]:
-    """A comment. The text may contain names from the model, so anything that could end it is
-    escaped."""
-    text = for_comment(text)
-    if len(indent) + len(text) + 6 <= WIDTH:
-        return [f"{indent}/* {text} */"]
-    width = WIDTH - len(indent) - 10
-    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-    middle = [f"{indent} *     {line}" for line in lines[1:-1]]
-    return [f"{indent}/* {lines[0]}", *middle, f"{indent} *     {lines[-1]} */"]
-
-
-def call_text(function: str, args: Sequence[str], indent: str = "    ") -> list[str]:
-    line = f"{indent}{function}({', '.join(args)});"
-    if len(line) <= WIDTH:
-        return [line]
-    body = textwrap.wrap(  # between arguments, or between the elements of an array argument
-        ", ".join(a.replace(" ", "\0").replace(",\0", ", ") for a in args),
-        max(20, WIDTH - len(indent) - len(function) - 3),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    body = [part.replace("\0", " ") for part in body]
-    hang = " " * (len(indent) + len(function) + 1)
-    return [
-        f"{indent}{function}({body[0]}",
-        *(f"{hang}{part}" for part in body[1:-1]),
-        f"{hang}{body[-1]});",
-    ]
-
-
-def number_text(x: int | float) -> str:
-    """An int or a float. A NumPy scalar is a bug in the caller, so it is rejected."""
-    if type(x) is float:
-        return float_text(x)
-    if type(x) is int:
-        return str(x)
-    raise InternalError(f"a kernel argument is a {type(x).__name__}, neither int nor float")
-
-
-def float_text(x: float) -> str:
-    value = np.float32(x)
-    if np.isnan(value):
-        return "NAN"
-    if np.isinf(value):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    return f"{value!s}f"
 
 
 @dataclass(frozen=True)
@@ -143,6 +99,8 @@ class EntryWriter:
         self.graph = plan.graph
         self.signature = Signature.of(self.graph)
         self.names = {leaf: name for name, leaf in self.signature.leaves}
+        outputs = self.signature.outputs
+        self.names |= {v: name for name, v in reversed(outputs) if plan.home[v] is v}
         self.used: set[str] = set()
 
     def pointer(self, value: Value) -> str:
@@ -209,8 +167,9 @@ class EntryWriter:
         ]
 
     def copies(self) -> list[str]:
-        """Copy the outputs, then the updates that were not made in place."""
+        """Copy outputs that lie elsewhere, then the updates that were not made in place."""
         pairs = [(n, self.pointer(v), v) for n, v in self.signature.outputs if n != "loss"]
+        pairs = [(to, source, v) for to, source, v in pairs if to != source]
         pairs += [(self.pointer(to), self.pointer(v), v) for to, v in self.plan.copies]
         lines = [call_text("memcpy", [to, source, str(v.type.bytes)]) for to, source, v in pairs]
         return ["", *(part for line in lines for part in line)] if lines else []
@@ -234,8 +193,11 @@ class EntryWriter:
 
     def late_checks(self, node: Node) -> list[str]:
         """Check computed indices where they are used."""
-        found = [b for b in self.bounds(node) if isinstance(self.plan.home[b[0]], Buffer)]
-        return [self.check(*b) for b in found]
+        return [self.check(*b) for b in self.bounds(node) if self.is_computed(b[0])]
+
+    def is_computed(self, value: Value) -> bool:
+        home = self.plan.home[value]
+        return isinstance(home, Buffer) or home.role is Role.TEMP
 
     def function(self, threads: bool) -> list[str]:
         text = self.signature.text(self.prefix, self.graph.name)
@@ -257,12 +219,6 @@ class EntryWriter:
             "    return status;",
             "}",
         ]
-
-
-def opened(prototype: str) -> list[str]:
-    """The first lines of a function definition."""
-    head = wrap_prototype(prototype)
-    return [*head[:-1], f"{head[-1]} {{"]
 
 
 def element_type(arg: Arg) -> str:
@@ -340,48 +296,6 @@ def kernel_headers(int8: bool) -> str:
 def included(text: str) -> list[str]:
     """The whet headers that a C file includes directly."""
     return re.findall(r'^#include "(whet_\w+\.h)"', text, re.MULTILINE)
-
-
-def init_function(prefix: str, tensors: Tensors) -> list[str]:
-    lines = [f"void {prefix}_init({prefix}_t *net) {{", "    memset(net, 0, sizeof *net);"]
-    for part, table in (("params", tensors.params), ("state", tensors.state)):
-        for name in table:
-            if name in tensors.stored:
-                word = tensors.ids[name]
-                place = f"net->{part}.{word}"
-                lines += call_text("memcpy", [place, f"{prefix}_{word}", f"sizeof {place}"])
-    for name, of in tensors.bases.items():
-        part = "params" if of in tensors.params else "state"
-        place = f"net->state.{tensors.ids[name]}"
-        source = f"net->{part}.{tensors.ids[of]}"
-        lines += call_text("memcpy", [place, source, f"sizeof {place}"])
-    return [*lines, "}", "", f"size_t {prefix}_sizeof(void) {{ return sizeof({prefix}_t); }}"]
-
-
-def checkpoint_functions(prefix: str, tensors: Tensors, fingerprint: int) -> list[str]:
-    """Save and load: a header, then trained parameters and state in their memory layout."""
-    parts = [p for p, table in (("params", tensors.params), ("state", tensors.state)) if table]
-    upper = prefix.upper()
-    spans = [f"        {{&net->{p}, sizeof net->{p}}}," for p in parts] + ["    };"]
-    count = len(parts)
-    return [
-        f"size_t {prefix}_save(const {prefix}_t *net, void *buffer, size_t size) {{",
-        "    const whet_const_bytes_t spans[] = {",
-        *spans,
-        f"    return whet_checkpoint_save(buffer, size, 0x{fingerprint:08x}u, spans, {count});",
-        "}",
-        "",
-        f"{prefix}_status_t {prefix}_load({prefix}_t *net, const void *buffer, size_t size) {{",
-        "    const whet_bytes_t spans[] = {",
-        *spans,
-        f"    switch (whet_checkpoint_load(buffer, size, 0x{fingerprint:08x}u, spans, {count})) {{",
-        f"    case WHET_CHECKPOINT_OK: return {upper}_OK;",
-        f"    case WHET_CHECKPOINT_TRUNCATED: return {upper}_TRUNCATED;",
-        f"    case WHET_CHECKPOINT_FOREIGN: return {upper}_FOREIGN;",
-        f"    default: return {upper}_CORRUPT;",
-        "    }",
-        "}",
-    ]
 
 
 STATUSES = (
@@ -504,21 +418,10 @@ ENTRY_DOCS = {
     "train_step": "Forward pass, backward pass and update, on one batch.",
     "gradients": "Forward and backward pass; adds to the accumulated gradients.",
     "apply": "Update from the accumulated gradients, times `scale`, and clear them.",
-    "predict": "Forward pass only, in eval mode.",
+    "predict": "Forward pass only, in eval mode. Outputs must not overlap inputs.",
     "begin": "The start of a round: from here on, the changes to be sent are counted.",
-    "predict_one": "Forward pass only, in eval mode, on one sample instead of a batch.",
+    "predict_one": "The same on one sample instead of a batch.",
 }
-
-
-def wrap_prototype(text: str) -> list[str]:
-    """A prototype in as many lines as it needs, broken between parameters."""
-    name, _, rest = text.partition("(")
-    return [line.removesuffix(";") for line in call_text(name, rest[:-1].split(", "), "")]
-
-
-def declaration(t: Type, word: str) -> str:
-    shape = " /* " + "x".join(map(str, t.shape)) + " */" if len(t.shape) > 1 else ""
-    return f"{t.dtype.c} {word}[{t.elements}]{shape}"
 
 
 def sizes(upper: str, plans: Mapping[str, Plan], axes: Mapping[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Array, DType, Type
-from .c import WIDTH, comment, declaration, float_text
+from .c_text import WIDTH, comment, declaration, float_text
 from .tensors import Tensors
 
 INLINE_WEIGHTS = 1 << 20  # bytes; more than this goes to weights.bin
@@ -32,7 +32,7 @@ def weights_h(prefix: str, tensors: Tensors) -> str:
 def weights_c(prefix: str, tensors: Tensors, far: bool = False) -> tuple[str, bytes | None]:
     """weights.c, and weights.bin if the arrays are too large for C source."""
     head = ['#include "weights.h"', "", "#include <math.h>", ""]
-    arrays = {n: image(tensors.data[n], t) for n, t in tensors.stored.items()}
+    arrays = {n: image(tensors.content(n), t) for n, t in tensors.stored.items()}
     if sum(a.nbytes for a in arrays.values()) > INLINE_WEIGHTS:
         return weights_included(prefix, tensors, arrays, far)
     lines = list(head)

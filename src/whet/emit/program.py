@@ -15,6 +15,7 @@ from ..ir import Array, DType, Factors, Graph, Part, Places, Role
 from ..ir.quant import Fold, Quant
 from ..memory.plan import Plan, alignment
 from ..ops.random import RngNext
+from ..passes.frozen_forms import Blocks, form_named
 from ..passes.narrow_frozen import bytes_by_form, wide_weights
 from ..report import program_report
 from ..report.html import program_html
@@ -131,7 +132,9 @@ class Program:
 
     @functools.cached_property
     def storage(self) -> Tensors:
-        return Tensors.of(self.entries, self.target.vectors)
+        form = form_named(self.options.frozen, {})
+        blocks = form.blocks if isinstance(form, Blocks) else None
+        return Tensors.of(self.entries, self.target.vectors, blocks)
 
     @property
     def arena(self) -> int:
@@ -269,6 +272,7 @@ class Program:
         """
         used = {*c.used_kernels(self.plans.values()), *self.target.shared}
         used |= {"delta"} if self.delta else set()
+        used |= {"stored"} if self.storage.starts else set()
         if not self.integer or not self.target.vectors:
             return self._in_folder("kernels", self.isa, used)
         same = {"threads", *c.same_bits(self.plans.values())}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..ir import Array, Graph, Relation, Role, Type, Value
+from ..ir import Array, DType, Graph, Relation, Role, Type, Value
 from .layout import pack, packed_weights
 from .reserved import reserved
 
@@ -46,13 +46,20 @@ class Tensors:
     bases: dict[str, str] = field(default_factory=dict)  # copies -> what they begin as a copy of
     packed: frozenset[str] = frozenset()  # leaves stored in the layout of vector kernels
     ids: dict[str, str] = field(default_factory=dict)
+    # What trained parameters start from, if it is stored in blocks: the format, and their bytes.
+    starts: dict[str, tuple[str, Array]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         counts = len(self.params), len(self.state), len(self.frozen)
         return "<Tensors: {} train, {} of state, {} frozen>".format(*counts)
 
     @classmethod
-    def of(cls, entries: Mapping[str, Graph], packing: bool) -> Tensors:
+    def of(
+        cls,
+        entries: Mapping[str, Graph],
+        packing: bool,
+        blocks: Callable[[Array], tuple[str, Array] | None] | None = None,
+    ) -> Tensors:
         self = cls()
         updated = {leaf.name for g in entries.values() for leaf, _ in g.state}
         self.packed = packed_weights(entries, updated) if packing else frozenset()
@@ -76,6 +83,9 @@ class Tensors:
                 self.const[entry, leaf.name] = name
                 self.frozen[name] = leaf.type
                 self.data[name] = array
+        if blocks is not None:
+            found = {name: blocks(self.data[name]) for name in self.params}
+            self.starts = {name: own for name, own in found.items() if own is not None}
         self.ids = identifiers([*self.params, *self.state, *self.frozen])
         return self
 
@@ -99,4 +109,9 @@ class Tensors:
         started = {
             n: t for n, t in self.state.items() if n not in self.bases and self.data[n].any()
         }
-        return {**self.frozen, **self.params, **started}
+        types = {**self.frozen, **self.params, **started}
+        return types | {n: Type(DType.U8, data.shape) for n, (_, data) in self.starts.items()}
+
+    def content(self, name: str) -> Array:
+        """Of one of these."""
+        return self.starts[name][1] if name in self.starts else self.data[name]

@@ -40,7 +40,8 @@ class Buffer:
 class Plan:
     """Where each value of one entry point is stored.
 
-    `home` maps a value to the leaf whose storage it uses, or to its buffer in the arena.
+    `home` maps a value to the leaf or output whose storage it uses, or to its buffer in the arena.
+    An output in that sense is written where the caller wants it, and so is not in the arena.
     `workspace` has a value for every kernel that needs scratch memory. `copies` (to, from) are the
     updates that could not be proven safe in place; they are made at the end, in this order.
     `lower_bound` is the largest sum of bytes live at one time; no placement can need less.
@@ -91,6 +92,23 @@ class _Storage:
         for value in self.made:
             groups.setdefault(self.root(value), []).append(value)
         return groups
+
+    def results(self) -> dict[Value, Value]:
+        """The outputs that the caller's memory can hold from the start, by their roots.
+
+        That is for an entry point without updates: a step may end early, and returns a loss only.
+        All values in that memory are of the output's type: C allows no other access to it.
+        """
+        found: dict[Value, Value] = {}
+        groups = self.members() if not self.graph.state else {}
+        for value in self.graph.outputs if groups else ():
+            kind, root = value.type, self.root(value)
+            fits = all(
+                (v.type.dtype, v.type.bytes) == (kind.dtype, kind.bytes) for v in groups[root]
+            )
+            if root.role is Role.TEMP and fits:
+                found.setdefault(root, value)
+        return found
 
     def last_read(self, values: Sequence[Value]) -> int:
         return max((r for v in values for r in self.reads.get(v, ())), default=-1)
@@ -186,7 +204,8 @@ def plan(graph: Graph, inplace: bool = True, inside: bool = False, vectors: bool
     }
     for value in need.storage.made:
         if value not in home:
-            home[value] = need.storage.root(value)
+            root = need.storage.root(value)
+            home[value] = need.results.get(root, root)
     bound, peak = need.peak
     result = Plan(
         graph, home, need.workspace, tuple(placed), tuple(need.copies), arena, bound, peak
@@ -203,6 +222,7 @@ class Lifetimes:
     buffers: list[Buffer]
     workspace: dict[Node, Value]
     copies: list[tuple[Value, Value]]
+    results: dict[Value, Value]  # by their roots, the outputs that are not in the arena
     pinned: int = 0  # number of leading buffers at the start of the arena
 
     @functools.cached_property
@@ -220,14 +240,14 @@ def lifetimes(
     copies = storage.join_updates()
     if inplace:
         storage.join_temporaries()
-    members = storage.members()
+    members, results = storage.members(), storage.results()
     inputs = graph.leaves_of(Role.INPUT) if inside else ()
     buffers = [
         Buffer((leaf,), aligned(leaf.type.bytes), 0, max(0, storage.last_read(members[leaf])))
         for leaf in inputs
     ]
     for root, values in members.items():
-        if root.role is Role.TEMP:
+        if root.role is Role.TEMP and root not in results:
             first = min(storage.made[v] for v in values)
             last = max(first, storage.last_read(values))
             buffers.append(Buffer(tuple(values), aligned(root.type.bytes), first, last))
@@ -237,7 +257,7 @@ def lifetimes(
             value = Value(f"{node.out.name}.workspace", f32(floats), link=node.out.link)
             workspace[node] = value
             buffers.append(Buffer((value,), aligned(value.type.bytes), i, i))
-    need = Lifetimes(storage, buffers, workspace, copies, len(inputs))
+    need = Lifetimes(storage, buffers, workspace, copies, results, len(inputs))
     if alignment(need.peak[0], vectors) == ALIGN:
         return need
     return replace(need, buffers=[replace(b, bytes=aligned(b.bytes, LINE)) for b in buffers])

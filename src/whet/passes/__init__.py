@@ -78,11 +78,8 @@ PASSES = (
     ),
     Pass(share_common, STEP),
     Pass(spread_late, STEP, switch=False, when=lambda c: sparse(c) or shared(c)),
-    Pass(fuse_head, STEP, when=lambda c: c.narrow is None),
-    Pass(
-        fuse_trained_head, STEP, alternative=True,
-        when=lambda c: c.narrow is None,
-    ),
+    Pass(fuse_head, STEP, told=("narrow",)),
+    Pass(fuse_trained_head, STEP, alternative=True),
     Pass(drop_masks, STEP),
     Pass(add_parts, STEP),
     Pass(keep_bits, STEP),

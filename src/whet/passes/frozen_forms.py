@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from ..ir import Array, Builder, DType, Op, Relation, Value
-from ..ops._blocks import BLOCKS, held, in_blocks
+from ..ops._blocks import BLOCKS, FORMATS, decoded, held, in_blocks
 from ..ops._common import pack
 from ..ops.lookup import Lookup, LookupScaled
 from ..ops.widen import Widen, narrowed
+
+Given = Mapping[str, Callable[[], tuple[str, Array]]]  # by parameter: a format, and its bytes
 
 CODE = 64  # bytes that a call and its arguments take, roughly
 
@@ -63,20 +65,43 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The first of these formats of GGUF that has the numbers, or `other`."""
+    """What a file has, or the first of these formats of GGUF that has the numbers, or `other`."""
 
     kinds: tuple[str, ...]
     other: Form | None = None
+    given: Given = field(default_factory=dict)  # in a file
 
     dtypes: ClassVar[tuple[DType, ...]] = (DType.F32,)
 
     def stored(self, leaf: Value, weight: Array) -> Stored | None:
+        if found := self.shipped(leaf, weight) or self.blocks(weight):
+            kind, data = found
+            return Stored(((kind, data, DType.U8),), kind)
+        return None if self.other is None else self.other.stored(leaf, weight)
+
+    def shipped(self, leaf: Value, weight: Array) -> tuple[str, Array] | None:
+        """The format and the bytes in the file, if the weight is what they stand for."""
+        given = self.given.get(parameter_of(leaf))
+        if given is None or weight.ndim != 2:
+            return None
+        kind, data = given()
+        block = FORMATS.get(kind)
+        if block is None or weight.shape[1] % block.size:
+            return None
+        data = np.ascontiguousarray(data).reshape(-1)
+        if data.dtype != np.uint8 or data.size * block.size != weight.size * block.bytes:
+            return None
+        same = np.array_equal(decoded(kind, data, weight.shape), weight)
+        return (kind, data) if same else None
+
+    def blocks(self, weight: Array) -> tuple[str, Array] | None:
+        """The format and the bytes."""
         if in_blocks(weight):
             for kind in self.kinds:
                 data = held(kind, weight)
                 if data is not None:
-                    return Stored(((kind, data, DType.U8),), kind)
-        return None if self.other is None else self.other.stored(leaf, weight)
+                    return kind, data
+        return None
 
 
 @dataclass(frozen=True)
@@ -129,14 +154,16 @@ class Codebooks:
         return scale.ravel() if np.all(apart <= 1e-6 * largest) else None
 
 
-def form_named(frozen: str | None, parameters: Mapping[str, Array]) -> Form | None:
+def form_named(
+    frozen: str | None, parameters: Mapping[str, Array], given: Given | None = None
+) -> Form | None:
     """How frozen weights are stored by this word for `frozen=`, if not as they are."""
     if frozen is None:
         return None
     if frozen == "int8":
         return Bytes()
     if frozen == "gguf":
-        return Blocks(("q4_0", "q4_1", "q8_0"))
+        return Blocks(("q4_0", "q4_1", "q8_0"), given=given or {})
     if frozen in BLOCKS:
         return Blocks((frozen,), Bytes())
     return Codebooks(codebook_bits(frozen), parameters)

@@ -7,8 +7,9 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
-from ..emit.c import WIDTH, Signature, call_text, input_buffers_of
+from ..emit.c import Signature, input_buffers_of
 from ..emit.c_main import example_c, with_allocated_memory
+from ..emit.c_text import WIDTH, call_text
 from ..emit.program import Program
 from ..ir import Role
 

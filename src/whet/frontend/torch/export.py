@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import keyword
 import logging
 import re
@@ -269,8 +270,18 @@ def import_model(
     masks = {name: mask for name, mask in training.masks.items() if not mask.all()}
     return Model(
         training, prediction, rules, lr, tuple(requested), alike,
-        live=live_of(training.graph) | masks, masked=frozenset(masks),
+        live=live_of(training.graph) | masks, masked=frozenset(masks), blocks=blocks_of(model),
     )  # fmt: skip
+
+
+def blocks_of(model: nn.Module) -> dict[str, Callable[[], tuple[str, Array]]]:
+    """What `from_gguf` keeps of the file."""
+
+    def read(own: Any) -> tuple[str, Array]:
+        return own.format.lower(), own.data
+
+    stored = getattr(model, "whet_blocks", {})
+    return {name: functools.partial(read, own) for name, own in stored.items()}
 
 
 def distinct(inputs: tuple[torch.Tensor, ...], target: Target) -> tuple[Any, Any]:

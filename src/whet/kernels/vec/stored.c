@@ -2,6 +2,7 @@
 #include "whet_stored.h"
 
 #include "whet_bytes.h"
+#include "whet_threads.h"
 
 #ifndef WHET_HAS_HALF
 static inline whet_vec_t whet_all_half(const uint8_t *x) { return whet_all(whet_read_half(x)); }
@@ -51,6 +52,32 @@ static inline __attribute__((always_inline)) void read_blocks(const whet_stored_
     }
 }
 
+/* Elements [first, end) of a part of a WHET_Q4_K block. */
+static inline void read_part(float *to, const uint8_t *block, int32_t part, int32_t first,
+                             int32_t end) {
+    const uint8_t *q = block + 16 + part / 2 * WHET_BLOCK;
+    float minimum;
+    const whet_vec_t scale = whet_all(whet_scale_of(block, part, &minimum));
+    for (int32_t i = first; i < end; i += WHET_LANES) {
+        const whet_bits_t both = whet_wide_v(q + i), nibble = part % 2 ? both >> 4 : both & 15;
+        whet_store(to + i - first, __builtin_convertvector(nibble, whet_vec_t) * scale - minimum);
+    }
+}
+
+static void read_long_blocks(const whet_stored_t *w, float *to, int32_t ldto, int32_t row,
+                             int32_t rows, int32_t first, int32_t n) {
+    const size_t bytes = (size_t)whet_block_bytes(WHET_Q4_K);
+    const size_t line = (size_t)(w->columns / WHET_LONG_BLOCK) * bytes;
+    const uint8_t *from = w->data + (size_t)row * line;
+    for (int32_t r = 0; r < rows; r++, from += line, to += ldto) {
+        int32_t part = first / WHET_BLOCK, skip = first % WHET_BLOCK;
+        for (int32_t j = 0, end; j < n; j += end - skip, skip = 0, part++) {
+            end = whet_min(skip + n - j, WHET_BLOCK);
+            read_part(to + j, from + (size_t)(part / 8) * bytes, part % 8, skip, end);
+        }
+    }
+}
+
 static void read_rows(const whet_stored_t *w, float *to, int32_t ldto, int32_t row, int32_t rows,
                       int32_t first, int32_t n) {
     for (int32_t r = 0; r < rows; r++) {
@@ -74,6 +101,8 @@ static void read_stored(const void *stored, float *to, int32_t ldto, int32_t row
         read_blocks(w, to, ldto, row, rows, first, n, WHET_Q4_0, 18);
     else if (w->form == WHET_Q4_1)
         read_blocks(w, to, ldto, row, rows, first, n, WHET_Q4_1, 20);
+    else if (w->form == WHET_Q4_K)
+        read_long_blocks(w, to, ldto, row, rows, first, n);
     else if (w->form == WHET_Q8_ROWS)
         read_rows(w, to, ldto, row, rows, first, n);
     else
@@ -123,4 +152,28 @@ void whet_take_stored_f32(float *y, const void *w, const float *table, const int
     const whet_stored_t from = {w, table, form, columns};
     for (int32_t j = 0; j < count; j++)
         read_stored(&from, y + (size_t)j * (size_t)columns, columns, index[j], 1, 0, columns);
+}
+
+typedef struct {
+    float *y;
+    const whet_stored_t *w;
+    int32_t first;
+} rows_t;
+
+static void some_rows(const void *args, int32_t first, int32_t end) {
+    const rows_t *a = args;
+    const int32_t columns = a->w->columns;
+    read_stored(a->w, a->y + first * columns, columns, a->first + first, end - first, 0, columns);
+}
+
+/* formula    y[j,:] = w[first + j,:]
+ * shapes     y[count,columns], w[any,columns] as it is stored
+ * aliasing   none
+ * rounding   that of the weight in floats
+ * workspace  none */
+void whet_rows_stored_f32(float *y, const void *w, const float *table, int32_t first, int32_t count,
+                          int32_t columns, int32_t form) {
+    const whet_stored_t from = {w, table, form, columns};
+    const rows_t a = {y, &from, first};
+    whet_share_work(some_rows, &a, count, (int64_t)count * columns * 4);
 }
