@@ -54,6 +54,7 @@ class Options:
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
     frozen: str | None = None  # the form that frozen weights are stored in, as in settings.py
     send: Send | None = None  # how updates leave the device; entry point `begin`
+    mapped: bool = False  # weights lie in a file that is mapped, as those of large programs do
     single: bool = True  # a program for batches also predicts one sample
 
 

@@ -183,7 +183,7 @@ class EntryWriter:
         return self.structs[struct]
 
     def body(self) -> list[str]:
-        lines = self.bound_checks()
+        lines = self.map_check() + self.bound_checks()
         losses = {v for n, v in self.signature.outputs if n == "loss"}
         for node in self.graph.nodes:
             lines += self.late_checks(node)
@@ -222,6 +222,12 @@ class EntryWriter:
 
     def bounds(self, node: Node) -> list[tuple[Value, int, int]]:
         return [(node.ins[k], *limits) for k, limits in node.op.bounds(node).items()]
+
+    def map_check(self) -> list[str]:
+        """Stop before weights are read that are not there."""
+        if not self.tensors.mapped:
+            return []
+        return [f"    if (!whet_{self.prefix}_weights) return {self.prefix.upper()}_UNMAPPED;"]
 
     def from_caller(self, value: Value) -> bool:
         home = self.plan.home[value]
@@ -344,6 +350,8 @@ def included(text: str) -> list[str]:
 
 def init_function(prefix: str, tensors: Tensors) -> list[str]:
     lines = [f"void {prefix}_init({prefix}_t *net) {{", "    memset(net, 0, sizeof *net);"]
+    if tensors.mapped:
+        lines.append(f"    if (!whet_{prefix}_weights) return; /* nor does anything else run */")
     for part, table in (("params", tensors.params), ("state", tensors.state)):
         for name in table:
             if name in tensors.stored:
@@ -391,6 +399,7 @@ STATUSES = (
     ("TRUNCATED", "the checkpoint is shorter than its header says"),
     ("CORRUPT", "the checksum of the checkpoint does not match"),
     ("FOREIGN", "the checkpoint belongs to another model or version"),
+    ("UNMAPPED", "weights.bin is not mapped, or cannot be opened"),  # only if it is to be
 )
 
 
@@ -433,7 +442,10 @@ def model_h(
         *caller_types(prefix, plans),
         "",
         "typedef enum {",
-        *(f"    {upper}_{name} = {i}, /* {why} */" for i, (name, why) in enumerate(STATUSES)),
+        *(
+            f"    {upper}_{name} = {i}, /* {why} */"
+            for i, (name, why) in enumerate(STATUSES[: None if tensors.mapped else -1])
+        ),
         f"}} {prefix}_status_t;",
         "",
         "/* All mutable data. The caller owns it; several instances train independently. */",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,8 @@ from ..report import program_report
 from ..report.html import program_html
 from ..scheme import Scheme
 from ..training import IntegerRules
-from . import c, c_weights, saving
+from . import c, c_mapped, c_weights, saving
+from .blob import WEIGHTS, Blob
 from .c_delta import Delta, delta_of
 from .memory import STATIC, memory_of
 from .tensor_info import PartView, TensorInfo
@@ -131,7 +132,9 @@ class Program:
 
     @functools.cached_property
     def storage(self) -> Tensors:
-        return Tensors.of(self.entries, self.target.vectors)
+        store = Tensors.of(self.entries, self.target.vectors)
+        large = self.target.maps_files and store.image > STATIC
+        return replace(store, mapped=self.options.mapped or large)
 
     @property
     def arena(self) -> int:
@@ -179,12 +182,8 @@ class Program:
     @property
     def large(self) -> bool:
         """Whether it is more than can be reached from code in an ordinary C program."""
-        return self.memory["ram"] + self.memory["flash"] > STATIC
-
-    @property
-    def far(self) -> bool:
-        """Whether the weights alone are."""
-        return self.memory["flash"] > STATIC
+        linked = 0 if self.storage.mapped else self.memory["flash"]
+        return self.memory["ram"] + linked > STATIC
 
     @functools.cached_property
     def axes(self) -> dict[str, str]:
@@ -203,9 +202,9 @@ class Program:
         return zlib.crc32("\n".join(layout).encode(), self.identity)
 
     @functools.cached_property
-    def files(self) -> dict[str, bytes]:
+    def files(self) -> dict[str, bytes | Blob]:
         """The whole output folder by relative path. The same program gives the same bytes."""
-        weights, blob = c_weights.weights_c(self.name, self.storage, self.far)
+        blob = c_weights.blob_of(self.storage)
         threads = self.target.threads
         sources, places = self.kernel_files, c.input_buffers_of(self.plans["train_step"])
         files = {
@@ -221,7 +220,7 @@ class Program:
                 self.quants,
                 self.axes,
                 places,
-                self.delta.declared() if self.delta else (),
+                self.more_declared,
             ),
             "model.c": c.model_c(
                 self.name,
@@ -233,13 +232,19 @@ class Program:
                 places,
                 self.delta.defined() if self.delta else (),
             ),
-            "weights.h": c_weights.weights_h(self.name, self.storage),
-            "weights.c": weights,
+            "weights.h": c_weights.weights_h(self.name, self.storage, blob),
+            "weights.c": c_weights.weights_c(self.name, self.storage, blob),
             "report.txt": self._report({}) + "\n",
             **self.target.files(self),
         }
-        encoded = {name: text.encode() for name, text in (files | sources).items()}
-        return encoded if blob is None else encoded | {"weights.bin": blob}
+        found: dict[str, bytes | Blob] = {n: t.encode() for n, t in (files | sources).items()}
+        return found if blob is None else found | {WEIGHTS: blob}
+
+    @property
+    def more_declared(self) -> list[str]:
+        """What model.h declares besides the usual."""
+        mapping = c_mapped.declared(self.name) if self.storage.mapped else []
+        return [*mapping, *(self.delta.declared() if self.delta else ())]
 
     @functools.cached_property
     def integer(self) -> bool:
@@ -269,6 +274,7 @@ class Program:
         """
         used = {*c.used_kernels(self.plans.values()), *self.target.shared}
         used |= {"delta"} if self.delta else set()
+        used |= {"map"} if self.storage.mapped else set()
         if not self.integer or not self.target.vectors:
             return self._in_folder("kernels", self.isa, used)
         same = {"threads", *c.same_bits(self.plans.values())}
@@ -317,7 +323,7 @@ class Program:
         return program_report(self, measured)
 
     @property
-    def library(self) -> dict[str, bytes]:
+    def library(self) -> dict[str, bytes | Blob]:
         """The model alone, all in one folder: what a project with a main of its own adds to it."""
         flat = {Path(name).name: name for name in self.kernel_files}
         if len(flat) < len(self.kernel_files):
@@ -350,7 +356,10 @@ class Program:
             for name, content in files.items():
                 path = root / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                if not path.exists() or path.read_bytes() != content:
+                if isinstance(content, Blob):
+                    if not content.is_in(path):
+                        content.write(path)
+                elif not path.exists() or path.read_bytes() != content:
                     path.write_bytes(content)
             for stale in root.glob("kernels/**/*.[ch]") if ours else ():
                 if str(stale.relative_to(root)) not in files:

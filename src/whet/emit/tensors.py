@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from ..ir import Array, Graph, Relation, Role, Type, Value
 from .layout import pack, packed_weights
@@ -34,6 +37,12 @@ def identifiers(names: Iterable[str]) -> dict[str, str]:
     return taken
 
 
+def digest(array: Array) -> bytes:
+    """Of the content; equal for equal content."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return hashlib.blake2b(flat.view(np.uint8).data, digest_size=16).digest()
+
+
 @dataclass
 class Tensors:
     """Every array of a program by location, with its C identifier."""
@@ -46,6 +55,7 @@ class Tensors:
     bases: dict[str, str] = field(default_factory=dict)  # copies -> what they begin as a copy of
     packed: frozenset[str] = frozenset()  # leaves stored in the layout of vector kernels
     ids: dict[str, str] = field(default_factory=dict)
+    mapped: bool = False  # the program maps a file with the content, which is not linked
 
     def __repr__(self) -> str:
         counts = len(self.params), len(self.state), len(self.frozen)
@@ -56,7 +66,7 @@ class Tensors:
         self = cls()
         updated = {leaf.name for g in entries.values() for leaf, _ in g.state}
         self.packed = packed_weights(entries, updated) if packing else frozenset()
-        contents: dict[tuple[str, str, tuple[int, ...], bytes], str] = {}
+        contents: dict[tuple[str, Type, bytes], str] = {}
         for graph in entries.values():
             for leaf in graph.leaves_of(Role.PARAM, Role.STATE):
                 if leaf.role is Role.STATE:
@@ -69,9 +79,9 @@ class Tensors:
                 self.data[leaf.name] = self.laid_out(graph, leaf)
         for entry, graph in entries.items():
             for leaf in graph.leaves_of(Role.CONST):
-                array = self.laid_out(graph, leaf).astype(leaf.type.dtype.numpy)
+                array = self.laid_out(graph, leaf).astype(leaf.type.dtype.numpy, copy=False)
                 family = leaf.name.rstrip("_0123456789")  # const_3 may serve for const_7
-                key = (family, leaf.type.dtype.label, array.shape, array.tobytes())
+                key = (family, leaf.type, digest(array))
                 name = contents.setdefault(key, self.unused(leaf.name))
                 self.const[entry, leaf.name] = name
                 self.frozen[name] = leaf.type
@@ -82,6 +92,11 @@ class Tensors:
     def laid_out(self, graph: Graph, leaf: Value) -> Array:
         array = graph.data[leaf.name]
         return pack(array) if leaf.name in self.packed else array
+
+    @property
+    def image(self) -> int:
+        """Bytes of the program image."""
+        return sum(t.bytes for t in self.stored.values())
 
     def unused(self, name: str) -> str:
         taken, n = name, 1

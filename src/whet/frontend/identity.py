@@ -10,6 +10,8 @@ import dataclasses
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 
+import numpy as np
+
 from ..ir import Array, Attributes, Graph, Op, Part, Role, Value
 from ..ops.reduce import Expand
 from ..ops.shape import Reshape, Transpose
@@ -32,10 +34,10 @@ def identity(model: Model, chosen: Collection[str], parts: Mapping[str, Part]) -
     for leaf in params:
         if leaf.name in chosen and leaf.name not in places:
             continue
-        data = graph.data[leaf.name].astype(leaf.type.dtype.numpy)
+        data = graph.data[leaf.name].astype(leaf.type.dtype.numpy, copy=False)
         if leaf.name in places:
             data = places[leaf.name].fixed(data)
-        crc = zlib.crc32(data.tobytes(), crc)
+        crc = zlib.crc32(np.ascontiguousarray(data).data, crc)
     return crc
 
 

@@ -368,8 +368,10 @@ class Builder:
     ) -> Value:
         """A compile-time array; equal small arrays without a name of their own are shared."""
         array = stored(np.asarray(data), dtype)
+        if array.size > 16:
+            return self.leaf(name, Type(dtype, array.shape), Role.CONST, array, link)
         key = (dtype.label, array.shape, array.tobytes())
-        if name == "const" and array.size <= 16 and key in self._consts:
+        if name == "const" and key in self._consts:
             return self._consts[key]
         value = self.leaf(name, Type(dtype, array.shape), Role.CONST, array, link)
         self._consts[key] = value

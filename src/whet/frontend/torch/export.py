@@ -23,7 +23,7 @@ from . import aten as _register_handlers  # noqa: F401
 from .halves import HALVES, tell_widened
 from .importer import HANDLERS, Importer
 from .locations import location_of
-from .masks import copied
+from .masks import sharing
 from .optim import trainable, training_of
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -206,7 +206,7 @@ def independent(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> bool:
     def predicted(rows: slice) -> torch.Tensor:
         return main_output(alone(*(x[rows] for x in batch)))
 
-    batch, alone = [drawn(x) for x in inputs], copied(model, model).eval()
+    batch, alone = [drawn(x) for x in inputs], sharing(model).eval()
     try:
         with torch.no_grad():
             together = predicted(slice(count))
@@ -246,17 +246,17 @@ def import_model(
 ) -> Model:
     """Import `model`, using copies only, since some models cache what they computed."""
     names = canonical_names(model)
-    output = example_output(copied(model, model), inputs)
+    output = example_output(sharing(model), inputs)
     target = target if target is not None else example_target(loss, output)
     inputs, target = distinct(inputs, target)
-    wrapper = WithLoss(copied(model, model), loss)
+    wrapper = WithLoss(sharing(model), loss)
     wrapper.training = model.training
     labels = len(target) if isinstance(target, tuple) else 1
     importer = Importer(export(wrapper, (inputs, target)), names, labels)
     training = importer.run()
     tell_widened(importer.folded.items())
     if any(module.training for module in model.modules()):
-        alone = export(Alone(copied(model, model).eval()), (inputs,))
+        alone = export(Alone(sharing(model).eval()), (inputs,))
         changing = {leaf.name for leaf, _ in training.graph.state}
         prediction = Importer(alone, names, 0, changing, training.orders).run()
     else:
