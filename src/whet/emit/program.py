@@ -85,6 +85,7 @@ class Program:
     folds: Mapping[str, Fold] = field(default_factory=dict)  # norms in integer parameters
     integer_rules: IntegerRules = field(default_factory=IntegerRules)  # of int8 parameters
     independent: bool = False  # whether samples may be predicted one by one
+    meta: bool = False  # weights have no values: the program cannot be written
     measured: dict[str, int] = field(default_factory=dict, repr=False)  # of it built, and run
 
     @property
@@ -204,6 +205,7 @@ class Program:
     @functools.cached_property
     def files(self) -> dict[str, bytes | Blob]:
         """The whole output folder by relative path. The same program gives the same bytes."""
+        self.require_values()
         blob = c_weights.blob_of(self.storage)
         threads = self.target.threads
         sources, places = self.kernel_files, c.input_buffers_of(self.plans["train_step"])
@@ -372,8 +374,19 @@ class Program:
             ) from error
         return root
 
+    def require_values(self) -> None:
+        """Refuse to build a program of a model that has none."""
+        if self.meta:
+            raise BuildError(
+                "this program can only be planned: its weights have no values",
+                why="it was compiled from a model on the meta device",
+                try_="compile the model with its weights: model.to_empty(device='cpu'), then "
+                "model.load_state_dict(...)",
+            )
+
     def save(self, path: str | Path) -> Path:
         """Write the program to one file; `whet.load` reads it back, without PyTorch."""
+        self.require_values()
         return saving.save(self, path)
 
     def load(self, threads: int | None = None) -> Trainer:
@@ -383,6 +396,7 @@ class Program:
         Any number of threads gives the same results, to the bit. Trainers of one program share
         theirs: one thread at first; the last call sets their number.
         """
+        self.require_values()
         return self.target.load(self, threads)
 
     def check(self, steps: int = 10) -> CheckReport | IntegerReport:
@@ -390,6 +404,7 @@ class Program:
 
         An integer program's steps are compared with its NumPy reference instead, bit for bit.
         """
+        self.require_values()
         if self.source is None:
             raise WhetError("this program does not remember the model it was compiled from")
         return self.source.check(self, steps)

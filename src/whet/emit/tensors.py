@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..ir import Array, Graph, Relation, Role, Type, Value
+from ..ir import Array, Graph, Relation, Role, Type, Value, is_meta, origin_of
 from .layout import pack, packed_weights
 from .reserved import reserved
 
@@ -39,6 +39,8 @@ def identifiers(names: Iterable[str]) -> dict[str, str]:
 
 def digest(array: Array) -> bytes:
     """Of the content; equal for equal content."""
+    if is_meta(array):
+        return origin_of(array).encode()
     flat = np.ascontiguousarray(array).reshape(-1)
     return hashlib.blake2b(flat.view(np.uint8).data, digest_size=16).digest()
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
-from ..ir import Array, Attributes, Graph, Op, Part, Role, Value
+from ..ir import Array, Attributes, Graph, Op, Part, Role, Value, is_meta
 from ..ops.reduce import Expand
 from ..ops.shape import Reshape, Transpose
 from .model import Model
@@ -34,6 +34,8 @@ def identity(model: Model, chosen: Collection[str], parts: Mapping[str, Part]) -
     for leaf in params:
         if leaf.name in chosen and leaf.name not in places:
             continue
+        if is_meta(graph.data[leaf.name]):
+            continue
         data = graph.data[leaf.name].astype(leaf.type.dtype.numpy, copy=False)
         if leaf.name in places:
             data = places[leaf.name].fixed(data)
@@ -47,7 +49,7 @@ def operations(graph: Graph) -> Iterator[str]:
     known: dict[Value, str] = {}
     for leaf in graph.leaves:
         known[leaf] = str(leaf)
-        if leaf.role is Role.CONST:
+        if leaf.role is Role.CONST and not is_meta(graph.data[leaf.name]):
             known[leaf] = f"{zlib.crc32(without_repeats(graph.data[leaf.name]).tobytes()):08x}"
     count = 0
     for node in graph.nodes:

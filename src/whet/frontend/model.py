@@ -77,6 +77,7 @@ class Model:
     # Which elements of a parameter are live, for those that have zeros or that a mask prunes.
     live: Mapping[str, Array] = field(default_factory=dict)
     masked: frozenset[str] = frozenset()  # those that a mask prunes: they never train whole
+    meta: bool = False  # parameters have no values, so that programs can only be planned
 
 
 def without_loss(training: Imported) -> Imported:

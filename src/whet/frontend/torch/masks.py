@@ -14,6 +14,8 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node as FxNode
 from torch.nn.utils import prune
 
+from .meta import buffer_for, stand_in
+
 T = TypeVar("T")
 SAME = ("aten.to.", "aten._to_copy.", "aten.alias.", "aten.detach.", "aten.clone.")
 
@@ -121,9 +123,12 @@ def copied(x: T, model: nn.Module, copies: Mapping[int, Any] = MappingProxyType(
 def sharing(model: nn.Module) -> nn.Module:
     """A copy to run or to export, with the numbers of the model's own parameters.
 
-    What it caches while it runs, and its buffers, are its own.
+    What it caches while it runs, and its buffers, are its own. See meta.py for parameters that have
+    no numbers.
     """
-    shared = {
-        id(p): nn.Parameter(p.detach(), requires_grad=p.requires_grad) for p in model.parameters()
+    shared: dict[int, torch.Tensor] = {
+        id(p): nn.Parameter(stand_in(p.detach()), requires_grad=p.requires_grad)
+        for p in model.parameters()
     }
+    shared |= {id(b): buffer_for(b) for b in model.buffers() if b.is_meta}
     return copied(model, model, shared)
