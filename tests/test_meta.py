@@ -58,7 +58,7 @@ def test_the_plan_is_that_of_the_model_with_weights(update: str, frozen: str | N
     assert layers(meta) == layers(real)
     assert meta.plans["train_step"].buffers and meta.narrow_forms == real.narrow_forms
     said, expected = (
-        [line for line in p.report().splitlines() if "rounded" not in line and "k-means" not in line]
+        [line for line in p.report().splitlines() if "the largest error" not in line]
         for p in (meta, real)
     )
     assert said == expected
@@ -126,7 +126,7 @@ def test_values_that_do_not_exist_are_not_made_up() -> None:
         assert is_meta(alike) and alike.strides == (0,) * alike.ndim
     assert (array != 0).dtype == bool and (array * 2).shape == array.shape
     for use in (array.any, array.max, array.tobytes, lambda: (array == 0).all()):
-        with pytest.raises(FrontendError, match="weight.* has no values"):
+        with pytest.raises(FrontendError, match=r"weight.* has no values"):
             use()
 
 

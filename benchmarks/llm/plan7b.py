@@ -1,13 +1,13 @@
 """LLaMA-2-7B by the planner: bytes and predicted seconds of a step, without its weights.
 
-    python -m benchmarks.llm.plan7b             measures SmolLM2-135M, plans; writes plan7b.json, .md
-    python -m benchmarks.llm.plan7b --plan      plans, with the coefficients measured before
-    python -m benchmarks.llm.plan7b --page      writes the page again
+    python -m benchmarks.llm.plan7b           measures SmolLM2-135M, plans; writes plan7b.json, .md
+    python -m benchmarks.llm.plan7b --plan    plans, with what was measured before
+    python -m benchmarks.llm.plan7b --page    writes the page again
 
-The model is made on the meta device, from its configuration. Seconds are those of one thread of this
-machine: whet.tune.predict, with the coefficients of `whet tune`, here the quickest of several runs.
-The same prediction for SmolLM2-135M stands beside its measurement: CPU time, the quickest step. Its
-weights are random, as no kernel's time depends on them.
+The model is made on the meta device, from its configuration. Seconds are those of one thread of
+this machine: whet.tune.predict, with the coefficients of `whet tune`, here the quickest of several
+runs. The same prediction for SmolLM2-135M stands beside its measurement: CPU time, the quickest
+step. Its weights are random, as no kernel's time depends on them.
 """
 
 from __future__ import annotations
@@ -169,10 +169,10 @@ def page(results: dict[str, Any]) -> str:
             "",
             "Published for the same scheme on a Jetson AGX Orin (PockEngine, arXiv:2310.17752):",
             f"{results['published']['gigabytes']} GB and {results['published']['seconds']} s an",
-            "iteration, on its GPU. The predicted seconds are those of one thread of a CPU, so they",
-            "do not compare; the last column is the rate at which the operations that whet counts",
-            "would take 0.9 s. The bytes compare, with a reservation: the publication does not say",
-            "how its 31.2 GB are made up.",
+            "iteration, on its GPU. The predicted seconds are those of one thread of a CPU, so",
+            "these do not compare; the last column is the rate at which the operations that whet",
+            "counts would take 0.9 s. The bytes compare with a reservation: how the 31.2 GB are made",
+            "up, and for which length of sequence, is not known here.",
             "",
             "## How good the prediction is",
             "",
@@ -181,13 +181,13 @@ def page(results: dict[str, Any]) -> str:
             "",
             table(other, small),
             "",
-            "Products count at the rate of a large product, with weights in float32 that smaller",
-            "matrices do not reach; whatever is moved counts at the cost of a float in the cache or",
-            "outside.",
+            "Products count at the rate of a large one, which smaller matrices do not reach; what",
+            "is moved counts at the cost of a float in the cache or outside. Nothing overlaps.",
             "",
             f"Machine: {results['processor']}, {rate:.0f} GFLOP/s of a large product,",
-            f"{machine['near']:.2f} ns a float in the cache, {machine['far']:.2f} ns outside. It was",
-            f"busy with other work: rounds were {results['noise']:.0%} above the quickest at least.",
+            f"{machine['near']:.2f} ns a float in the cache, {machine['far']:.2f} ns outside.",
+            "Other programs ran meanwhile: times of the same run were at least",
+            f"{results['noise']:.0%} above the quickest.",
             "",
         ]
     )

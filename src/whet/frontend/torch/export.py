@@ -174,9 +174,7 @@ def canonical_names(model: nn.Module) -> dict[str, str]:
     return {f"model.{name}": first.setdefault(id(t), name) for name, t in tensors}
 
 
-def example_output(
-    model: nn.Module, inputs: tuple[torch.Tensor, ...], meta: bool
-) -> torch.Tensor:
+def example_output(model: nn.Module, inputs: tuple[torch.Tensor, ...], meta: bool) -> torch.Tensor:
     """The model's output for the example, in eval mode; without values if the model has none."""
     try:
         with torch.no_grad():
