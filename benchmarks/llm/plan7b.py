@@ -171,7 +171,7 @@ def page(results: dict[str, Any]) -> str:
             f"{results['published']['gigabytes']} GB and {results['published']['seconds']} s an",
             "iteration, on its GPU. The predicted seconds are those of one thread of a CPU, so",
             "these do not compare; the last column is the rate at which the operations that whet",
-            "counts would take 0.9 s. The bytes compare with a reservation: how the 31.2 GB are made",
+            "counts would take 0.9 s. The bytes compare with a reservation: how 31.2 GB are made",
             "up, and for which length of sequence, is not known here.",
             "",
             "## How good the prediction is",
