@@ -1,6 +1,7 @@
 """LLaMA-2-7B by the planner: bytes and predicted seconds of a step, without its weights.
 
     python -m benchmarks.llm.plan7b           measures SmolLM2-135M, plans; writes plan7b.json, .md
+    python -m benchmarks.llm.plan7b --tune    measures only the machine's coefficients, and plans
     python -m benchmarks.llm.plan7b --plan    plans, with what was measured before
     python -m benchmarks.llm.plan7b --page    writes the page again
 
@@ -203,7 +204,7 @@ def main() -> None:
             machine, disturbed = coefficients()
             known |= {"machine": asdict(machine), "noise": disturbed, "processor": processor()}
         times = [row["measured"] for row in known.get("small", [])]
-        if only != "--plan":
+        if not only:
             times = [measured(case, SMOLLM2_135M) for case in SMALL]
         small = [planned(case, SMOLLM2_135M, machine) for case in SMALL]
         known |= {

@@ -28,7 +28,7 @@ def compiled(config):
     return weights, status("VmHWM") - before
 
 sizes = dict(heads=8, kv_heads=8, context=16)
-compiled(LlamaConfig(vocabulary=64, width=64, hidden=64, blocks=1, head=8, **sizes))
+compiled(LlamaConfig(vocabulary=64, width=64, hidden=64, blocks=2, head=8, **sizes))
 print(*compiled(LlamaConfig(vocabulary=8000, width=1024, hidden=2816, blocks=5, head=128, **sizes)))
 """
 
