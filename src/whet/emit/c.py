@@ -227,7 +227,7 @@ class EntryWriter:
         """Stop before weights are read that are not there."""
         if not self.tensors.mapped:
             return []
-        return [f"    if (!whet_{self.prefix}_weights) return {self.prefix.upper()}_UNMAPPED;"]
+        return [f"    if (!{mapped_weights(self.prefix)}) return {self.prefix.upper()}_UNMAPPED;"]
 
     def from_caller(self, value: Value) -> bool:
         home = self.plan.home[value]
@@ -348,10 +348,15 @@ def included(text: str) -> list[str]:
     return re.findall(r'^#include "(whet_\w+\.h)"', text, re.MULTILINE)
 
 
+def mapped_weights(prefix: str) -> str:
+    """The variable with the address of mapped weights; no parameter can have its name."""
+    return f"whet_{prefix}_weights"
+
+
 def init_function(prefix: str, tensors: Tensors) -> list[str]:
     lines = [f"void {prefix}_init({prefix}_t *net) {{", "    memset(net, 0, sizeof *net);"]
     if tensors.mapped:
-        lines.append(f"    if (!whet_{prefix}_weights) return; /* nor does anything else run */")
+        lines.append(f"    if (!{mapped_weights(prefix)}) return; /* nor does anything else run */")
     for part, table in (("params", tensors.params), ("state", tensors.state)):
         for name in table:
             if name in tensors.stored:

@@ -6,13 +6,8 @@ import re
 
 from ..errors import InternalError
 from .blob import Blob
-from .c import declaration
+from .c import declaration, mapped_weights
 from .tensors import Tensors
-
-
-def pointer(prefix: str) -> str:
-    """The variable with the address of the file; no parameter can have its name."""
-    return f"whet_{prefix}_weights"
 
 
 def head(prefix: str) -> str:
@@ -33,20 +28,21 @@ def declared(prefix: str) -> list[str]:
 
 def weights_h(prefix: str, tensors: Tensors, blob: Blob) -> list[str]:
     """What weights.h declares: every array, at its place in the file."""
-    lines = [f"extern const unsigned char *{pointer(prefix)}; /* what map_weights mapped */", ""]
+    start = mapped_weights(prefix)
+    lines = [f"extern const unsigned char *{start}; /* what map_weights mapped */", ""]
     for name, t in tensors.stored.items():
         word = f"{prefix}_{tensors.ids[name]}"
         cast = f"(const {t.dtype.c} *)(const void *)"
         lines += [
             f"/* {declaration(t, word).replace('/* ', '(').replace(' */', ')')} */",
             f"#define {word} \\",
-            f"    ({cast}({pointer(prefix)} + {blob.offsets[name]}))",
+            f"    ({cast}({start} + {blob.offsets[name]}))",
         ]
     return lines
 
 
 def weights_c(prefix: str, blob: Blob) -> str:
-    upper, variable = prefix.upper(), pointer(prefix)
+    upper, variable = prefix.upper(), mapped_weights(prefix)
     return f"""/* The arrays are in weights.bin, which is mapped into memory. */
 #include "weights.h"
 
@@ -56,6 +52,7 @@ def weights_c(prefix: str, blob: Blob) -> str:
 const unsigned char *{variable};
 
 {head(prefix)} {{
+    if ({variable}) return {upper}_OK; /* it is mapped already */
     switch (whet_map(path, {blob.size}u, 0x{blob.identity:08x}u, &{variable})) {{
     case WHET_MAP_OK: return {upper}_OK;
     case WHET_MAP_TRUNCATED: return {upper}_TRUNCATED;
