@@ -19,6 +19,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import torch
@@ -128,7 +129,6 @@ def gigabytes(count: int) -> str:
 
 def page(results: dict[str, Any]) -> str:
     machine = results["machine"]
-    rate = 2 * machine["macs"]
     large = [
         [
             f"{row['update']}, {row['optimizer']}",
@@ -157,40 +157,33 @@ def page(results: dict[str, Any]) -> str:
             "together GB", "TFLOP", "predicted s", "TFLOP/s for 0.9 s"]  # fmt: skip
     other = ["update", "GFLOP", "products ms", "moving ms", "predicted ms", "measured ms",
              "measured / predicted"]  # fmt: skip
-    return "\n".join(
-        [
-            "# LLaMA-2-7B, planned",
-            "",
-            "Written by `python -m benchmarks.llm.plan7b`. The planner compiled LLaMA-2-7B (6.74",
-            "billion parameters, sequence 512, batch 1) from its configuration; no weight was",
-            "allocated. `sparse-5` trains attention and the first layers of the feed-forward",
-            "networks of the last 5 of 32 blocks; Llama has no biases. What trains is in float32.",
-            "",
-            table(head, large),
-            "",
-            "Published for the same scheme on a Jetson AGX Orin (PockEngine, arXiv:2310.17752):",
-            f"{results['published']['gigabytes']} GB and {results['published']['seconds']} s an",
-            "iteration, on its GPU. The predicted seconds are those of one thread of a CPU, so",
-            "these do not compare; the last column is the rate at which the operations that whet",
-            "counts would take 0.9 s. The bytes compare with a reservation: how 31.2 GB are made",
-            "up, and for which length of sequence, is not known here.",
-            "",
-            "## How good the prediction is",
-            "",
-            "SmolLM2-135M, sequence 128, batch 1, one thread: the same prediction and the CPU time",
-            f"of the quickest of {STEPS} steps.",
-            "",
-            table(other, small),
-            "",
-            "Products count at the rate of a large one, which smaller matrices do not reach; what",
-            "is moved counts at the cost of a float in the cache or outside. Nothing overlaps.",
-            "",
-            f"Machine: {results['processor']}, {rate:.0f} GFLOP/s of a large product,",
-            f"{machine['near']:.2f} ns a float in the cache, {machine['far']:.2f} ns outside.",
-            "Other programs ran meanwhile: times of the same run were at least",
-            f"{results['noise']:.0%} above the quickest.",
-            "",
-        ]
+    published = results["published"]
+    paragraphs = [
+        "# LLaMA-2-7B, planned",
+        "Written by `python -m benchmarks.llm.plan7b`. The planner compiled LLaMA-2-7B (6.74 billion "
+        "parameters, sequence 512, batch 1) from its configuration; no weight was allocated. "
+        "`sparse-5` trains attention and the first layers of the feed-forward networks of the last "
+        "5 of 32 blocks; Llama has no biases. What trains is in float32.",
+        table(head, large),
+        "Published for the same scheme on a Jetson AGX Orin (PockEngine, arXiv:2310.17752): "
+        f"{published['gigabytes']} GB and {published['seconds']} s an iteration, on its GPU. The "
+        "predicted seconds are those of one thread of a CPU, so these do not compare; the last "
+        "column is the rate at which the operations that whet counts would take 0.9 s. The bytes "
+        f"compare with a reservation: how {published['gigabytes']} GB are made up, and for which "
+        "length of sequence, is not known here.",
+        "## How good the prediction is",
+        "SmolLM2-135M, sequence 128, batch 1, one thread: the same prediction and the CPU time of "
+        f"the quickest of {STEPS} steps.",
+        table(other, small),
+        "Products count at the rate of a large one, which smaller matrices do not reach; what is "
+        "moved counts at the cost of a float in the cache or outside. Nothing overlaps.",
+        f"Machine: {results['processor']}, {2 * machine['macs']:.0f} GFLOP/s of a large product, "
+        f"{machine['near']:.2f} ns a float in the cache, {machine['far']:.2f} ns outside. Other "
+        "programs ran meanwhile: times of the same run were at least "
+        f"{results['noise']:.0%} above the quickest.",
+    ]
+    return (
+        "\n\n".join(text.rstrip() if "|" in text else fill(text, 99) for text in paragraphs) + "\n"
     )
 
 

@@ -16,7 +16,7 @@ from ..ir.quant import Quant
 from ..memory.plan import Buffer, Plan
 from ..names import for_comment
 from .layout import pack_call
-from .tensors import Tensors
+from .tensors import Tensors, mapped_weights
 
 WIDTH = 100
 
@@ -346,11 +346,6 @@ def kernel_headers(int8: bool) -> str:
 def included(text: str) -> list[str]:
     """The whet headers that a C file includes directly."""
     return re.findall(r'^#include "(whet_\w+\.h)"', text, re.MULTILINE)
-
-
-def mapped_weights(prefix: str) -> str:
-    """The variable with the address of mapped weights; no parameter can have its name."""
-    return f"whet_{prefix}_weights"
 
 
 def init_function(prefix: str, tensors: Tensors) -> list[str]:

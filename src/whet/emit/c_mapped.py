@@ -6,8 +6,8 @@ import re
 
 from ..errors import InternalError
 from .blob import Blob
-from .c import declaration, mapped_weights
-from .tensors import Tensors
+from .c import declaration
+from .tensors import Tensors, mapped_weights
 
 
 def head(prefix: str) -> str:

@@ -37,6 +37,11 @@ def identifiers(names: Iterable[str]) -> dict[str, str]:
     return taken
 
 
+def mapped_weights(prefix: str) -> str:
+    """The variable with the address of mapped weights; no parameter can have its name."""
+    return f"whet_{prefix}_weights"
+
+
 def digest(array: Array) -> bytes:
     """Of the content; equal for equal content."""
     if is_meta(array):
