@@ -73,7 +73,9 @@ def test_parts_of_weights_and_networks_of_pictures_are_planned_too() -> None:
                                 nn.Linear(8 * 26 * 26, 10)).eval(),):  # fmt: skip
         real = whet.plan(model, (x,), "bias+last")
         assert whet.plan(model.to("meta"), (x,), "bias+last") == real
-    assert whet.plan(meta, (x,), scheme) == whet.plan(lenet(), (x,), scheme)
+    for frozen in (None, "int8"):
+        now = whet.plan(meta, (x,), scheme, frozen=frozen)
+        assert now == whet.plan(lenet(), (x,), scheme, frozen=frozen)
 
 
 def test_what_needs_weights_is_refused(tmp_path: Path) -> None:

@@ -161,9 +161,9 @@ def page(results: dict[str, Any]) -> str:
     paragraphs = [
         "# LLaMA-2-7B, planned",
         "Written by `python -m benchmarks.llm.plan7b`. The planner compiled LLaMA-2-7B (6.74 "
-        "billion parameters, sequence 512, batch 1) from its configuration; no weight was allocated. "
-        "`sparse-5` trains attention and the first layers of the feed-forward networks of the last "
-        "5 of 32 blocks; Llama has no biases. What trains is in float32.",
+        "billion parameters, sequence 512, batch 1) from its configuration; no weight was "
+        "allocated. `sparse-5` trains attention and the first layers of the feed-forward networks "
+        "of the last 5 of 32 blocks; Llama has no biases. What trains is in float32.",
         table(head, large),
         "Published for the same scheme on a Jetson AGX Orin (PockEngine, arXiv:2310.17752): "
         f"{published['gigabytes']} GB and {published['seconds']} s an iteration, on its GPU. The "

@@ -18,7 +18,7 @@ import whet
 from built import losses, make, run
 from whet.emit import program as emitted
 from whet.errors import BuildError
-from whet.runtime.build import build
+from whet.runtime.build import build, library
 from whet.runtime.mapping import map_weights
 
 
@@ -97,6 +97,14 @@ def test_mapped_weights_are_those_that_are_linked(frozen: str | None) -> None:
     assert [one.step(x, y) for _ in range(3)] == [other.step(x, y) for _ in range(3)]
     assert np.array_equal(one.predict(x), other.predict(x))
     assert mapped.memory["ram"] == linked.memory["ram"] + 8
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    (own,) = (line.split() for line in maps if line.endswith(str(weights_of(mapped))))
+    assert own[1] == "r--s", "read-only, and shared with other processes"
+
+
+def weights_of(program: whet.Program) -> Path:
+    """The file of weights of a program that is loaded."""
+    return library(program, None).with_name("weights.bin")
 
 
 def test_what_is_wrong_with_a_file_of_weights_is_said(tmp_path: Path) -> None:
@@ -105,7 +113,7 @@ def test_what_is_wrong_with_a_file_of_weights_is_said(tmp_path: Path) -> None:
     content = weights.read_bytes()
     assert content == program.files["weights.bin"] and len(content) % 4 == 0
     other = whet.compile(nn.Linear(600, 600), (torch.randn(2, 600),), mapped=True)
-    library = ctypes.CDLL(str(build(program, tmp_path, ("-O0",))))
+    loaded = ctypes.CDLL(str(build(program, tmp_path, ("-O0",))))
     for wrong, said, why in (
         (None, f"cannot open {weights}", "cannot be opened"),
         (b"", f"{weights} is too short", "too short"),
@@ -119,12 +127,12 @@ def test_what_is_wrong_with_a_file_of_weights_is_said(tmp_path: Path) -> None:
         done = subprocess.run([example], cwd="/", capture_output=True, text=True)
         assert done.returncode == 1 and done.stderr == f"{said}\n"
         with pytest.raises(BuildError, match=re.escape(str(weights))) as error:
-            map_weights(library.net_map_weights, weights)
+            map_weights(loaded.net_map_weights, weights)
         assert why in str(error.value)
-        assert library.net_predict(None, None, None) == 6, "UNMAPPED; nothing was read"
+        assert loaded.net_predict(None, None, None) == 6, "UNMAPPED; nothing was read"
     weights.write_bytes(content)
     assert len(losses(run(example))) > 3
-    assert library.net_map_weights(str(weights).encode()) == 0
+    assert loaded.net_map_weights(str(weights).encode()) == 0
 
 
 def test_a_new_file_leaves_those_in_use_as_they_are(tmp_path: Path) -> None:
