@@ -62,6 +62,7 @@ def compile(
     frozen: str | None = None,
     send: Send | None = None,
     sparse: bool = False,
+    mapped: bool = False,
     without: Collection[str] = (),
     name: str = "net",
 ) -> Program:
@@ -99,20 +100,22 @@ def compile(
     `sparse` keeps zeros: of every weight that trains and has zeros, as after pruning, the elements
     that are not zero train, and only those are stored. Parameters that are pruned by
     torch.nn.utils.prune train so in any case, wherever their masks are ones.
+    `mapped` leaves the weights in a file beside the program, weights.bin, that it maps into memory
+    instead of linking them, as all programs with more than 2 GB of weights do.
     `send`, a `whet.Send`, adds what a device needs to learn together with others: the update since
     the start of a round, clipped, with noise and sparse as it says, as bytes to be sent.
     """
     settings = Settings.of(
         update=update, target=target, ram=ram, flash=flash, rematerialize=rematerialize,
         portable=portable, dtype=dtype, frozen=frozen, without=without, name=name,
-        clip_norm=clip_norm,
+        clip_norm=clip_norm, mapped=mapped,
     )  # fmt: skip
     place, budget = settings.target, settings.ram
     searching = is_search(settings.update)
     check_search(searching, budget, data)
     options = Options(
         settings.name, accumulate, settings.without, settings.recompute, place, this_machine(),
-        frozen=settings.frozen, send=send,
+        frozen=settings.frozen, send=send, mapped=settings.mapped,
     )  # fmt: skip
     if searching and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size

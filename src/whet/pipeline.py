@@ -11,10 +11,10 @@ from .debug import observer, show
 from .emit.program import Program
 from .emit.target import Target
 from .emit.tensor_info import infos_of, outputs_of
-from .errors import FrontendError, SchemeError
+from .errors import FrontendError, SchemeError, option
 from .frontend.identity import identity
 from .frontend.model import Model
-from .ir import Codebook, Factors, Graph, Live, Part, Role, prune
+from .ir import Array, Codebook, Factors, Graph, Live, Part, Role, prune
 from .ir.quant import Recipe
 from .memory.plan import Plan, plan
 from .passes import (
@@ -34,7 +34,7 @@ from .passes.frozen_forms import form_named
 from .passes.machine import UNTUNED, Machine
 from .passes.narrow_frozen import narrow_weights
 from .quantize import Int8
-from .quantize.frozen import round_weights
+from .quantize.frozen import round_weights, weights_of
 from .quantize.model import integer_model
 from .scheme import SHARED, SPARSE, SPARSE_SHARED, Beside, Chosen, Scheme, parameters_of
 from .targets import HOST
@@ -54,6 +54,7 @@ class Options:
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
     frozen: str | None = None  # the form that frozen weights are stored in, as in settings.py
     send: Send | None = None  # how updates leave the device; entry point `begin`
+    mapped: bool = False  # weights lie in a file that is mapped, as those of large programs do
     single: bool = True  # a program for batches also predicts one sample
 
 
@@ -109,7 +110,7 @@ def assemble_parts(
         shared, errors = rounded(model, trained, options, wide)
         forward = simplify(shared, trained, options)
         entries = differentiate(forward, trained, options)
-        form = form_named(options.frozen, shared.training.graph.data, shared.blocks)
+        form = form_named(options.frozen, to_share(shared), shared.blocks)
         entries = optimise(entries, trained, options, samples_alike(model), form)
         left = errors.keys() - narrow_weights(entries)
         if not left:
@@ -199,9 +200,23 @@ def rounded(
     model: Model, trained: Trained, options: Options, wide: Collection[str] = ()
 ) -> tuple[Model, dict[str, float]]:
     """The model with frozen weights rounded, and the errors of those that changed."""
-    if options.frozen in (None, "gguf"):
+    if options.frozen == "gguf" and model.meta:
+        raise SchemeError(
+            f"{option('frozen', 'gguf')} needs the values of the weights",
+            why="the model is on the meta device, and each weight is stored in what it is made of",
+            try_=[option("frozen", word) for word in ("q4_0", "q4_1", "q8_0")],
+        )
+    if options.frozen in (None, "gguf") or model.meta:
         return model, {}
     return round_weights(model, trained.chosen, trained.parts, options.frozen, wide)
+
+
+def to_share(model: Model) -> Mapping[str, Array]:
+    """Parameters that may get a codebook; without values, that is for weights of layers."""
+    data = model.training.graph.data
+    if not model.meta:
+        return data
+    return {w.leaf.name: data[w.leaf.name] for w in weights_of(model.training.graph)}
 
 
 def as_compiled(model: Model, program: Program) -> Model:
@@ -312,6 +327,7 @@ def emit(
         parameters=sum(v.type.elements for v in graph.leaves_of(Role.PARAM)),
         rounded=errors,
         identity=identity(model, trained.chosen, parts),
+        meta=model.meta,
         parts=parts,
         factors=trained.factors,
         sliced_parameters={name: graph.data[name] for name in partly},

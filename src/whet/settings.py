@@ -37,6 +37,7 @@ class Settings:
     frozen: str | None  # the form that frozen weights are stored in
     without: frozenset[str]
     clip_norm: float | None
+    mapped: bool = False  # weights lie in a file that is mapped
 
     @classmethod
     def of(
@@ -53,6 +54,7 @@ class Settings:
         without: Collection[str] = (),
         name: str = "net",
         clip_norm: float | None = None,
+        mapped: bool = False,
     ) -> Settings:
         check_frozen(frozen)
         if rematerialize and rematerialize not in (True, "elements", "layers"):
@@ -64,13 +66,18 @@ class Settings:
             hint = option("frozen", "kmeans4")
             raise SchemeError(what, why="all weights are bytes here", try_=hint)
         place = target_of(target, portable, ram, flash)
+        if mapped and not place.maps_files:
+            raise TargetError(
+                f"{place.name} has no files that weights could be mapped from",
+                try_=f"{option('target', 'host')}, or no {option('mapped')}",
+            )
         twice = Recompute(layers=rematerialize == "layers") if rematerialize else None
         budget = place.ram
         if budget is None and ram is not None:
             budget = parse_bytes(ram)
         return cls(
             check_name(name), known_update(update), place, budget, twice, int8, frozen,
-            check_switches(without), check_clip_norm(clip_norm),
+            check_switches(without), check_clip_norm(clip_norm), mapped,
         )  # fmt: skip
 
 

@@ -59,6 +59,12 @@ class Source:
         self.int8, self.calibrate = int8, calibrate
         self.recipe: Recipe | None = getattr(model, "whet_recipe", None)
         self.integers: Model | None = None
+        if int8 is not None and any(p.is_meta for p in model.parameters()):
+            raise FrontendError(
+                f"{option('dtype', 'int8')} needs the values of the weights",
+                why="the model is on the meta device, and ranges are found by running it",
+                try_="a model with weights, even random ones, to look at memory",
+            )
         if int8 is None:
             if calibrate is not None:
                 hint = option("dtype", "int8")

@@ -54,6 +54,7 @@ class Compiling:
     ram: options.RamOpt = None
     flash: options.FlashOpt = None
     portable: options.PortableOpt = False
+    mapped: options.MappedOpt = False
     name: options.NameOpt = "net"
 
     def arguments(self) -> dict[str, Any]:

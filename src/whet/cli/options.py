@@ -96,6 +96,9 @@ FrozenOpt = Annotated[
 SparseOpt = Annotated[
     bool, typer.Option("--sparse", help="of pruned weights, train and store what is not zero")
 ]
+MappedOpt = Annotated[
+    bool, typer.Option("--mapped", help="map the weights from a file instead of linking them")
+]
 WithoutOpt = Annotated[
     list[str] | None, typer.Option(help="leave out a pass, such as reorder; may be repeated")
 ]

@@ -23,7 +23,7 @@ from .c_text import (
     wrap_prototype,
 )
 from .layout import pack_call
-from .tensors import Tensors
+from .tensors import Tensors, mapped_weights
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class EntryWriter:
         return self.structs[struct]
 
     def body(self) -> list[str]:
-        lines = self.bound_checks()
+        lines = self.map_check() + self.bound_checks()
         losses = {v for n, v in self.signature.outputs if n == "loss"}
         for node in self.graph.nodes:
             lines += self.late_checks(node)
@@ -181,6 +181,12 @@ class EntryWriter:
 
     def bounds(self, node: Node) -> list[tuple[Value, int, int]]:
         return [(node.ins[k], *limits) for k, limits in node.op.bounds(node).items()]
+
+    def map_check(self) -> list[str]:
+        """Stop before weights are read that are not there."""
+        if not self.tensors.mapped:
+            return []
+        return [f"    if (!{mapped_weights(self.prefix)}) return {self.prefix.upper()}_UNMAPPED;"]
 
     def from_caller(self, value: Value) -> bool:
         home = self.plan.home[value]
@@ -305,6 +311,7 @@ STATUSES = (
     ("TRUNCATED", "the checkpoint is shorter than its header says"),
     ("CORRUPT", "the checksum of the checkpoint does not match"),
     ("FOREIGN", "the checkpoint belongs to another model or version"),
+    ("UNMAPPED", "weights.bin is not mapped, or cannot be opened"),  # only if it is to be
 )
 
 
@@ -347,7 +354,10 @@ def model_h(
         *caller_types(prefix, plans),
         "",
         "typedef enum {",
-        *(f"    {upper}_{name} = {i}, /* {why} */" for i, (name, why) in enumerate(STATUSES)),
+        *(
+            f"    {upper}_{name} = {i}, /* {why} */"
+            for i, (name, why) in enumerate(STATUSES[: None if tensors.mapped else -1])
+        ),
         f"}} {prefix}_status_t;",
         "",
         "/* All mutable data. The caller owns it; several instances train independently. */",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from ..ops._blocks import FORMATS
 from .c_text import call_text
-from .tensors import Tensors
+from .tensors import Tensors, mapped_weights
 
 
 def init_function(prefix: str, tensors: Tensors) -> list[str]:
     lines = [f"void {prefix}_init({prefix}_t *net) {{", "    memset(net, 0, sizeof *net);"]
+    if tensors.mapped:
+        lines.append(f"    if (!{mapped_weights(prefix)}) return; /* nor does anything else run */")
     for part, table in (("params", tensors.params), ("state", tensors.state)):
         for name in table:
             word = tensors.ids[name]

@@ -79,6 +79,7 @@ class Model:
     masked: frozenset[str] = frozenset()  # those that a mask prunes: they never train whole
     # Parameters in a file that the model came from: the format, and the bytes of its blocks.
     blocks: Mapping[str, Callable[[], tuple[str, Array]]] = field(default_factory=dict)
+    meta: bool = False  # parameters have no values, so that programs can only be planned
 
 
 def without_loss(training: Imported) -> Imported:

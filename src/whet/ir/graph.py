@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..errors import InternalError, ShapeError
 from ..names import quoted
+from .meta import is_meta
 from .printing import print_graph
 from .traits import Traits
 
@@ -303,6 +304,9 @@ class Graph:
 
 def stored(array: Array, dtype: DType) -> Array:
     """Data as kept beside a graph: doubles stay, so that the graph can be evaluated in double."""
+    if is_meta(array):
+        found: Array = array.astype(dtype.numpy)
+        return found
     if dtype is DType.F32 and array.dtype == np.float64:
         return np.asarray(array, order="C")
     return np.asarray(array, dtype=dtype.numpy, order="C")
@@ -356,7 +360,7 @@ class Builder:
         value = Value(self.unique(name), type, role, link)
         self.leaves.append(value)
         if data is not None:
-            self.data[value.name] = stored(np.asarray(data), type.dtype)
+            self.data[value.name] = stored(np.asanyarray(data), type.dtype)
         return value
 
     def const(
@@ -367,9 +371,11 @@ class Builder:
         link: Link | None = None,
     ) -> Value:
         """A compile-time array; equal small arrays without a name of their own are shared."""
-        array = stored(np.asarray(data), dtype)
+        array = stored(np.asanyarray(data), dtype)
+        if array.size > 16 or is_meta(array):
+            return self.leaf(name, Type(dtype, array.shape), Role.CONST, array, link)
         key = (dtype.label, array.shape, array.tobytes())
-        if name == "const" and array.size <= 16 and key in self._consts:
+        if name == "const" and key in self._consts:
             return self._consts[key]
         value = self.leaf(name, Type(dtype, array.shape), Role.CONST, array, link)
         self._consts[key] = value

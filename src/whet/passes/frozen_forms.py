@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..ir import Array, Builder, DType, Op, Relation, Value
+from ..ir import Array, Builder, DType, Op, Relation, Value, is_meta, meta_array, origin_of
 from ..ops._blocks import BLOCKS, FORMATS, decoded, held, in_blocks
-from ..ops._common import pack
+from ..ops._common import pack, packed
 from ..ops.lookup import Lookup, LookupScaled
 from ..ops.widen import Widen, narrowed
 
@@ -55,7 +55,10 @@ class Bytes:
 
     def stored(self, leaf: Value, weight: Array) -> Stored | None:
         last = is_depthwise(leaf)
-        found = narrowed(weight, last)
+        if is_meta(weight):
+            found: tuple[Array, Array] | None = planned_rows(weight, last)
+        else:
+            found = narrowed(weight, last)
         if found is None:
             return None
         arrays = (("narrow", found[0], DType.I8), ("scale", found[1], DType.F32))
@@ -98,7 +101,7 @@ class Blocks:
         """The format and the bytes."""
         if in_blocks(weight):
             for kind in self.kinds:
-                data = held(kind, weight)
+                data = planned_blocks(kind, weight) if is_meta(weight) else held(kind, weight)
                 if data is not None:
                     return kind, data
         return None
@@ -109,12 +112,15 @@ class Codebooks:
     """A codebook, indices of so many bits, and a scale for each channel if a norm was folded in."""
 
     bits: int
-    parameters: Mapping[str, Array] = field(default_factory=dict)  # before norms were folded in
+    # Before norms were folded in; of a model without values, those that are to have codebooks.
+    parameters: Mapping[str, Array] = field(default_factory=dict)
 
     dtypes: ClassVar[tuple[DType, ...]] = (DType.F32, DType.I8)
 
     def stored(self, leaf: Value, weight: Array) -> Stored | None:
         attrs: dict[str, Any] = {"shape": weight.shape, "bits": self.bits}
+        if is_meta(weight):
+            return self.planned(leaf, weight, attrs)
         book, index = np.unique(weight, return_inverse=True)
         if len(book) <= 2**self.bits:
             kind, scale = leaf.type.dtype, None
@@ -131,6 +137,17 @@ class Codebooks:
         else:
             direct = kind is DType.F32 and weight.ndim == 2
             stored = Stored(arrays, "book" if direct else "", self.bits, Lookup, attrs)
+        return None if stored.bytes + CODE > leaf.type.bytes else stored
+
+    def planned(self, leaf: Value, weight: Array, attrs: dict[str, Any]) -> Stored | None:
+        """What a weight without values takes, with a codebook that is full."""
+        if parameter_of(leaf) not in self.parameters:
+            return None
+        size = packed(weight.size, self.bits).shape
+        book = planned(weight, "book", (2**self.bits,), np.float32)
+        arrays = (("book", book, DType.F32), ("index", planned(weight, "index", size), DType.U8))
+        direct = "book" if weight.ndim == 2 else ""
+        stored = Stored(arrays, direct, self.bits, Lookup, attrs)
         return None if stored.bytes + CODE > leaf.type.bytes else stored
 
     def before(self, leaf: Value, weight: Array) -> Array:
@@ -152,6 +169,22 @@ class Codebooks:
         apart = np.abs(before * scale - weight)
         largest = np.abs(weight).max(axis=axes, keepdims=True)
         return scale.ravel() if np.all(apart <= 1e-6 * largest) else None
+
+
+def planned(weight: Array, end: str, shape: tuple[int, ...], dtype: Any = np.uint8) -> Array:
+    """An array of what is stored of a weight without values."""
+    return meta_array(shape, dtype, f"{origin_of(weight)}.{end}")
+
+
+def planned_rows(weight: Array, last: bool) -> tuple[Array, Array]:
+    channels = weight.shape[-1 if last else 0]
+    numbers = planned(weight, "narrow", weight.shape, np.int8)
+    return numbers, planned(weight, "scale", (channels,), np.float32)
+
+
+def planned_blocks(kind: str, weight: Array) -> Array:
+    block = FORMATS[kind]
+    return planned(weight, kind, (weight.size // block.size * block.bytes,))
 
 
 def form_named(

@@ -51,6 +51,7 @@ def program_report(program: Program, measured: Mapping[str, int] | None = None) 
         f"    alignment                         {exactly(padding)}",
         f"  flash, code aside                   {exactly(memory['flash'])}"
         f"{beside(seen, 'built flash', 'measured, with the code')}",
+        *(["    mapped from weights.bin"] if store.mapped else []),
         f"    frozen parameters and constants   {exactly(memory['frozen'])}",
         *narrow_lines(program),
         f"    initial values                    {exactly(memory['flash'] - memory['frozen'])}",

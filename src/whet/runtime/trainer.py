@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..emit.blob import WEIGHTS
 from ..emit.c import STATUSES, Signature
 from ..emit.program import Program
 from ..emit.tensor_info import TensorInfo
@@ -21,6 +22,7 @@ from ..ops.settle import LIMITS
 from .build import library
 from .checkpoint import Checkpoint, Layout
 from .ids import out_of_range, ranges, uncounted
+from .mapping import map_weights
 from .steps import along, step_sizes
 
 C_TYPES: dict[DType, Any] = {
@@ -41,7 +43,10 @@ class Trainer:
         self, program: Program, flags: Sequence[str] | None = None, threads: int | None = None
     ) -> None:
         self.program = program
-        self._library = ctypes.CDLL(str(library(program, flags)))
+        path = library(program, flags)
+        self._library = ctypes.CDLL(str(path))
+        if program.storage.mapped:
+            map_weights(self._function("map_weights"), path.with_name(WEIGHTS))
         if threads is not None:
             self._set_threads(threads)
         self._net = self._allocate()
