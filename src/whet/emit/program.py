@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError, InternalError, TargetError, WhetError, option
-from ..ir import Array, DType, Factors, Graph, Part, Places, Role
+from ..ir import Array, DType, Factors, Graph, Part, Places, Role, Type
 from ..ir.quant import Fold, Quant
 from ..memory.plan import Plan, alignment
 from ..ops.random import RngNext
@@ -20,7 +20,7 @@ from ..report import program_report
 from ..report.html import program_html
 from ..scheme import Scheme
 from ..training import IntegerRules
-from . import c, c_weights, saving
+from . import c, c_threads, c_weights, saving
 from .c_delta import Delta, delta_of
 from .memory import STATIC, memory_of
 from .tensor_info import PartView, TensorInfo
@@ -166,6 +166,17 @@ class Program:
         return shape[0] if shape else 1
 
     @property
+    def kept(self) -> tuple[Type, ...]:
+        """What `prefix` gives of a batch, to train from; empty without `cache_prefix`."""
+        known = "prefix" in self.entries
+        return tuple(v.type for v in self.entries["prefix"].outputs) if known else ()
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of one sample."""
+        return sum(kind.bytes for kind in self.kept) // self.batch
+
+    @property
     def rng(self) -> str | None:
         """The name of the random generator's state, if the program has one."""
         nodes = self.entries["train_step"].nodes
@@ -193,6 +204,8 @@ class Program:
         arrays = [(n, v) for n, v in step.leaves if v.role is not Role.SCALAR]
         found = {name: self.tensors[value.name].axes for name, value in arrays}
         outputs = zip(predict.outputs, self.outputs, strict=True)
+        rows = f"{self.batch} samples, one behind the other" if self.batch > 1 else ""
+        found |= dict.fromkeys(c.kept_names(len(self.kept)), rows)
         return found | {name: info.axes for (name, _), info in outputs}
 
     @functools.cached_property
@@ -288,9 +301,9 @@ class Program:
         headers = headers_of(isa, [c.kernel_headers(self.integer), *sources.values()])
         machine = self.options.machine
         if (name := "whet_threads.h") in headers:
-            headers[name] = c.grain_h(headers[name], machine.grain)
+            headers[name] = c_threads.grain_h(headers[name], machine.grain)
         if (name := "whet_lanes.h") in headers:
-            headers[name] = c.rows_h(
+            headers[name] = c_threads.rows_h(
                 headers[name], self.options.machine.rows, self.options.machine.lanes
             )
         return {f"{folder}/{name}": text for name, text in (headers | sources).items()}
