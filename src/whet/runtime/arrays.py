@@ -80,12 +80,9 @@ def accept(x: Any, info: TensorInfo, name: str, quant: Quant | None = None) -> A
             raise DataError(f"{name} holds numbers that are not finite")
         array = quant.quantize(array)
     if tuple(array.shape) != info.shape:
-        alone = tuple(array.shape) == info.shape[1:]
         raise DataError(
             f"{name} has shape {tuple(array.shape)}, the program was compiled for {info.shape}",
-            try_="x[None], if this is one sample: the first axis is that of the batch"
-            if alone
-            else "compile with an example of the shape you train on",
+            try_=other_shape(array, info.shape),
         )
     kinds = {DType.F32: "f", DType.I32: "iu", DType.I8: "i", DType.U8: "bu"}[info.type.dtype]
     wrong = info.type.dtype is DType.I8 and array.dtype != np.int8
@@ -97,6 +94,17 @@ def accept(x: Any, info: TensorInfo, name: str, quant: Quant | None = None) -> A
             if not limits.min <= extreme <= limits.max:
                 raise DataError(f"{name} holds {extreme}, which is not a 32-bit index")
     return to_stored(array, info)
+
+
+def other_shape(array: Array, wanted: tuple[int, ...]) -> str:
+    """What may help if an array has another shape than the program takes."""
+    if array.shape == wanted[1:]:
+        return "x[None], if this is one sample: the first axis is that of the batch"
+    if array.dtype.kind in "iu" and array.ndim == len(wanted) == 2 and len(array) == wanted[0]:
+        if array.shape[1] < wanted[1]:
+            return f"whet.llm.pad(sequences, {wanted[1]}), which fills shorter sequences up"
+        return f"cut it to {wanted[1]}, or compile with an example of length {array.shape[1]}"
+    return "compile with an example of the shape you train on"
 
 
 def describe(t: Type) -> str:
