@@ -16,11 +16,12 @@ import agreement  # noqa: F401  # first: transformers cannot be imported before 
 import transformers as t  # isort: skip
 
 import whet
+from made_gguf import smollm2
 from tiny import convnet, mlp
 from whet.errors import DataError, SchemeError, TargetError, WhetError
 from whet.ir.interp import interpret
 from whet.llm import Pairs, Task, causal_lm_loss, pad
-from whet.models import Llama, LlamaConfig
+from whet.models import Llama, LlamaConfig, from_gguf
 
 Case = tuple[nn.Module, tuple[Tensor, ...], Tensor, dict[str, Any]]
 COUNT = 8  # samples
@@ -170,6 +171,24 @@ def test_sentences_that_are_compared_are_kept_apart() -> None:
     same_weights(cached, plain)
     assert len(program.kept) == 3  # the vectors, and the mask in two forms
     assert cached.cache.hits == 4
+
+
+@pytest.mark.slow
+def test_a_published_model_from_the_cache() -> None:
+    """With the figures of docs/llm.md."""
+    model, ids = from_gguf(smollm2(), context=128), torch.arange(1000, 1128)[None]
+    program = whet.compile(
+        model, (ids,), loss=causal_lm_loss, labels=ids, optimizer="adam", update="sparse-2",
+        cache_prefix=True,
+    )  # fmt: skip
+    assert program.kept_bytes == 288 * 1024
+    page = (Path(__file__).parents[2] / "docs" / "llm.md").read_text()
+    saved = 100 * (1 - macs(program, "train_step_kept") / macs(program, "train_step"))
+    assert f"that is 288 KiB, and {saved:.1f} % of the multiply-accumulates" in page
+    plain, cached = program.load(), program.load()
+    for given in (ids, None, None):
+        assert cached.step(given, ids, sample=0) == plain.step(ids, ids)
+    same_weights(cached, plain)
 
 
 # --- the cache
