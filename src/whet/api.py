@@ -56,6 +56,7 @@ def compile(
     rematerialize: bool | str = False,
     accumulate: bool = False,
     cache_prefix: bool = False,
+    lengths: Sequence[int] = (),
     clip_norm: float | None = None,
     portable: bool = False,
     dtype: str | Int8 | None = None,
@@ -86,7 +87,8 @@ def compile(
     know; a tuple for several tensors. A model whose loss takes more than its prediction returns
     `whet.Outputs`. `accumulate` adds the entry points `gradients` and `apply`; `clip_norm` limits
     the norm of all gradients. `cache_prefix` lets a step on a sample begin with what the frozen
-    layers made of it before: see `Trainer.step`. `without` names passes to leave out, to see what
+    layers made of it before: see `Trainer.step`. `lengths` adds entry points for sequences shorter
+    than those of the example. `without` names passes to leave out, to see what
     each is good for. `portable` takes kernels in plain C11 only; others use the vector extensions
     of gcc and clang.
     `dtype="int8"`, or a `whet.Int8` that says more, makes a program of integers from the model in
@@ -108,7 +110,7 @@ def compile(
     settings = Settings.of(
         update=update, target=target, ram=ram, flash=flash, rematerialize=rematerialize,
         portable=portable, dtype=dtype, frozen=frozen, without=without, name=name,
-        clip_norm=clip_norm, cache_prefix=cache_prefix,
+        clip_norm=clip_norm, cache_prefix=cache_prefix, lengths=lengths,
     )  # fmt: skip
     place, budget = settings.target, settings.ram
     searching = is_search(settings.update)
@@ -119,7 +121,9 @@ def compile(
     )  # fmt: skip
     if searching and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size
-    source = Source(model, loss, optimizer, inputs, labels, clip_norm, settings.int8, calibrate)
+    source = Source(
+        model, loss, optimizer, inputs, labels, clip_norm, settings.int8, calibrate, lengths
+    )
     imported = source.imported()
     bench = Workbench(imported, replace(options, single=False), source)
     if searching:

@@ -110,6 +110,10 @@ def assemble_parts(
         shared, errors = rounded(model, trained, options, wide)
         forward = simplify(shared, trained, options)
         entries = differentiate(forward, trained, options)
+        for length, other in shared.shorter.items():
+            entries |= of_length(
+                length, differentiate(simplify(other, trained, options), trained, options)
+            )
         form = form_named(options.frozen, shared.training.graph.data)
         entries = optimise(entries, trained, options, samples_alike(model), form)
         left = errors.keys() - narrow_weights(entries)
@@ -141,6 +145,8 @@ def apply_scheme(model: Model, scheme: Scheme) -> tuple[Model, Trained]:
     """Which parameters train, which part of them, and by which rules; the model with all those."""
     chosen = scheme.resolve(parameters_of(model.training.graph))
     model, chosen, factors = adapt(model, chosen)
+    shorter = {length: apply_scheme(m, scheme)[0] for length, m in model.shorter.items()}
+    model = replace(model, shorter=shorter)
     graph = model.training.graph
     for name in model.masked & chosen.keys():
         if isinstance(chosen[name], tuple):
@@ -202,7 +208,9 @@ def rounded(
     """The model with frozen weights rounded, and the errors of those that changed."""
     if options.frozen in (None, "gguf"):
         return model, {}
-    return round_weights(model, trained.chosen, trained.parts, options.frozen, wide)
+    shorter = {n: rounded(m, trained, options, wide)[0] for n, m in model.shorter.items()}
+    found, errors = round_weights(model, trained.chosen, trained.parts, options.frozen, wide)
+    return replace(found, shorter=shorter), errors
 
 
 def as_compiled(model: Model, program: Program) -> Model:
@@ -254,6 +262,12 @@ def differentiate(
     entries["predict"] = training.predict(forward["prediction"])
     show("differentiate", entries)
     return entries
+
+
+def of_length(length: int, entries: Mapping[str, Graph]) -> dict[str, Graph]:
+    """Those of the entry points that take a batch, for shorter sequences."""
+    names = {name: f"{name}_{length}" for name in ("train_step", "gradients", "predict")}
+    return {names[n]: replace(g, name=names[n]) for n, g in entries.items() if n in names}
 
 
 def optimise(

@@ -54,6 +54,7 @@ class Settings:
         name: str = "net",
         clip_norm: float | None = None,
         cache_prefix: bool = False,
+        lengths: Sequence[int] = (),
     ) -> Settings:
         check_frozen(frozen)
         if rematerialize and rematerialize not in (True, "elements", "layers"):
@@ -66,6 +67,8 @@ class Settings:
             raise SchemeError(what, why="all weights are bytes here", try_=hint)
         place = target_of(target, portable, ram, flash)
         check_cache(cache_prefix, place)
+        if lengths:
+            check_several(place, int8, cache_prefix)
         twice = Recompute(layers=rematerialize == "layers") if rematerialize else None
         budget = place.ram
         if budget is None and ram is not None:
@@ -85,6 +88,19 @@ def check_frozen(frozen: str | None) -> None:
         "whichever of these a weight is made of, kmeans2 to kmeans8 have codebooks"
     )
     raise SchemeError(f"there is no {option('frozen', frozen)}", why=why, try_=hints)
+
+
+def check_several(place: Target, int8: Int8 | None, cache_prefix: bool) -> None:
+    """Whether a program may take sequences of several lengths."""
+    reasons = {
+        f"{place.name} has its inputs in the arena": place.inside_inputs,
+        "activations of integers are calibrated for one length": int8 is not None,
+        f"what {option('cache_prefix', True)} keeps has one length": cache_prefix,
+    }
+    for why in (why for why, holds in reasons.items() if holds):
+        raise FrontendError(
+            f"{option('lengths')} is not possible here", why=why, try_="a program for one length"
+        )
 
 
 def check_cache(cache_prefix: bool, place: Target) -> None:

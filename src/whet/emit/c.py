@@ -14,7 +14,7 @@ from ..ir import Arg, Call, Graph, Node, Op, Role, Struct, Type, Value, Workspac
 from ..ir.printing import summary
 from ..ir.quant import Quant
 from ..memory.plan import Buffer, Plan
-from ..names import for_comment
+from ..names import entry_kind, for_comment
 from .c_threads import threads_h
 from .layout import pack_call
 from .tensors import Tensors
@@ -98,7 +98,7 @@ class Signature:
             words = kept_names(len(inputs))
         words += [f"label_{i}" if i else "label" for i in range(len(labels))] + ["lr", "scale"]
         leaves = zip(words, (*inputs, *labels, *graph.leaves_of(Role.SCALAR)), strict=False)
-        if graph.name in LOSSES:
+        if entry_kind(graph.name)[0] in LOSSES:
             names = ["loss"]
         elif graph.name == "prefix":
             names = kept_names(len(graph.outputs))
@@ -466,7 +466,9 @@ def model_h(
         "",
     ]
     for entry, plan in plans.items():
-        lines += [f"/* {ENTRY_DOCS[entry]} */"]
+        kind, length = entry_kind(entry)
+        size = f" For sequences of {length}." if length else ""
+        lines += [f"/* {ENTRY_DOCS[kind]}{size} */"]
         head = wrap_prototype(Signature.of(plan.graph).text(prefix, entry))
         lines += [*head[:-1], f"{head[-1]};", ""]
     lines += [
@@ -516,7 +518,8 @@ def declaration(t: Type, word: str) -> str:
 def sizes(upper: str, plans: Mapping[str, Plan], axes: Mapping[str, str]) -> list[str]:
     """The axes and number of elements of every array in the prototypes, by name."""
     found: dict[str, Value] = {}
-    for plan in (plan for name, plan in plans.items() if name != "predict_one"):
+    others = {name for name in plans if name == "predict_one" or entry_kind(name)[1]}
+    for plan in (plan for name, plan in plans.items() if name not in others):
         signature = Signature.of(plan.graph)
         found |= {n: v for n, v in signature.leaves if v.role is not Role.SCALAR}
         found |= {n: v for n, v in signature.outputs if n != "loss"}

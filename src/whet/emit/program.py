@@ -14,6 +14,7 @@ from ..errors import BuildError, InternalError, TargetError, WhetError, option
 from ..ir import Array, DType, Factors, Graph, Part, Places, Role, Type
 from ..ir.quant import Fold, Quant
 from ..memory.plan import Plan, alignment
+from ..names import entry_kind
 from ..ops.random import RngNext
 from ..passes.narrow_frozen import bytes_by_form, wide_weights
 from ..report import program_report
@@ -164,6 +165,13 @@ class Program:
         """Samples in a batch: the length of the first input."""
         shape = self.tensors[self.entries["predict"].leaves_of(Role.INPUT)[0].name].shape
         return shape[0] if shape else 1
+
+    @functools.cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Of sequences that it takes, if it was compiled for several."""
+        shorter = sorted({n for entry in self.entries if (n := entry_kind(entry)[1])})
+        longest = self.tensors[self.entries["predict"].leaves_of(Role.INPUT)[0].name].shape[1:2]
+        return (*shorter, *longest) if shorter else ()
 
     @property
     def kept(self) -> tuple[Type, ...]:

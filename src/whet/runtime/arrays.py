@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,25 @@ def stored_batch(program: Program, x: Any, y: Any) -> tuple[Array, ...]:
     return tuple(feed.values())
 
 
+def sized(program: Program, entry: str, x: Any) -> str:
+    """The entry point for the length of these sequences, if there are several."""
+    first = x[0] if isinstance(x, (tuple, list)) else x
+    if not program.lengths or np.ndim(first) != 2:
+        return entry
+    length, known = np.shape(first)[1], program.lengths
+    if length not in known:
+        fits = next((n for n in known if n > length), None)
+        raise DataError(
+            f"the sequences have length {length}, the program takes {', '.join(map(str, known))}",
+            try_=f"whet.llm.pad(sequences, {fits})" if fits else f"cut them to {known[-1]}",
+        )
+    return entry if length == known[-1] else f"{entry}_{length}"
+
+
 def accept_labels(program: Program, graph: Graph, y: Any) -> dict[str, Array]:
     """What the loss compares with, by name: `y`, or a tuple of as many as the loss takes."""
-    wanted = [(leaf.name, program.tensors[leaf.name]) for leaf in graph.leaves_of(Role.LABEL)]
+    leaves = graph.leaves_of(Role.LABEL)
+    wanted = [(v.name, replace(program.tensors[v.name], type=v.type)) for v in leaves]
     several = isinstance(y, (tuple, list)) and (
         len(wanted) > 1 or (len(y) == 1 and np.shape(y[0]) == wanted[0][1].shape)
     )

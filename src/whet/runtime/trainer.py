@@ -19,7 +19,7 @@ from ..errors import CheckpointError, DataError, InternalError, NotFinite, optio
 from ..ir import Array, DType, Graph, Part, Relation, Role, Value, f32
 from ..ir.quant import Quant
 from ..ops.settle import LIMITS
-from .arrays import accept, accept_labels, from_stored, to_numpy, to_stored
+from .arrays import accept, accept_labels, from_stored, sized, to_numpy, to_stored
 from .build import library
 from .checkpoint import Checkpoint, Layout
 from .ids import ranges, uncounted
@@ -130,6 +130,9 @@ class Trainer:
 
     def _pieces(self, given: list[Array]) -> Iterator[tuple[str, list[Array]]]:
         """Samples in portions that an entry point takes: batches, then single ones."""
+        if (entry := sized(self.program, "predict", given)) != "predict":
+            yield entry, given
+            return
         size, rows = self.program.batch, {part.shape[0] if part.ndim else 0 for part in given}
         single = "predict_one" if size > 1 else "predict"
         known = self.program.independent and self._has(single)
@@ -388,6 +391,7 @@ class Trainer:
         self, entry: str, x: Any, y: Any, scalars: dict[str, float | None], sample: Any
     ) -> float:
         if sample is None:
+            entry = sized(self.program, entry, x)
             feed = self._inputs(entry, x)
         else:
             self._entry(entry)
