@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import agreement  # noqa: F401  # first: transformers cannot be imported before 
 import transformers as t  # isort: skip
 
 import whet
+from built import losses, run
 from made_gguf import smollm2
 from tiny import convnet, mlp
 from whet.errors import DataError, SchemeError, TargetError, WhetError
@@ -245,6 +247,36 @@ def test_what_a_cache_refuses(tmp_path: Path) -> None:
     plain = whet.compile(mlp(), (x,), update=TAIL).load()
     with pytest.raises(DataError, match="keeps what the frozen layers make"):
         plain.step(x, y, sample=1)
+
+
+MAIN = r"""
+#include <stdio.h>
+#include "model.h"
+static net_t net;
+static float kept[NET_KEPT_ELEMENTS];
+int main(void) {
+    const float x[NET_INPUT_ELEMENTS] = {1.0f, -2.0f, 0.5f, 0.25f, 3.0f};
+    const int32_t label[1] = {1};
+    float loss = 0.0f;
+    net_init(&net);
+    if (sizeof kept != NET_KEPT_BYTES || net_prefix(&net, x, kept) != NET_OK) return 1;
+    for (int i = 0; i < 3; i++) {
+        if (net_train_step_kept(&net, kept, label, 0.1f, &loss) != NET_OK) return 1;
+        printf("loss %.9g\n", (double)loss);
+    }
+    return 0;
+}
+"""
+
+
+def test_a_program_in_c_keeps_samples_where_it_wants(tmp_path: Path) -> None:
+    program = small(target="portable")
+    folder = program.write(tmp_path)
+    (folder / "main.c").write_text(MAIN)
+    subprocess.run(["make", "-C", str(folder)], check=True, capture_output=True)
+    plain, x = program.load(), torch.tensor([[1.0, -2.0, 0.5, 0.25, 3.0]])
+    wanted = [plain.step(x, torch.tensor([1]), lr=0.1) for _ in range(3)]
+    assert losses(run(folder / "net")) == pytest.approx(wanted, rel=1e-7)
 
 
 # --- what has no frozen beginning

@@ -30,8 +30,10 @@ def stored_batch(program: Program, x: Any, y: Any) -> tuple[Array, ...]:
 
 def sized(program: Program, entry: str, x: Any) -> str:
     """The entry point for the length of these sequences, if there are several."""
-    first = x[0] if isinstance(x, (tuple, list)) else x
-    if not program.lengths or np.ndim(first) != 2:
+    if not program.lengths:
+        return entry
+    first = next(iter(x), None) if isinstance(x, (tuple, list)) else x
+    if np.ndim(first) != 2:
         return entry
     length, known = np.shape(first)[1], program.lengths
     if length not in known:
