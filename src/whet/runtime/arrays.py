@@ -32,7 +32,7 @@ def sized(program: Program, entry: str, x: Any) -> str:
     """The entry point for the length of these sequences, if there are several."""
     if not program.lengths:
         return entry
-    first = next(iter(x), None) if isinstance(x, (tuple, list)) else x
+    first: Any = next(iter(x), None) if isinstance(x, (tuple, list)) else x
     if np.ndim(first) != 2:
         return entry
     length, known = np.shape(first)[1], program.lengths
