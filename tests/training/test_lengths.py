@@ -102,6 +102,8 @@ def test_lengths_that_there_are_not() -> None:
             trainer.predict(ids)
     with pytest.raises(DataError, match="sequence 0 has 17 tokens; there is room for 16"):
         pad([range(17)], trainer.program.lengths)
+    with pytest.raises(DataError, match="there are no lengths"):
+        pad([range(3)], ())
 
 
 @pytest.mark.parametrize(

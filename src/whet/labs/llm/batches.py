@@ -40,6 +40,8 @@ def pad(
     if [len(row) for row in wanted] != lengths:
         raise DataError("every sequence needs as many labels as it has ids")
     if not isinstance(length, int):
+        if not length:
+            raise DataError("there are no lengths", try_="a number, or a program with lengths=")
         length = min((n for n in length if n >= max(lengths)), default=max(length))
     for i, size in enumerate(lengths):
         if not 0 < size <= length:
