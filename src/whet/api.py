@@ -55,6 +55,8 @@ def compile(
     flash: int | str | None = None,
     rematerialize: bool | str = False,
     accumulate: bool = False,
+    cache_prefix: bool = False,
+    lengths: Sequence[int] = (),
     clip_norm: float | None = None,
     portable: bool = False,
     dtype: str | Int8 | None = None,
@@ -85,8 +87,11 @@ def compile(
     `labels` is an example of what the loss compares with, needed only for losses whet does not
     know; a tuple for several tensors. A model whose loss takes more than its prediction returns
     `whet.Outputs`. `accumulate` adds the entry points `gradients` and `apply`; `clip_norm` limits
-    the norm of all gradients. `without` names passes to leave out, to see what each is good for.
-    `portable` takes kernels in plain C11 only; others use the vector extensions of gcc and clang.
+    the norm of all gradients. `cache_prefix` lets a step on a sample begin with what the frozen
+    layers made of it before: see `Trainer.step`. `lengths` adds entry points for sequences shorter
+    than those of the example. `without` names passes to leave out, to see what
+    each is good for. `portable` takes kernels in plain C11 only; others use the vector extensions
+    of gcc and clang.
     `dtype="int8"`, or a `whet.Int8` that says more, makes a program of integers from the model in
     eval mode; `calibrate` gives batches like those it will see, to find the range of activations.
     `frozen="int8"` stores weights that do not train in 8 bits, with a scale for each output
@@ -108,18 +113,20 @@ def compile(
     settings = Settings.of(
         update=update, target=target, ram=ram, flash=flash, rematerialize=rematerialize,
         portable=portable, dtype=dtype, frozen=frozen, without=without, name=name,
-        clip_norm=clip_norm, mapped=mapped,
+        clip_norm=clip_norm, mapped=mapped, cache_prefix=cache_prefix, lengths=lengths,
     )  # fmt: skip
     place, budget = settings.target, settings.ram
     searching = is_search(settings.update)
     check_search(searching, budget, data)
     options = Options(
         settings.name, accumulate, settings.without, settings.recompute, place, this_machine(),
-        frozen=settings.frozen, send=send, mapped=settings.mapped,
+        frozen=settings.frozen, send=send, mapped=settings.mapped, cache_prefix=cache_prefix,
     )  # fmt: skip
     if searching and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size
-    source = Source(model, loss, optimizer, inputs, labels, clip_norm, settings.int8, calibrate)
+    source = Source(
+        model, loss, optimizer, inputs, labels, clip_norm, settings.int8, calibrate, lengths
+    )
     imported = source.imported()
     bench = Workbench(imported, replace(options, single=False), source)
     if searching:

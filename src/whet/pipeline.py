@@ -55,6 +55,7 @@ class Options:
     frozen: str | None = None  # the form that frozen weights are stored in, as in settings.py
     send: Send | None = None  # how updates leave the device; entry point `begin`
     mapped: bool = False  # weights lie in a file that is mapped, as those of large programs do
+    cache_prefix: bool = False  # steps that begin with what the frozen layers gave before
     single: bool = True  # a program for batches also predicts one sample
 
 
@@ -110,6 +111,10 @@ def assemble_parts(
         shared, errors = rounded(model, trained, options, wide)
         forward = simplify(shared, trained, options)
         entries = differentiate(forward, trained, options)
+        for length, other in shared.shorter.items():
+            entries |= of_length(
+                length, differentiate(simplify(other, trained, options), trained, options)
+            )
         form = form_named(options.frozen, to_share(shared), shared.blocks)
         entries = optimise(entries, trained, options, samples_alike(model), form)
         left = errors.keys() - narrow_weights(entries)
@@ -141,6 +146,8 @@ def apply_scheme(model: Model, scheme: Scheme) -> tuple[Model, Trained]:
     """Which parameters train, which part of them, and by which rules; the model with all those."""
     chosen = scheme.resolve(parameters_of(model.training.graph))
     model, chosen, factors = adapt(model, chosen)
+    shorter = {length: apply_scheme(m, scheme)[0] for length, m in model.shorter.items()}
+    model = replace(model, shorter=shorter)
     graph = model.training.graph
     for name in model.masked & chosen.keys():
         if isinstance(chosen[name], tuple):
@@ -208,7 +215,9 @@ def rounded(
         )
     if options.frozen in (None, "gguf") or model.meta:
         return model, {}
-    return round_weights(model, trained.chosen, trained.parts, options.frozen, wide)
+    shorter = {n: rounded(m, trained, options, wide)[0] for n, m in model.shorter.items()}
+    found, errors = round_weights(model, trained.chosen, trained.parts, options.frozen, wide)
+    return replace(found, shorter=shorter), errors
 
 
 def to_share(model: Model) -> Mapping[str, Array]:
@@ -270,6 +279,12 @@ def differentiate(
     return entries
 
 
+def of_length(length: int, entries: Mapping[str, Graph]) -> dict[str, Graph]:
+    """Those of the entry points that take a batch, for shorter sequences."""
+    names = {name: f"{name}_{length}" for name in ("train_step", "gradients", "predict")}
+    return {names[n]: replace(g, name=names[n]) for n, g in entries.items() if n in names}
+
+
 def optimise(
     entries: Mapping[str, Graph],
     trained: Trained,
@@ -284,6 +299,7 @@ def optimise(
         recompute=options.recompute,
         inside=options.target.inside_inputs,
         single=options.single and alike,
+        cached=options.cache_prefix,
         narrow=form,
         parts=trained.parts,
         vectors=options.target.vectors,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import FrontendError, SchemeError, TargetError, either, option
+from .memory.sizes import parse_bytes as parse_bytes
 from .ops._blocks import BLOCKS
 from .passes import Recompute, check_switches
 from .passes.frozen_forms import codebook_bits
@@ -21,7 +22,6 @@ from .scheme import Scheme, written
 from .targets import Target, target_named
 
 AUTO = "auto"
-UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class Settings:
         name: str = "net",
         clip_norm: float | None = None,
         mapped: bool = False,
+        cache_prefix: bool = False,
+        lengths: Sequence[int] = (),
     ) -> Settings:
         check_frozen(frozen)
         if rematerialize and rematerialize not in (True, "elements", "layers"):
@@ -71,6 +73,9 @@ class Settings:
                 f"{place.name} has no files that weights could be mapped from",
                 try_=f"{option('target', 'host')}, or no {option('mapped')}",
             )
+        check_cache(cache_prefix, place)
+        if lengths:
+            check_several(place, int8, cache_prefix)
         twice = Recompute(layers=rematerialize == "layers") if rematerialize else None
         budget = place.ram
         if budget is None and ram is not None:
@@ -93,13 +98,26 @@ def check_frozen(frozen: str | None) -> None:
     raise SchemeError(f"there is no {option('frozen', frozen)}", why=why, try_=hints)
 
 
-def parse_bytes(text: int | str) -> int:
-    """262144, "256K", "256 KiB" and "0.25M" are the same."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", str(text).strip(), re.IGNORECASE)
-    if match is None or not float(match[1]):
-        hint = either('262144, "256K" or "1M"', "262144, 256K or 1M")
-        raise FrontendError(f"{text!r} is not a number of bytes", try_=hint)
-    return int(float(match[1]) * UNITS[match[2].upper()])
+def check_several(place: Target, int8: Int8 | None, cache_prefix: bool) -> None:
+    """Whether a program may take sequences of several lengths."""
+    reasons = {
+        f"{place.name} has its inputs in the arena": place.inside_inputs,
+        "activations of integers are calibrated for one length": int8 is not None,
+        f"what {option('cache_prefix', True)} keeps has one length": cache_prefix,
+    }
+    for why in (why for why, holds in reasons.items() if holds):
+        raise FrontendError(
+            f"{option('lengths')} is not possible here", why=why, try_="a program for one length"
+        )
+
+
+def check_cache(cache_prefix: bool, place: Target) -> None:
+    if cache_prefix and place.inside_inputs:
+        raise TargetError(
+            f"{option('cache_prefix', True)} is not for {place.name}",
+            why="inputs lie in its arena, and there is no room to keep more of them",
+            try_=(option("target", "host"), option("target", "portable")),
+        )
 
 
 def target_of(name: str, portable: bool, ram: int | str | None, flash: int | str | None) -> Target:

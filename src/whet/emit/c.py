@@ -11,6 +11,7 @@ from ..ir import Arg, Call, Graph, Node, Op, Role, Struct, Type, Value, Workspac
 from ..ir.printing import summary
 from ..ir.quant import Quant
 from ..memory.plan import Buffer, Plan
+from ..names import entry_kind
 from .c_state import checkpoint_functions, init_function
 from .c_text import (
     WIDTH,
@@ -22,8 +23,16 @@ from .c_text import (
     opened,
     wrap_prototype,
 )
+from .c_threads import threads_h
 from .layout import pack_call
 from .tensors import Tensors, mapped_weights
+
+LOSSES = ("train_step", "gradients", "train_step_kept", "gradients_kept")  # what they return
+
+
+def kept_names(count: int) -> list[str]:
+    """What is kept of a batch, from `prefix` to the entry points that take it."""
+    return [f"kept_{i}" if i else "kept" for i in range(count)]
 
 
 @dataclass(frozen=True)
@@ -41,10 +50,14 @@ class Signature:
     def of(cls, graph: Graph) -> Signature:
         inputs, labels = graph.leaves_of(Role.INPUT), graph.leaves_of(Role.LABEL)
         words = [f"input_{i}" if i else "input" for i in range(len(inputs))]
+        if graph.name.endswith("_kept"):
+            words = kept_names(len(inputs))
         words += [f"label_{i}" if i else "label" for i in range(len(labels))] + ["lr", "scale"]
         leaves = zip(words, (*inputs, *labels, *graph.leaves_of(Role.SCALAR)), strict=False)
-        if graph.name in ("train_step", "gradients"):
+        if entry_kind(graph.name)[0] in LOSSES:
             names = ["loss"]
+        elif graph.name == "prefix":
+            names = kept_names(len(graph.outputs))
         else:
             n = len(graph.outputs)
             names = ["output"] if n == 1 else [f"output_{i}" for i in range(n)]
@@ -377,7 +390,9 @@ def model_h(
         "",
     ]
     for entry, plan in plans.items():
-        lines += [f"/* {ENTRY_DOCS[entry]} */"]
+        kind, length = entry_kind(entry)
+        size = f" For sequences of {length}." if length else ""
+        lines += [f"/* {ENTRY_DOCS[kind]}{size} */"]
         head = wrap_prototype(Signature.of(plan.graph).text(prefix, entry))
         lines += [*head[:-1], f"{head[-1]};", ""]
     lines += [
@@ -400,36 +415,15 @@ def model_h(
     return "\n".join(lines) + "\n"
 
 
-def grain_h(template: str, grain: int) -> str:
-    """whet_threads.h, with the number of multiplications from which sharing work pays."""
-    return re.sub(r"(#define WHET_GRAIN) \d+", rf"\1 {grain}", template)
-
-
-def rows_h(template: str, rows: int, lanes: int) -> str:
-    """whet_lanes.h, with the fastest number of rows per block for vectors of this many lanes; 0
-    rows leave it unchanged."""
-    if not rows:
-        return template
-    tuned = re.sub(r"(#define WHET_TUNED_ROWS) \d+", rf"\1 {rows}", template)
-    return re.sub(r"(#define WHET_TUNED_LANES) \w+", rf"\1 {lanes}", tuned)
-
-
-def threads_h(prefix: str) -> list[str]:
-    return [
-        "/* Use up to `count` threads (1 by default) and return how many; no effect if count < 1.",
-        " * Results are bit-identical for any number of threads. */",
-        f"#define {prefix.upper()}_HAS_THREADS 1",
-        f"int {prefix}_set_threads(int count);",
-        "",
-    ]
-
-
 ENTRY_DOCS = {
     "train_step": "Forward pass, backward pass and update, on one batch.",
     "gradients": "Forward and backward pass; adds to the accumulated gradients.",
     "apply": "Update from the accumulated gradients, times `scale`, and clear them.",
     "predict": "Forward pass only, in eval mode. Outputs must not overlap inputs.",
     "begin": "The start of a round: from here on, the changes to be sent are counted.",
+    "prefix": "The frozen layers: what train_step_kept takes, always the same for the same input.",
+    "train_step_kept": "train_step, bit for bit, behind the frozen layers.",
+    "gradients_kept": "gradients, bit for bit, behind the frozen layers.",
     "predict_one": "The same on one sample instead of a batch.",
 }
 
@@ -437,7 +431,8 @@ ENTRY_DOCS = {
 def sizes(upper: str, plans: Mapping[str, Plan], axes: Mapping[str, str]) -> list[str]:
     """The axes and number of elements of every array in the prototypes, by name."""
     found: dict[str, Value] = {}
-    for plan in (plan for name, plan in plans.items() if name != "predict_one"):
+    others = {name for name in plans if name == "predict_one" or entry_kind(name)[1]}
+    for plan in (plan for name, plan in plans.items() if name not in others):
         signature = Signature.of(plan.graph)
         found |= {n: v for n, v in signature.leaves if v.role is not Role.SCALAR}
         found |= {n: v for n, v in signature.outputs if n != "loss"}
@@ -453,7 +448,17 @@ def batch_h(upper: str, batch: int, plans: Mapping[str, Plan]) -> list[str]:
     lines = (
         [f"#define {upper}_BATCH {batch} /* samples in each of these arrays */"] if batch else []
     )
-    return [*lines, *([f"#define {upper}_HAS_PREDICT_ONE 1"] if "predict_one" in plans else [])]
+    lines += [f"#define {upper}_HAS_PREDICT_ONE 1"] if "predict_one" in plans else []
+    return lines + kept_h(upper, plans)
+
+
+def kept_h(upper: str, plans: Mapping[str, Plan]) -> list[str]:
+    """Bytes to keep of a batch, if that can be done."""
+    if "prefix" not in plans:
+        return []
+    outputs = plans["prefix"].graph.outputs
+    size, names = sum(v.type.bytes for v in outputs), ", ".join(kept_names(len(outputs)))
+    return [f"#define {upper}_KEPT_BYTES {size} /* of a batch: {names} */"]
 
 
 def meanings(upper: str, plans: Mapping[str, Plan], quants: Mapping[str, Quant]) -> list[str]:

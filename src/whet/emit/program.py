@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError, InternalError, TargetError, WhetError, option
-from ..ir import Array, DType, Factors, Graph, Part, Places, Role
+from ..ir import Array, DType, Factors, Graph, Part, Places, Role, Type
 from ..ir.quant import Fold, Quant
 from ..memory.plan import Plan, alignment
+from ..names import entry_kind
 from ..ops.random import RngNext
 from ..passes.frozen_forms import Blocks, form_named
 from ..passes.narrow_frozen import bytes_by_form, wide_weights
@@ -21,7 +22,7 @@ from ..report import program_report
 from ..report.html import program_html
 from ..scheme import Scheme
 from ..training import IntegerRules
-from . import c, c_mapped, c_weights, saving
+from . import c, c_mapped, c_threads, c_weights, saving
 from .blob import WEIGHTS, Blob
 from .c_delta import Delta, delta_of
 from .memory import STATIC, memory_of
@@ -172,6 +173,24 @@ class Program:
         shape = self.tensors[self.entries["predict"].leaves_of(Role.INPUT)[0].name].shape
         return shape[0] if shape else 1
 
+    @functools.cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Of sequences that it takes, if it was compiled for several."""
+        shorter = sorted({n for entry in self.entries if (n := entry_kind(entry)[1])})
+        longest = self.tensors[self.entries["predict"].leaves_of(Role.INPUT)[0].name].shape[1:2]
+        return (*shorter, *longest) if shorter else ()
+
+    @property
+    def kept(self) -> tuple[Type, ...]:
+        """What `prefix` gives of a batch, to train from; empty without `cache_prefix`."""
+        known = "prefix" in self.entries
+        return tuple(v.type for v in self.entries["prefix"].outputs) if known else ()
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of one sample."""
+        return sum(kind.bytes for kind in self.kept) // self.batch
+
     @property
     def rng(self) -> str | None:
         """The name of the random generator's state, if the program has one."""
@@ -196,6 +215,8 @@ class Program:
         arrays = [(n, v) for n, v in step.leaves if v.role is not Role.SCALAR]
         found = {name: self.tensors[value.name].axes for name, value in arrays}
         outputs = zip(predict.outputs, self.outputs, strict=True)
+        rows = f"{self.batch} samples, one behind the other" if self.batch > 1 else ""
+        found |= dict.fromkeys(c.kept_names(len(self.kept)), rows)
         return found | {name: info.axes for (name, _), info in outputs}
 
     @functools.cached_property
@@ -300,9 +321,9 @@ class Program:
         headers = headers_of(isa, [c.kernel_headers(self.integer), *sources.values()])
         machine = self.options.machine
         if (name := "whet_threads.h") in headers:
-            headers[name] = c.grain_h(headers[name], machine.grain)
+            headers[name] = c_threads.grain_h(headers[name], machine.grain)
         if (name := "whet_lanes.h") in headers:
-            headers[name] = c.rows_h(
+            headers[name] = c_threads.rows_h(
                 headers[name], self.options.machine.rows, self.options.machine.lanes
             )
         return {f"{folder}/{name}": text for name, text in (headers | sources).items()}

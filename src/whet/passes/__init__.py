@@ -37,6 +37,7 @@ from .share_common import share_common
 from .slice_first import slice_first
 from .split_channels import find_slices, split_channels
 from .split_live import find_live, split_live, spread_late, stored_whole
+from .split_prefix import split_prefix
 from .split_shared import find_shared, split_shared
 from .stream_rows import stream_rows
 from .trim_attention import trim_attention
@@ -102,6 +103,7 @@ PASSES = (
         choose_kernels, STEP, told=("machine", "inplace", "grow"), program=True,
         when=lambda c: c.vectors,
     ),
+    Pass(split_prefix, STEP, switch=False, program=True, when=lambda c: c.cached),
 )  # fmt: skip
 
 SWITCHES = (*(p.name for p in PASSES if p.switch), "inplace")

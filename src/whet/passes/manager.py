@@ -41,6 +41,7 @@ class Context:
     recompute: Recompute | None = None
     inside: bool = False  # inputs may be inside the arena
     single: bool = False  # the program also predicts single samples
+    cached: bool = False  # results of the frozen beginning are kept for each sample
     narrow: Form | None = None  # how frozen weights are stored
     vectors: bool = False  # vector kernels are available
     machine: Machine = UNTUNED  # for the choice of kernels

@@ -33,6 +33,7 @@ def program_report(program: Program, measured: Mapping[str, int] | None = None) 
     elements = sum(t.elements for t in store.params.values())
     parts = ("arena", "trained", "state", "io", "stack")
     padding = memory["ram"] - sum(memory[part] for part in parts)
+    width = max(12, *map(len, program.plans))
     lines = [
         f"{program.name}: {program.parameters:,} parameters, {elements:,} of them trained "
         f"({len(store.params)} tensors)",
@@ -56,10 +57,10 @@ def program_report(program: Program, measured: Mapping[str, int] | None = None) 
         *narrow_lines(program),
         f"    initial values                    {exactly(memory['flash'] - memory['frozen'])}",
         "",
-        f"  {'entry point':<12} {'calls':>6} {'kernels':>8} {'MMACs':>9}"
+        f"  {'entry point':<{width}} {'calls':>6} {'kernels':>8} {'MMACs':>9}"
         f" {'arena':>14} {'bound':>14}",
     ]
-    lines += [entry_line(name, plan) for name, plan in program.plans.items()]
+    lines += [entry_line(name, plan, width) for name, plan in program.plans.items()]
     name, plan = max(program.plans.items(), key=lambda item: item[1].arena)
     return "\n".join([*lines, "", *training_against_inference(program), *peak_lines(name, plan)])
 
@@ -127,6 +128,7 @@ def scheme_lines(program: Program) -> list[str]:
         if isinstance(part, Codebook)
     ]
     lines += factor_lines(program)
+    lines += cache_lines(program)
     if program.options.without:
         lines.append(f"compiled without: {', '.join(sorted(program.options.without))}")
     return lines
@@ -141,6 +143,17 @@ def factor_lines(program: Program) -> list[str]:
         f"LoRA: factors of rank {rank}, times {scale:g}, train beside "
         + (f"{len(names)} weights, {quoted(names[0])} first" if names[1:] else quoted(names[0]))
         for (rank, scale), names in kinds.items()
+    ]
+
+
+def cache_lines(program: Program) -> list[str]:
+    """What is kept of a sample, and what a step from it saves."""
+    if not program.kept:
+        return []
+    whole, rest = (macs(program.plans[name]) for name in ("train_step", "train_step_kept"))
+    size, share = kib(program.kept_bytes), 100 * (1 - rest / whole)
+    return [
+        f"kept of a sample: {size}; a step from it takes {share:.1f} % fewer multiply-accumulates"
     ]
 
 
@@ -177,11 +190,11 @@ def live_at_peak(plan: Plan) -> list[Buffer]:
     return sorted(live, key=lambda b: -b.bytes)
 
 
-def entry_line(name: str, plan: Plan) -> str:
+def entry_line(name: str, plan: Plan, width: int) -> str:
     calls = kernel_calls(plan)
     kernels = len({c.kernel for c in calls})
     return (
-        f"  {name:<12} {len(calls):>6} {kernels:>8} {macs(plan) / 1e6:>9,.1f}"
+        f"  {name:<{width}} {len(calls):>6} {kernels:>8} {macs(plan) / 1e6:>9,.1f}"
         f" {kib(plan.arena):>14} {kib(plan.lower_bound):>14}"
     )
 

@@ -31,7 +31,7 @@ from ..ir import Array
 from ..pipeline import Options, as_compiled, assemble
 from ..report import CheckReport
 from ..runtime import Trainer
-from ..runtime.trainer import from_stored
+from ..runtime.arrays import from_stored
 from .beside import Beside, adapted, beside, shaken
 
 if TYPE_CHECKING:
@@ -99,7 +99,11 @@ def with_gradients(program: Program) -> Program:
     model, loss, optimizer = copies(source)
     imported = import_model(model, source.inputs, loss, optimizer, source.labels, source.clip_norm)
     assert program.scheme is not None
-    return assemble(imported, program.scheme, replace(options_here(program), accumulate=True))
+    return assemble(
+        imported,
+        program.scheme,
+        replace(options_here(program), accumulate=True, cache_prefix=False),
+    )
 
 
 def options_here(program: Program) -> Options:
