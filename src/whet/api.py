@@ -60,6 +60,7 @@ def compile(
     dtype: str | Int8 | None = None,
     calibrate: Iterable[Any] | None = None,
     frozen: str | None = None,
+    products: str | None = None,
     send: Send | None = None,
     sparse: bool = False,
     without: Collection[str] = (),
@@ -96,6 +97,10 @@ def compile(
     exactly, if a weight has no more than 2^bits values, and else after k-means. Linear layers and
     embeddings read what is stored; other layers have the weight made right before them. `check`
     compares with the rounded weights.
+    `products="int8"` makes these linear layers faster where the processor has dot products of
+    bytes: on the way forward, each row of their input is rounded to 8 bits and multiplied with the
+    integers that `frozen` stores. Gradients are computed in float32, as if nothing had been
+    rounded but the weights. `check` compares with such products.
     `sparse` keeps zeros: of every weight that trains and has zeros, as after pruning, the elements
     that are not zero train, and only those are stored. Parameters that are pruned by
     torch.nn.utils.prune train so in any case, wherever their masks are ones.
@@ -104,15 +109,15 @@ def compile(
     """
     settings = Settings.of(
         update=update, target=target, ram=ram, flash=flash, rematerialize=rematerialize,
-        portable=portable, dtype=dtype, frozen=frozen, without=without, name=name,
-        clip_norm=clip_norm,
+        portable=portable, dtype=dtype, frozen=frozen, products=products, without=without,
+        name=name, clip_norm=clip_norm,
     )  # fmt: skip
     place, budget = settings.target, settings.ram
     searching = is_search(settings.update)
     check_search(searching, budget, data)
     options = Options(
         settings.name, accumulate, settings.without, settings.recompute, place, this_machine(),
-        frozen=settings.frozen, send=send,
+        frozen=settings.frozen, products=settings.products, send=send,
     )  # fmt: skip
     if searching and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size

@@ -53,6 +53,7 @@ class Options:
     machine: Machine = UNTUNED  # that the kernels are chosen for
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
     frozen: str | None = None  # the form that frozen weights are stored in, as in settings.py
+    products: str | None = None  # what linear layers multiply, as in settings.py
     send: Send | None = None  # how updates leave the device; entry point `begin`
     single: bool = True  # a program for batches also predicts one sample
 
@@ -270,6 +271,7 @@ def optimise(
         inside=options.target.inside_inputs,
         single=options.single and alike,
         narrow=form,
+        products=options.products,
         parts=trained.parts,
         vectors=options.target.vectors,
         machine=options.machine,

@@ -21,6 +21,7 @@ from .scheme import Scheme, written
 from .targets import Target, target_named
 
 AUTO = "auto"
+PRODUCTS = ("int8",)
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
@@ -35,6 +36,7 @@ class Settings:
     recompute: Recompute | None
     int8: Int8 | None
     frozen: str | None  # the form that frozen weights are stored in
+    products: str | None  # the numbers that linear layers multiply, if not float32
     without: frozenset[str]
     clip_norm: float | None
 
@@ -50,6 +52,7 @@ class Settings:
         portable: bool = False,
         dtype: str | Int8 | None = None,
         frozen: str | None = None,
+        products: str | None = None,
         without: Collection[str] = (),
         name: str = "net",
         clip_norm: float | None = None,
@@ -63,13 +66,14 @@ class Settings:
             what = f"{option('frozen', frozen)} is for a float program"
             hint = option("frozen", "kmeans4")
             raise SchemeError(what, why="all weights are bytes here", try_=hint)
+        check_products(products, frozen, int8)
         place = target_of(target, portable, ram, flash)
         twice = Recompute(layers=rematerialize == "layers") if rematerialize else None
         budget = place.ram
         if budget is None and ram is not None:
             budget = parse_bytes(ram)
         return cls(
-            check_name(name), known_update(update), place, budget, twice, int8, frozen,
+            check_name(name), known_update(update), place, budget, twice, int8, frozen, products,
             check_switches(without), check_clip_norm(clip_norm),
         )  # fmt: skip
 
@@ -83,6 +87,23 @@ def check_frozen(frozen: str | None) -> None:
         "whichever of these a weight is made of, kmeans2 to kmeans8 have codebooks"
     )
     raise SchemeError(f"there is no {option('frozen', frozen)}", why=why, try_=hints)
+
+
+def check_products(products: str | None, frozen: str | None, int8: Int8 | None) -> None:
+    if products is None:
+        return
+    if products not in PRODUCTS:
+        hints = [option("products", word) for word in PRODUCTS]
+        raise SchemeError(f"there is no {option('products', products)}", try_=hints)
+    if int8 is not None:
+        what = f"{option('products', products)} is for a float program"
+        raise SchemeError(what, why=f"{option('dtype', 'int8')} multiplies integers everywhere")
+    if products == "int8" and (frozen is None or codebook_bits(frozen)):
+        raise SchemeError(
+            f"{option('products', 'int8')} needs frozen weights that are stored as integers",
+            why="without a form they are float32" if frozen is None else "codebooks hold floats",
+            try_=[option("frozen", word) for word in ("int8", "q8_0", "q4_1", "gguf")],
+        )
 
 
 def parse_bytes(text: int | str) -> int:

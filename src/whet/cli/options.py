@@ -34,6 +34,10 @@ class FrozenName(StrEnum):
     kmeans8 = "kmeans8"
 
 
+class ProductsName(StrEnum):
+    int8 = "int8"
+
+
 class RematName(StrEnum):
     elements = "elements"
     layers = "layers"
@@ -92,6 +96,10 @@ FrozenOpt = Annotated[
         help="store weights that do not train in 8 bits (int8), in blocks of GGUF files (q8_0, "
         "q4_0, q4_1; gguf for those that they are made of), or by codebooks (kmeans4)"
     ),
+]
+ProductsOpt = Annotated[
+    ProductsName | None,
+    typer.Option(help="what linear layers multiply, if not float32: int8 with weights of --frozen"),
 ]
 SparseOpt = Annotated[
     bool, typer.Option("--sparse", help="of pruned weights, train and store what is not zero")

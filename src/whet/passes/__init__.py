@@ -26,6 +26,7 @@ from .fuse_rotary import fuse_rotary
 from .fuse_updates import fuse_updates
 from .keep_bits import keep_bits
 from .manager import Context, Entries, Observer, Pass, Recompute, Stage, run_passes
+from .multiply_bytes import multiply_bytes
 from .narrow_frozen import narrow_frozen
 from .narrow_gradients import narrow_gradients
 from .one_sample import one_sample
@@ -101,6 +102,7 @@ PASSES = (
         narrow_frozen, STEP, told=("narrow", "inplace", "inside"), switch=False, program=True,
         when=lambda c: c.narrow is not None,
     ),
+    Pass(multiply_bytes, STEP, switch=False, when=lambda c: c.products == "int8"),
     Pass(
         choose_kernels, STEP, told=("machine", "inplace", "grow"), program=True,
         when=lambda c: c.vectors,

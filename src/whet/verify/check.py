@@ -33,6 +33,7 @@ from ..report import CheckReport
 from ..runtime import Trainer
 from ..runtime.trainer import from_stored
 from .beside import Beside, adapted, beside, shaken
+from .products import Rounding, rounding_of
 
 if TYPE_CHECKING:
     from ..source import Source
@@ -114,9 +115,10 @@ def _attempt(
     program = trainer.program
     trained: Trained = dict.fromkeys((*program.chosen, *program.trained)) | program.views
     numbers = shared_weights(program, source)
-    factors = beside(trainer)
+    factors, rounding = beside(trainer), rounding_of(program)
     single, double = (
-        Reference(source, dtype, trained, numbers, factors) for dtype in (torch.float32, exact)
+        Reference(source, dtype, trained, numbers, factors, rounding)
+        for dtype in (torch.float32, exact)
     )
     first, *rest = batches
     truth = double.gradients(first)
@@ -210,6 +212,7 @@ class Reference:
         trained: Trained,
         numbers: Mapping[str, Array] | None = None,
         factors: Sequence[Beside] = (),
+        rounding: Rounding | None = None,
     ) -> None:
         """`numbers` are those of some parameters, if not the model's."""
         self.dtype, self.clip_norm = dtype, source.clip_norm
@@ -223,6 +226,7 @@ class Reference:
         if isinstance(self.loss, nn.Module):
             self.loss.to(dtype)
         self.optimizer.load_state_dict(self.optimizer.state_dict())  # moments follow their weights
+        self.products = rounding.mode(own, trained) if rounding else nullcontext()
         for module in self.model.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.register_forward_hook(dense_gradient)
@@ -236,7 +240,7 @@ class Reference:
 
     def forward(self, batch: Batch) -> torch.Tensor:
         x, y = map(self.cast, batch[0]), each(batch[1], self.cast)
-        with default_dtype(self.dtype):
+        with default_dtype(self.dtype), self.products:
             loss: torch.Tensor = self.loss(for_loss(self.model(*x)), y)
             return loss
 
