@@ -53,7 +53,7 @@ class Options:
     machine: Machine = UNTUNED  # that the kernels are chosen for
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
     frozen: str | None = None  # the form that frozen weights are stored in, as in settings.py
-    products: str | None = None  # what linear layers multiply, as in settings.py
+    products: tuple[str, ...] = ()  # what linear layers multiply besides float32
     send: Send | None = None  # how updates leave the device; entry point `begin`
     single: bool = True  # a program for batches also predicts one sample
 

@@ -21,7 +21,7 @@ from .scheme import Scheme, written
 from .targets import Target, target_named
 
 AUTO = "auto"
-PRODUCTS = ("int8",)
+PRODUCTS = ("int8", "bf16", "int8+bf16")
 UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 
 
@@ -36,7 +36,7 @@ class Settings:
     recompute: Recompute | None
     int8: Int8 | None
     frozen: str | None  # the form that frozen weights are stored in
-    products: str | None  # the numbers that linear layers multiply, if not float32
+    products: tuple[str, ...]  # what linear layers multiply besides float32
     without: frozenset[str]
     clip_norm: float | None
 
@@ -66,14 +66,14 @@ class Settings:
             what = f"{option('frozen', frozen)} is for a float program"
             hint = option("frozen", "kmeans4")
             raise SchemeError(what, why="all weights are bytes here", try_=hint)
-        check_products(products, frozen, int8)
+        narrow = products_of(products, frozen, int8)
         place = target_of(target, portable, ram, flash)
         twice = Recompute(layers=rematerialize == "layers") if rematerialize else None
         budget = place.ram
         if budget is None and ram is not None:
             budget = parse_bytes(ram)
         return cls(
-            check_name(name), known_update(update), place, budget, twice, int8, frozen, products,
+            check_name(name), known_update(update), place, budget, twice, int8, frozen, narrow,
             check_switches(without), check_clip_norm(clip_norm),
         )  # fmt: skip
 
@@ -89,21 +89,26 @@ def check_frozen(frozen: str | None) -> None:
     raise SchemeError(f"there is no {option('frozen', frozen)}", why=why, try_=hints)
 
 
-def check_products(products: str | None, frozen: str | None, int8: Int8 | None) -> None:
+def products_of(
+    products: str | None, frozen: str | None, int8: Int8 | None
+) -> tuple[str, ...]:
+    """The kinds of numbers that a word for `products=` stands for."""
     if products is None:
-        return
+        return ()
     if products not in PRODUCTS:
         hints = [option("products", word) for word in PRODUCTS]
         raise SchemeError(f"there is no {option('products', products)}", try_=hints)
     if int8 is not None:
         what = f"{option('products', products)} is for a float program"
         raise SchemeError(what, why=f"{option('dtype', 'int8')} multiplies integers everywhere")
-    if products == "int8" and (frozen is None or codebook_bits(frozen)):
+    kinds = tuple(products.split("+"))
+    if "int8" in kinds and (frozen is None or codebook_bits(frozen)):
         raise SchemeError(
-            f"{option('products', 'int8')} needs frozen weights that are stored as integers",
+            f"{option('products', products)} needs frozen weights that are stored as integers",
             why="without a form they are float32" if frozen is None else "codebooks hold floats",
             try_=[option("frozen", word) for word in ("int8", "q8_0", "q4_1", "gguf")],
         )
+    return kinds
 
 
 def parse_bytes(text: int | str) -> int:

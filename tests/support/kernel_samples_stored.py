@@ -87,3 +87,21 @@ def dots_samples() -> list[Sample]:
             for more, end in ends[n % 2 :: 2]:
                 s.add("linear_dots", q, g.positive(rows), sums, *w, *more, **attrs, **end)
     return s.samples
+
+
+def bf16_samples() -> list[Sample]:
+    s = Collector()
+    for n, (rows, inputs, outputs) in enumerate((*SHAPES, *ODD, (290, 70, 40))):
+        g = s.numbers("linear_bf16")
+        x, w, dy = g.normal(rows, inputs), g.normal(outputs, inputs), g.normal(rows, outputs)
+        bias, add = g.normal(outputs), g.normal(rows, outputs)
+        s.add("linear_bf16", x, w, *([] if n % 3 else [bias]), bias=n % 3 == 0)
+        s.add("linear_bf16", x, w, bias, add, bias=True, add=True, low=-0.5, high=0.5)
+        s.add("linear_bf16_dx", dy, w)
+        s.add("linear_bf16_dw", dy, x)
+        for kind in KINDS if inputs % 32 == 0 else ("rows", "book"):
+            data = stored(g, kind, outputs, inputs)
+            attrs = dict(kind=kind, bits=4 * (kind == "book"), outputs=outputs, inputs=inputs)
+            s.add("linear_stored_bf16", x, *data, bias, add, bias=True, add=True, **attrs)
+            s.add("linear_stored_bf16_dx", dy, *data, **attrs)
+    return s.samples

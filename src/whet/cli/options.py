@@ -36,6 +36,8 @@ class FrozenName(StrEnum):
 
 class ProductsName(StrEnum):
     int8 = "int8"
+    bf16 = "bf16"
+    both = "int8+bf16"
 
 
 class RematName(StrEnum):
@@ -99,7 +101,7 @@ FrozenOpt = Annotated[
 ]
 ProductsOpt = Annotated[
     ProductsName | None,
-    typer.Option(help="what linear layers multiply, if not float32: int8 with weights of --frozen"),
+    typer.Option(help="what linear layers multiply: bf16, or int8 with weights of --frozen, or int8+bf16"),
 ]
 SparseOpt = Annotated[
     bool, typer.Option("--sparse", help="of pruned weights, train and store what is not zero")

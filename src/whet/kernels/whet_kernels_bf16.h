@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear layers, and their gradients, that multiply numbers rounded to bfloat16 and add the products
- * in floats; the rules of whet_kernels.h apply. */
+/* Linear layers, and their gradients, that multiply numbers rounded to bfloat16 and add the
+ * products in floats; the rules of whet_kernels.h apply. */
 #ifndef WHET_KERNELS_BF16_H
 #define WHET_KERNELS_BF16_H
 

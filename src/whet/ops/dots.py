@@ -19,6 +19,7 @@ from . import _exact
 from ._blocks import BLOCK, Block
 from ._common import require, require_f32
 from .linear import matrix, rows
+from .bf16 import LinearStoredBf16
 from .stored import LinearStored, StoredWeight, ends
 
 HIGHEST = 127
@@ -76,7 +77,7 @@ class LinearDots(Op):
     @classmethod
     def fits(cls, node: Node) -> bool:
         """Whether it can stand in for this layer, but for rounding x."""
-        if node.op is not LinearStored:
+        if node.op not in (LinearStored, LinearStoredBf16):
             return False
         a = node.attrs
         return has_integers(a) and a.inputs <= DEEPEST

@@ -33,6 +33,7 @@ from .one_sample import one_sample
 from .rematerialize import rematerialize
 from .renew_norms import renew_norms
 from .reorder import reorder
+from .round_products import round_products
 from .schedule import schedule
 from .share_common import share_common
 from .slice_first import slice_first
@@ -95,6 +96,7 @@ PASSES = (
     ),
     Pass(fuse_narrow, STEP),
     Pass(fuse_layers, STEP),
+    Pass(round_products, STEP, switch=False, when=lambda c: "bf16" in c.products),
     Pass(fuse_updates, STEP),
     Pass(stream_rows, STEP, told=("inside",)),
     Pass(schedule, STEP),
@@ -102,7 +104,7 @@ PASSES = (
         narrow_frozen, STEP, told=("narrow", "inplace", "inside"), switch=False, program=True,
         when=lambda c: c.narrow is not None,
     ),
-    Pass(multiply_bytes, STEP, switch=False, when=lambda c: c.products == "int8"),
+    Pass(multiply_bytes, STEP, switch=False, when=lambda c: "int8" in c.products),
     Pass(
         choose_kernels, STEP, told=("machine", "inplace", "grow"), program=True,
         when=lambda c: c.vectors,

@@ -42,7 +42,7 @@ class Context:
     inside: bool = False  # inputs may be inside the arena
     single: bool = False  # the program also predicts single samples
     narrow: Form | None = None  # how frozen weights are stored
-    products: str | None = None  # what linear layers multiply, if not float32
+    products: Collection[str] = ()  # what linear layers multiply, if not float32
     vectors: bool = False  # vector kernels are available
     machine: Machine = UNTUNED  # for the choice of kernels
     grow: bool = False  # a large program may use more memory for faster kernels

@@ -34,7 +34,7 @@ class Sum(nn.Module):
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
         product = self.scale * (self.up @ self.down)
         whole = weight + (product.T if self.turned else product)
-        whole.whet_frozen = weight  # type: ignore[attr-defined]  # for products.py
+        whole.whet_parts = weight, self  # type: ignore[attr-defined]  # for products.py
         return whole
 
 

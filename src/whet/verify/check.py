@@ -81,6 +81,9 @@ def check(program: Program, steps: int = 10) -> CheckReport:
         ),
         f"{tries} draws of data were needed: some value fell on a corner in float32": tries > 1,
     }
+    if rounding := rounding_of(program):
+        rounding.check(report.changed)
+        notes[rounding.words] = True
     return replace(report, notes=tuple(note for note, holds in notes.items() if holds))
 
 
@@ -124,9 +127,14 @@ def _attempt(
     truth = double.gradients(first)
     state = trainer.save()
     trainer.gradients(*first)
-    gradients = compare(trainer.collected(), truth)
+    trainer_gradients = trainer.collected()
+    gradients = compare(trainer_gradients, truth)
     trainer.load(state)
     torch_gradients = compare(single.gradients(first), truth)
+    changed = None
+    if rounding is not None:
+        plain = Reference(source, exact, trained, numbers, factors).gradients(first)
+        changed = distance(trainer_gradients, plain)
     losses = []
     for batch in rest:
         double.step(batch)
@@ -134,7 +142,9 @@ def _attempt(
     ours, truth = trainer.arrays(), double.arrays()
     truth = {n: truth[n] for n in ours if n in truth}
     parameters, torch_parameters = compare(ours, truth), compare(single.arrays(), truth)
-    return CheckReport(gradients, torch_gradients, parameters, torch_parameters, losses)
+    return CheckReport(
+        gradients, torch_gradients, parameters, torch_parameters, losses, changed=changed
+    )
 
 
 def failures(report: CheckReport) -> dict[str, list[str]]:
@@ -226,7 +236,7 @@ class Reference:
         if isinstance(self.loss, nn.Module):
             self.loss.to(dtype)
         self.optimizer.load_state_dict(self.optimizer.state_dict())  # moments follow their weights
-        self.products = rounding.mode(own, trained) if rounding else nullcontext()
+        self.products = rounding.mode(own | self.beside, trained) if rounding else nullcontext()
         for module in self.model.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.register_forward_hook(dense_gradient)
@@ -349,6 +359,12 @@ def compare(
         size = sizes[name] if sizes[name] >= least * whole else FLOOR * whole
         errors[name] = float(np.linalg.norm(difference.ravel())) / max(size, 1e-30)
     return errors
+
+
+def distance(ours: Mapping[str, Array], truth: Mapping[str, Array]) -> float:
+    """Of all tensors together, by the norm of the truth."""
+    apart = (np.linalg.norm((ours[n].astype(np.float64) - t).ravel()) for n, t in truth.items())
+    return math.hypot(*apart) / math.hypot(*(np.linalg.norm(t.ravel()) for t in truth.values()))
 
 
 class Batches:

@@ -7,8 +7,8 @@
 #include "whet_dot.h"
 #include "whet_threads.h"
 
-/* A tile has two vectors of outputs. For PIECE elements of depth at a time, its rows of w are copied
- * to a panel of interleaved quads, which serves all rows of q. */
+/* A tile has two vectors of outputs. For PIECE elements of depth at a time, its rows of w are
+ * copied to a panel of interleaved quads, which serves all rows of q. */
 enum { OUTPUTS = 2 * WHET_DOTS, PIECE = 512, CHUNK = 128, QUADS = WHET_BLOCK / 4 };
 enum { MOST = WHET_WIDE == 64 ? 6 : 4 }; /* rows of a block; registers hold two sums for each */
 

@@ -11,8 +11,8 @@
 typedef uint32_t whet_words_t __attribute__((vector_size(4 * WHET_LANES)));
 typedef uint32_t whet_words_u __attribute__((vector_size(4 * WHET_LANES), aligned(4), may_alias));
 
-/* The bits of x rounded to bfloat16, to the nearest, ties to even, in the upper half; NaN stays NaN.
- */
+/* The bits of x rounded to bfloat16, to the nearest, ties to even, in the upper half. NaN stays
+ * NaN. */
 static inline whet_words_t whet_upper_bf16(whet_vec_t x) {
     const whet_words_t bits = (whet_words_t)x;
     const whet_words_t even = bits + 0x7fff + (bits >> 16 & 1);
