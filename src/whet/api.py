@@ -13,6 +13,7 @@ from .emit.program import Program
 from .errors import SchemeError, warn
 from .frontend.torch.export import Loss, Target
 from .frontend.torch.export import Outputs as Outputs
+from .ops.bf16 import FEWEST
 from .passes import SWITCHES, check_switches
 from .pipeline import Options, assemble
 from .quantize import Int8, int8_of
@@ -97,10 +98,11 @@ def compile(
     exactly, if a weight has no more than 2^bits values, and else after k-means. Linear layers and
     embeddings read what is stored; other layers have the weight made right before them. `check`
     compares with the rounded weights.
-    `products="int8"` makes these linear layers faster where the processor has dot products of
-    bytes: on the way forward, each row of their input is rounded to 8 bits and multiplied with the
-    integers that `frozen` stores. Gradients are computed in float32, as if nothing had been
-    rounded but the weights. `check` compares with such products.
+    `products` makes linear layers faster where the processor can multiply such numbers. "bf16"
+    rounds the operands of all of them, and of their gradients, to bfloat16; sums are float32.
+    "int8" takes the integers that `frozen` stores and rounds each row of the input to 8 bits, on
+    the way forward; gradients are those of the layer in float32. "int8+bf16" is int8 where that
+    can be and bf16 elsewhere. `check` compares with such products.
     `sparse` keeps zeros: of every weight that trains and has zeros, as after pruning, the elements
     that are not zero train, and only those are stored. Parameters that are pruned by
     torch.nn.utils.prune train so in any case, wherever their masks are ones.
@@ -140,6 +142,10 @@ def compile(
         if settings.frozen == "gguf":
             why = "none is made up of blocks"
         warn(f"no frozen weight is stored as {settings.frozen}: {why}")
+    for word, nodes in program.rounded_products.items():
+        if not nodes:
+            why = "weights are stored as integers" if word == "int8" else f"{FEWEST} rows or more"
+            warn(f"no product is of {word}: no linear layer has {why}")
     check_flash(program)
     return program
 

@@ -89,9 +89,7 @@ def check_frozen(frozen: str | None) -> None:
     raise SchemeError(f"there is no {option('frozen', frozen)}", why=why, try_=hints)
 
 
-def products_of(
-    products: str | None, frozen: str | None, int8: Int8 | None
-) -> tuple[str, ...]:
+def products_of(products: str | None, frozen: str | None, int8: Int8 | None) -> tuple[str, ...]:
     """The kinds of numbers that a word for `products=` stands for."""
     if products is None:
         return ()

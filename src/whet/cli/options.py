@@ -101,7 +101,9 @@ FrozenOpt = Annotated[
 ]
 ProductsOpt = Annotated[
     ProductsName | None,
-    typer.Option(help="what linear layers multiply: bf16, or int8 with weights of --frozen, or int8+bf16"),
+    typer.Option(
+        help="what linear layers multiply: bf16, or int8 with weights of --frozen, or int8+bf16"
+    ),
 ]
 SparseOpt = Annotated[
     bool, typer.Option("--sparse", help="of pruned weights, train and store what is not zero")

@@ -35,6 +35,7 @@ class LinearBf16(Op):
     """y = min(max(linear(x, w, b) + add, low), high), with x and w rounded to bfloat16"""
 
     name = "linear_bf16"
+    multiplies = "bf16"
     differentiable = False
     reads_weights = True
     Attrs = Epilogue
@@ -75,6 +76,7 @@ class LinearBf16Dx(LinearDx):
     """dx[r, i] = sum_o dy[r, o] * w[o, i], with dy and w rounded to bfloat16"""
 
     name = "linear_bf16_dx"
+    multiplies = "bf16"
 
     @staticmethod
     def ref(a: Attributes, dy: Array, w: Array) -> Array:
@@ -93,6 +95,7 @@ class LinearBf16Dw(LinearDw):
     """dw[o, i] = sum_r dy[r, o] * x[r, i], with dy and x rounded to bfloat16"""
 
     name = "linear_bf16_dw"
+    multiplies = "bf16"
 
     @staticmethod
     def ref(a: Attributes, dy: Array, x: Array) -> Array:
@@ -111,6 +114,7 @@ class LinearStoredBf16(LinearStored):
     """y = min(max(linear(x, w, b) + add, low), high) of bfloat16, with w as it is stored"""
 
     name = "linear_stored_bf16"
+    multiplies = "bf16"
     instead = (LinearBf16,)
 
     @staticmethod
@@ -136,6 +140,7 @@ class LinearStoredBf16Dx(LinearStoredDx):
     """dx[r, i] = sum_o dy[r, o] * w[o, i] of bfloat16, with w as it is stored"""
 
     name = "linear_stored_bf16_dx"
+    multiplies = "bf16"
     instead = (LinearBf16Dx,)
 
     @staticmethod

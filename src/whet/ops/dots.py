@@ -18,8 +18,8 @@ from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Type, Value
 from . import _exact
 from ._blocks import BLOCK, Block
 from ._common import require, require_f32
-from .linear import matrix, rows
 from .bf16 import LinearStoredBf16
+from .linear import matrix, rows
 from .stored import LinearStored, StoredWeight, ends
 
 HIGHEST = 127
@@ -58,8 +58,8 @@ class QuantizeRows(Op):
 
     @staticmethod
     def call(node: Node) -> Call:
-        (x,) = node.ins
-        args = (*node.outs, x, rows(x.shape), x.shape[-1])
+        (q, scale, sums), (x,) = node.outs, node.ins
+        args = (q, scale, sums, x, rows(x.shape), x.shape[-1])
         return Call("whet_quantize_rows_f32", args, "quantize_rows")
 
 
@@ -70,6 +70,7 @@ class LinearDots(Op):
     """
 
     name = "linear_dots"
+    multiplies = "int8"
     differentiable = False
     floats_as_integers = True
     Attrs = LinearStored.Attrs

@@ -14,15 +14,14 @@ from torch.overrides import TorchFunctionMode
 from ..emit.tensor_info import PartView
 from ..errors import CheckError, option
 from ..ir import Node
-from ..ops.bf16 import LinearBf16, LinearBf16Dx, LinearStoredBf16, LinearStoredBf16Dx
-from ..ops.dots import HIGHEST, SMALLEST, LinearDots
+from ..ops.bf16 import LinearBf16Dw
+from ..ops.dots import HIGHEST, SMALLEST
 from ..passes.rewriting import Uses
 
 if TYPE_CHECKING:
     from ..emit.program import Program
 
 MOST = {"int8": 0.5, "bf16": 0.1}  # of the norm of the gradient, that it may move by
-BF16 = (LinearBf16, LinearBf16Dx, LinearStoredBf16, LinearStoredBf16Dx)
 
 
 @dataclass(frozen=True)
@@ -60,10 +59,9 @@ class Rounding:
 
 
 def rounding_of(program: Program) -> Rounding | None:
-    graph = program.entries["train_step"]
-    uses = Uses(graph)
-    bf16 = parameters_of((n for n in graph.nodes if n.op in BF16), uses, 1)
-    int8 = parameters_of((n for n in graph.nodes if n.op is LinearDots), uses, 3)
+    uses, found = Uses(program.entries["train_step"]), program.rounded_products
+    bf16 = parameters_of((n for n in found.get("bf16", ()) if n.op is not LinearBf16Dw), uses, 1)
+    int8 = parameters_of(found.get("int8", ()), uses, 3)
     return Rounding(bf16, int8) if bf16 or int8 else None
 
 
@@ -143,7 +141,7 @@ class Bf16Linear(torch.autograd.Function):
         return x @ w.T
 
     @staticmethod
-    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         x, w = ctx.saved_tensors
         dy = bf16(dy)
         return dy @ w, dy.reshape(-1, dy.shape[-1]).T @ x.reshape(-1, x.shape[-1])
@@ -159,5 +157,3 @@ def int8_rows(x: torch.Tensor) -> torch.Tensor:
     most = torch.where(most >= float(SMALLEST), most, torch.inf)
     scaled = torch.round(x * (HIGHEST / most)) * (most / HIGHEST)
     return torch.where(most < torch.inf, scaled, 0)
-
-
