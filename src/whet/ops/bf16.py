@@ -7,6 +7,7 @@ passes/round_products.py puts them in place.
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,12 +32,28 @@ def renamed(call: Call | None, old: str, new: str) -> Call:
     return replace(call, kernel=call.kernel.replace(old, new), source="bf16")
 
 
-class LinearBf16(Op):
+FEWEST = 16  # rows; for fewer, rounding takes as long as it saves
+
+
+class Bf16(Op):
+    """What such operators share. They become the `rounded` form of those that they stand in for."""
+
+    rounds: ClassVar[tuple[type[Op], ...]] = ()
+    multiplies = "bf16"
+    differentiable = False
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.rounded = None
+        for op in cls.rounds:
+            op.rounded = cls
+
+
+class LinearBf16(Bf16):
     """y = min(max(linear(x, w, b) + add, low), high), with x and w rounded to bfloat16"""
 
     name = "linear_bf16"
-    multiplies = "bf16"
-    differentiable = False
+    rounds = (Linear, LinearFused)
     reads_weights = True
     Attrs = Epilogue
 
@@ -72,11 +89,11 @@ def exact(a: Epilogue, x: Array, w: Array, bias: Array | None, add: Array | None
     return _exact.clip(_exact.matmul(start, bf16(x), bf16(w).T), a.low, a.high)
 
 
-class LinearBf16Dx(LinearDx):
+class LinearBf16Dx(Bf16, LinearDx):
     """dx[r, i] = sum_o dy[r, o] * w[o, i], with dy and w rounded to bfloat16"""
 
     name = "linear_bf16_dx"
-    multiplies = "bf16"
+    rounds = (LinearDx,)
 
     @staticmethod
     def ref(a: Attributes, dy: Array, w: Array) -> Array:
@@ -91,11 +108,11 @@ class LinearBf16Dx(LinearDx):
         return renamed(LinearDx.call(node), "linear_dx", "linear_bf16_dx")
 
 
-class LinearBf16Dw(LinearDw):
+class LinearBf16Dw(Bf16, LinearDw):
     """dw[o, i] = sum_r dy[r, o] * x[r, i], with dy and x rounded to bfloat16"""
 
     name = "linear_bf16_dw"
-    multiplies = "bf16"
+    rounds = (LinearDw,)
 
     @staticmethod
     def ref(a: Attributes, dy: Array, x: Array) -> Array:
@@ -110,11 +127,10 @@ class LinearBf16Dw(LinearDw):
         return renamed(LinearDw.call(node), "linear_dw", "linear_bf16_dw")
 
 
-class LinearStoredBf16(LinearStored):
+class LinearStoredBf16(Bf16, LinearStored):
     """y = min(max(linear(x, w, b) + add, low), high) of bfloat16, with w as it is stored"""
 
     name = "linear_stored_bf16"
-    multiplies = "bf16"
     instead = (LinearBf16,)
 
     @staticmethod
@@ -136,11 +152,10 @@ class LinearStoredBf16(LinearStored):
         return renamed(LinearStored.call(node), "linear_stored", "linear_stored_bf16")
 
 
-class LinearStoredBf16Dx(LinearStoredDx):
+class LinearStoredBf16Dx(Bf16, LinearStoredDx):
     """dx[r, i] = sum_o dy[r, o] * w[o, i] of bfloat16, with w as it is stored"""
 
     name = "linear_stored_bf16_dx"
-    multiplies = "bf16"
     instead = (LinearBf16Dx,)
 
     @staticmethod
@@ -154,20 +169,3 @@ class LinearStoredBf16Dx(LinearStoredDx):
     @staticmethod
     def call(node: Node) -> Call:
         return renamed(LinearStoredDx.call(node), "linear_stored_dx", "linear_stored_bf16_dx")
-
-
-ROUNDED: dict[type[Op], type[Op]] = {
-    Linear: LinearBf16, LinearFused: LinearBf16, LinearDx: LinearBf16Dx, LinearDw: LinearBf16Dw,
-}  # fmt: skip
-FEWEST = 16  # rows; for fewer, rounding takes as long as it saves
-
-
-__all__ = [
-    "FEWEST",
-    "ROUNDED",
-    "LinearBf16",
-    "LinearBf16Dw",
-    "LinearBf16Dx",
-    "LinearStoredBf16",
-    "LinearStoredBf16Dx",
-]

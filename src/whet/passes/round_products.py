@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from ..ir import Builder, Graph, Node, Value
-from ..ops.bf16 import FEWEST, ROUNDED, LinearBf16
-from ..ops.linear import rows
+from ..ops.bf16 import FEWEST
+from ..ops.linear import Linear, rows
 from .rewriting import rewrite
 
 
@@ -17,12 +17,10 @@ def round_products(graph: Graph) -> Graph:
     """
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:
-        form = ROUNDED.get(node.op)
+        form = node.op.rounded
         if form is None or rows(node.ins[0].shape) < FEWEST:
             return None
-        attrs = asdict(node.attrs)
-        if form is LinearBf16 and not attrs:
-            attrs = {"bias": len(node.ins) > 2}
+        attrs = {"bias": len(node.ins) > 2} if node.op is Linear else asdict(node.attrs)
         return (b.emit(form, *node.ins, name=node.out.name, **attrs),)
 
     return rewrite(graph, rule)
