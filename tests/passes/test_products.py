@@ -94,7 +94,10 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS if name != "both"]
+
+
+@pytest.mark.parametrize("name", ["both", *SLOW])
 def test_a_program_trains_as_pytorch_does_with_the_same_rounding(name: str) -> None:
     update, choices = PROGRAMS[name]
     report = program_of(update, **choices).check(steps=3)
@@ -102,6 +105,7 @@ def test_a_program_trains_as_pytorch_does_with_the_same_rounding(name: str) -> N
     assert "on both sides" in report.notes[-1] and "changes the gradient by" in str(report)
 
 
+@pytest.mark.slow  # it tries five times
 def test_check_finds_products_that_round_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     program = program_of("sparse-1", products="int8", frozen="int8")
     monkeypatch.setattr(verify, "HIGHEST", 126)
@@ -109,11 +113,14 @@ def test_check_finds_products_that_round_otherwise(monkeypatch: pytest.MonkeyPat
         program.check(steps=1)
 
 
-def test_check_has_a_bound_for_what_rounding_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = program_of("sparse-1", products="bf16")
-    monkeypatch.setitem(verify.MOST, "bf16", 1e-4)
-    with pytest.raises(CheckError, match="products of bf16 change the gradient"):
-        program.check(steps=1)
+def test_check_has_a_bound_for_what_rounding_changes() -> None:
+    bf16, both = (verify.Rounding(frozenset("w"), frozenset(i)) for i in ("", "w"))
+    for rounding, most in ((bf16, 0.1), (both, 0.5)):
+        rounding.check(most)
+        with pytest.raises(CheckError, match="change the gradient by"):
+            rounding.check(most + 0.01)
+    with pytest.raises(CheckError, match="products of bf16 change the gradient by nan %"):
+        bf16.check(float("nan"))
 
 
 def test_the_report_counts_rounded_products() -> None:
@@ -121,6 +128,7 @@ def test_the_report_counts_rounded_products() -> None:
     assert "linear layers and their gradients: 9 multiply int8, 17 multiply bf16" in report
 
 
+@pytest.mark.slow
 def test_the_portable_kernels_train_alike() -> None:
     ids = torch.arange(16).view(1, 16)
     losses = []
