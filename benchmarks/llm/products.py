@@ -21,6 +21,7 @@ import json
 import multiprocessing
 import pickle
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -262,14 +263,15 @@ def rows(results: dict[str, Any]) -> Iterator[list[str]]:
 def page(content: dict[str, Any]) -> str:
     head = ("products, frozen", "ms", "float32 / it", "PyTorch / it", "loss", "change",
             f"after {STEPS} steps", "gradient apart")  # fmt: skip
-    parts = [
-        "# Faster products\n",
+    about = (
         f"SmolLM2-135M-Instruct (Q4_1) on tinyshakespeare: {LENGTH} tokens, batch 1, AdamW, one "
-        f"thread of {content['processor']}. CPU time of\na step, the least of {TURNS} turns that "
-        f"all ways of a table take together; mean loss over {WINDOWS}\nwindows, before training "
-        f"and after {STEPS} steps on others. The gradient is that of the first\nwindow, against "
-        "float32 products. `python -m benchmarks.llm.products` writes this page.\n",
-    ]
+        f"thread of {content['processor']}. CPU time of a step, the least of {TURNS} turns that "
+        f"all ways of a table take together; mean loss over {WINDOWS} windows, before training "
+        f"and after {STEPS} steps on others. The gradient is that of the first window, against "
+        "float32 products, by the norm. PyTorch runs the same model eagerly, with the same update. "
+        "`python -m benchmarks.llm.products` writes this page."
+    )
+    parts = ["# Faster products\n", textwrap.fill(about, 100) + "\n"]
     for scheme, results in content["schemes"].items():
         parts += [f"## {scheme}\n", table(head, [*rows(results)])]
         if scheme in BLOCKS:
