@@ -13,6 +13,7 @@ from .emit.program import Program
 from .errors import SchemeError, warn
 from .frontend.torch.export import Loss, Target
 from .frontend.torch.export import Outputs as Outputs
+from .ops.bf16 import FEWEST
 from .passes import SWITCHES, check_switches
 from .pipeline import Options, assemble
 from .quantize import Int8, int8_of
@@ -62,6 +63,7 @@ def compile(
     dtype: str | Int8 | None = None,
     calibrate: Iterable[Any] | None = None,
     frozen: str | None = None,
+    products: str | None = None,
     send: Send | None = None,
     sparse: bool = False,
     mapped: bool = False,
@@ -102,6 +104,11 @@ def compile(
     into a codebook for each layer: exactly, if a weight has no more than 2^bits values, and else
     after k-means. Linear layers and embeddings read what is stored; other layers have the weight
     made right before them. `check` compares with the rounded weights.
+    `products` makes linear layers faster where the processor can multiply such numbers. "bf16"
+    rounds the operands of all of them, and of their gradients, to bfloat16; sums are float32.
+    "int8" takes the integers that `frozen` stores and rounds each row of the input to 8 bits, on
+    the way forward; gradients are those of the layer in float32. "int8+bf16" is int8 where that
+    can be and bf16 elsewhere. `check` compares with such products.
     `sparse` keeps zeros: of every weight that trains and has zeros, as after pruning, the elements
     that are not zero train, and only those are stored. Parameters that are pruned by
     torch.nn.utils.prune train so in any case, wherever their masks are ones.
@@ -112,15 +119,16 @@ def compile(
     """
     settings = Settings.of(
         update=update, target=target, ram=ram, flash=flash, rematerialize=rematerialize,
-        portable=portable, dtype=dtype, frozen=frozen, without=without, name=name,
-        clip_norm=clip_norm, mapped=mapped, cache_prefix=cache_prefix, lengths=lengths,
+        portable=portable, dtype=dtype, frozen=frozen, products=products, without=without,
+        name=name, clip_norm=clip_norm, mapped=mapped, cache_prefix=cache_prefix, lengths=lengths,
     )  # fmt: skip
     place, budget = settings.target, settings.ram
     searching = is_search(settings.update)
     check_search(searching, budget, data)
     options = Options(
         settings.name, accumulate, settings.without, settings.recompute, place, this_machine(),
-        frozen=settings.frozen, send=send, mapped=settings.mapped, cache_prefix=cache_prefix,
+        frozen=settings.frozen, products=settings.products, send=send, mapped=settings.mapped,
+        cache_prefix=cache_prefix,
     )  # fmt: skip
     if searching and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size
@@ -145,6 +153,10 @@ def compile(
         if settings.frozen == "gguf":
             why = "none is made up of blocks"
         warn(f"no frozen weight is stored as {settings.frozen}: {why}")
+    for word, nodes in program.rounded_products.items():
+        if not nodes:
+            why = "weights are stored as integers" if word == "int8" else f"{FEWEST} rows or more"
+            warn(f"no product is of {word}: no linear layer has {why}")
     check_flash(program)
     return program
 

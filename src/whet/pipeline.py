@@ -53,6 +53,7 @@ class Options:
     machine: Machine = UNTUNED  # that the kernels are chosen for
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
     frozen: str | None = None  # the form that frozen weights are stored in, as in settings.py
+    products: tuple[str, ...] = ()  # what linear layers multiply besides float32
     send: Send | None = None  # how updates leave the device; entry point `begin`
     mapped: bool = False  # weights lie in a file that is mapped, as those of large programs do
     cache_prefix: bool = False  # steps that begin with what the frozen layers gave before
@@ -301,6 +302,7 @@ def optimise(
         single=options.single and alike,
         cached=options.cache_prefix,
         narrow=form,
+        products=options.products,
         parts=trained.parts,
         vectors=options.target.vectors,
         machine=options.machine,

@@ -22,6 +22,7 @@ from .scheme import Scheme, written
 from .targets import Target, target_named
 
 AUTO = "auto"
+PRODUCTS = ("int8", "bf16", "int8+bf16")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Settings:
     recompute: Recompute | None
     int8: Int8 | None
     frozen: str | None  # the form that frozen weights are stored in
+    products: tuple[str, ...]  # what linear layers multiply besides float32
     without: frozenset[str]
     clip_norm: float | None
     mapped: bool = False  # weights lie in a file that is mapped
@@ -51,6 +53,7 @@ class Settings:
         portable: bool = False,
         dtype: str | Int8 | None = None,
         frozen: str | None = None,
+        products: str | None = None,
         without: Collection[str] = (),
         name: str = "net",
         clip_norm: float | None = None,
@@ -67,6 +70,7 @@ class Settings:
             what = f"{option('frozen', frozen)} is for a float program"
             hint = option("frozen", "kmeans4")
             raise SchemeError(what, why="all weights are bytes here", try_=hint)
+        narrow = products_of(products, frozen, int8)
         place = target_of(target, portable, ram, flash)
         if mapped and not place.maps_files:
             raise TargetError(
@@ -81,7 +85,7 @@ class Settings:
         if budget is None and ram is not None:
             budget = parse_bytes(ram)
         return cls(
-            check_name(name), known_update(update), place, budget, twice, int8, frozen,
+            check_name(name), known_update(update), place, budget, twice, int8, frozen, narrow,
             check_switches(without), check_clip_norm(clip_norm), mapped,
         )  # fmt: skip
 
@@ -118,6 +122,26 @@ def check_cache(cache_prefix: bool, place: Target) -> None:
             why="inputs lie in its arena, and there is no room to keep more of them",
             try_=(option("target", "host"), option("target", "portable")),
         )
+
+
+def products_of(products: str | None, frozen: str | None, int8: Int8 | None) -> tuple[str, ...]:
+    """The kinds of numbers that a word for `products=` stands for."""
+    if products is None:
+        return ()
+    if products not in PRODUCTS:
+        hints = [option("products", word) for word in PRODUCTS]
+        raise SchemeError(f"there is no {option('products', products)}", try_=hints)
+    if int8 is not None:
+        what = f"{option('products', products)} is for a float program"
+        raise SchemeError(what, why=f"{option('dtype', 'int8')} multiplies integers everywhere")
+    kinds = tuple(products.split("+"))
+    if "int8" in kinds and (frozen is None or codebook_bits(frozen)):
+        raise SchemeError(
+            f"{option('products', products)} needs frozen weights that are stored as integers",
+            why="without a form they are float32" if frozen is None else "codebooks hold floats",
+            try_=[option("frozen", word) for word in ("int8", "q8_0", "q4_1", "gguf")],
+        )
+    return kinds
 
 
 def target_of(name: str, portable: bool, ram: int | str | None, flash: int | str | None) -> Target:

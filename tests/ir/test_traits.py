@@ -81,16 +81,18 @@ def test_operators_that_read_weights() -> None:
     names = {op.name for op in OPS if op.reads_weights or op.layer}
     layers = "conv2d conv2d_dx depthwise depthwise_dx linear linear_dx conv2d_i8 depthwise_i8"
     fused = "conv2d_fused depthwise_fused linear_fused linear_cross_entropy stream"
+    bf16 = "linear_bf16 linear_bf16_dx"
     integer = "conv2d_i8_dx depthwise_i8_dx conv2d_i8_fused depthwise_i8_fused stream_i8"
-    assert names == {*layers.split(), *fused.split(), *integer.split()}
+    assert names == {*layers.split(), *fused.split(), *integer.split(), *bf16.split()}
     assert {op.name: op.stored.name for op in OPS if op.stored} == {
         "linear": "linear_stored", "linear_fused": "linear_stored",
         "linear_dx": "linear_stored_dx", "take": "take_stored",
         "linear_cross_entropy": "linear_cross_entropy_stored",
+        "linear_bf16": "linear_stored_bf16", "linear_bf16_dx": "linear_stored_bf16_dx",
     }  # fmt: skip
     assert {op.name for op in OPS if op.floats_as_integers} == {
-        "widen", "linear_stored", "linear_stored_dx", "take_stored",
-        "linear_cross_entropy_stored",
+        "widen", "linear_stored", "linear_stored_dx", "take_stored", "linear_dots",
+        "linear_stored_bf16", "linear_stored_bf16_dx", "linear_cross_entropy_stored",
     }  # fmt: skip
     assert {op.name for op in OPS if op.expands} == {"spread", "lookup"}
 
@@ -210,3 +212,12 @@ def test_a_packable_weight_has_a_struct_that_can_say_so() -> None:
             assert dict(struct.fields)["o"] == weight.shape[0]
             names.add(node.op.name)
     assert names == {"conv2d", "conv2d_fused", "stream"}
+
+
+def test_what_products_round_to() -> None:
+    assert {op.name: op.rounded.name for op in OPS if op.rounded} == {
+        "linear": "linear_bf16", "linear_fused": "linear_bf16",
+        "linear_dx": "linear_bf16_dx", "linear_dw": "linear_bf16_dw",
+    }  # fmt: skip
+    assert {op.name for op in OPS if op.multiplies == "int8"} == {"linear_dots"}
+    assert len([op for op in OPS if op.multiplies == "bf16"]) == 5

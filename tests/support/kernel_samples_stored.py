@@ -96,3 +96,46 @@ def other_blocks(kind: str) -> Array:
     data = weight.reshape(8, -1).copy()
     data[:, :2] = corners.view(np.uint8).reshape(8, 2)
     return data.reshape(-1)
+
+
+def dots_samples() -> list[Sample]:
+    """Rounded rows of x, and layers that multiply them."""
+    s = Collector()
+    for n, (rows, inputs, outputs) in enumerate(SHAPES):
+        g = s.numbers("quantize_rows")
+        x = g.normal(rows, inputs, scale=10.0 ** (n - 3))
+        x[rows // 2] = (0.0, np.nan, 1e-35, -np.inf)[n % 4] if n % 2 or n > 4 else x[0]
+        s.add("quantize_rows", x)
+        for kind in ("rows", *BLOCKS):
+            g = s.numbers("linear_dots")
+            w, q = stored(g, kind, outputs, inputs), g.i8(rows, inputs)
+            sums = q.reshape(rows, -1, 32).sum(axis=-1, dtype=np.int32)
+            attrs: dict[str, Any] = dict(kind=kind, outputs=outputs, inputs=inputs)
+            bias, add = g.normal(outputs), g.normal(rows, outputs)
+            ends: list[tuple[list[Array], dict[str, Any]]] = [
+                ([], {}),
+                ([bias], dict(bias=True, low=0.0)),
+                ([bias, add], dict(bias=True, add=True)),
+                ([add], dict(add=True, low=-0.5, high=0.5)),
+            ]
+            for more, end in ends[n % 2 :: 2]:
+                s.add("linear_dots", q, g.positive(rows), sums, *w, *more, **attrs, **end)
+    return s.samples
+
+
+def bf16_samples() -> list[Sample]:
+    s = Collector()
+    for n, (rows, inputs, outputs) in enumerate((*SHAPES, *ODD, (290, 70, 40))):
+        g = s.numbers("linear_bf16")
+        x, w, dy = g.normal(rows, inputs), g.normal(outputs, inputs), g.normal(rows, outputs)
+        bias, add = g.normal(outputs), g.normal(rows, outputs)
+        s.add("linear_bf16", x, w, *([] if n % 3 else [bias]), bias=n % 3 == 0)
+        s.add("linear_bf16", x, w, bias, add, bias=True, add=True, low=-0.5, high=0.5)
+        s.add("linear_bf16_dx", dy, w)
+        s.add("linear_bf16_dw", dy, x)
+        for kind in KINDS if inputs % 32 == 0 else ("rows", "book"):
+            data = stored(g, kind, outputs, inputs)
+            attrs = dict(kind=kind, bits=4 * (kind == "book"), outputs=outputs, inputs=inputs)
+            s.add("linear_stored_bf16", x, *data, bias, add, bias=True, add=True, **attrs)
+            s.add("linear_stored_bf16_dx", dy, *data, **attrs)
+    return s.samples

@@ -67,12 +67,13 @@ class Memory:
 
     rematerialize: options.RematOpt = None
     frozen: options.FrozenOpt = None
+    products: options.ProductsOpt = None
     sparse: options.SparseOpt = False
     without: options.WithoutOpt = None
 
     def arguments(self) -> dict[str, Any]:
         own = {"sparse": self.sparse, "without": self.without or ()}
-        return {**memory(self.rematerialize, self.frozen), **own}
+        return {**memory(self.rematerialize, self.frozen, self.products), **own}
 
 
 @dataclass(frozen=True)

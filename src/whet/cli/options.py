@@ -34,6 +34,12 @@ class FrozenName(StrEnum):
     kmeans8 = "kmeans8"
 
 
+class ProductsName(StrEnum):
+    int8 = "int8"
+    bf16 = "bf16"
+    both = "int8+bf16"
+
+
 class RematName(StrEnum):
     elements = "elements"
     layers = "layers"
@@ -91,6 +97,12 @@ FrozenOpt = Annotated[
     typer.Option(
         help="store weights that do not train in 8 bits (int8), in blocks of GGUF files (q8_0, "
         "q4_0, q4_1; gguf for those that they are made of), or by codebooks (kmeans4)"
+    ),
+]
+ProductsOpt = Annotated[
+    ProductsName | None,
+    typer.Option(
+        help="what linear layers multiply: bf16, or int8 with weights of --frozen, or int8+bf16"
     ),
 ]
 SparseOpt = Annotated[

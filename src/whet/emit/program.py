@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError, InternalError, TargetError, WhetError, option
-from ..ir import Array, DType, Factors, Graph, Part, Places, Role, Type
+from ..ir import Array, DType, Factors, Graph, Node, Part, Places, Role, Type
 from ..ir.quant import Fold, Quant
 from ..memory.plan import Plan, alignment
 from ..names import entry_kind
@@ -166,6 +166,15 @@ class Program:
     def not_narrow(self) -> int:
         """Bytes of frozen weights of layers, small ones aside, that are stored as they are used."""
         return sum(wide_weights(self.entries).values())
+
+    @functools.cached_property
+    def rounded_products(self) -> dict[str, list[Node]]:
+        """Products of a step that round their operands, by what they multiply."""
+        found: dict[str, list[Node]] = {word: [] for word in self.options.products}
+        for node in self.entries["train_step"].nodes:
+            if (word := node.op.multiplies) in found:
+                found[word].append(node)
+        return found
 
     @property
     def batch(self) -> int:

@@ -75,6 +75,11 @@ class Traits:
     integer: ClassVar[type[Op] | None] = None
     # The operator that reads a frozen weight as it is stored. Set by its class: see ops/stored.py.
     stored: ClassVar[type[Op] | None] = None
+    # The operator that does the same with operands rounded to bfloat16. Set by its class: see
+    # ops/bf16.py.
+    rounded: ClassVar[type[Op] | None] = None
+    # What a linear layer, or a gradient of one, rounds its operands to: "int8" or "bf16".
+    multiplies: ClassVar[str] = ""
     # The operator that runs a chain of these row by row. Set by its class: see ops/stream.py.
     streamed: ClassVar[type[Op] | None] = None
 

@@ -123,7 +123,7 @@ class LinearStored(ReadsStored):
     """y = min(max(linear(x, w, b) + add, low), high), with w as it is stored"""
 
     name = "linear_stored"
-    instead = (Linear, LinearFused)
+    instead: ClassVar[tuple[type[Op], ...]] = (Linear, LinearFused)
 
     class Attrs(Epilogue, StoredWeight):
         pass

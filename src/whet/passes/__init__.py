@@ -26,12 +26,14 @@ from .fuse_rotary import fuse_rotary
 from .fuse_updates import fuse_updates
 from .keep_bits import keep_bits
 from .manager import Context, Entries, Observer, Pass, Recompute, Stage, run_passes
+from .multiply_bytes import multiply_bytes
 from .narrow_frozen import narrow_frozen
 from .narrow_gradients import narrow_gradients
 from .one_sample import one_sample
 from .rematerialize import rematerialize
 from .renew_norms import renew_norms
 from .reorder import reorder
+from .round_products import round_products
 from .schedule import schedule
 from .share_common import share_common
 from .slice_first import slice_first
@@ -92,6 +94,7 @@ PASSES = (
     ),
     Pass(fuse_narrow, STEP),
     Pass(fuse_layers, STEP),
+    Pass(round_products, STEP, switch=False, when=lambda c: "bf16" in c.products),
     Pass(fuse_updates, STEP),
     Pass(stream_rows, STEP, told=("inside",)),
     Pass(schedule, STEP),
@@ -99,6 +102,7 @@ PASSES = (
         narrow_frozen, STEP, told=("narrow", "inplace", "inside"), switch=False, program=True,
         when=lambda c: c.narrow is not None,
     ),
+    Pass(multiply_bytes, STEP, switch=False, when=lambda c: "int8" in c.products),
     Pass(
         choose_kernels, STEP, told=("machine", "inplace", "grow"), program=True,
         when=lambda c: c.vectors,

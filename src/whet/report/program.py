@@ -95,6 +95,15 @@ def narrow_lines(program: Program) -> list[str]:
     return lines
 
 
+def product_lines(program: Program) -> list[str]:
+    """Linear layers of a step whose products are rounded."""
+    if not program.options.products:
+        return []
+    counts = {word: len(nodes) for word, nodes in program.rounded_products.items()}
+    words = [f"{count} multiply {word}" for word, count in counts.items() if count]
+    return [f"linear layers and their gradients: {', '.join(words) or 'none is rounded'}"]
+
+
 def stack_lines(program: Program, measured: Mapping[str, int]) -> list[str]:
     """Only if the target reserves a stack; elsewhere the operating system provides it."""
     if not program.target.stack:
@@ -127,8 +136,7 @@ def scheme_lines(program: Program) -> list[str]:
         for part in program.parts.values()
         if isinstance(part, Codebook)
     ]
-    lines += factor_lines(program)
-    lines += cache_lines(program)
+    lines += factor_lines(program) + cache_lines(program) + product_lines(program)
     if program.options.without:
         lines.append(f"compiled without: {', '.join(sorted(program.options.without))}")
     return lines

@@ -33,11 +33,13 @@ from ..report import CheckReport
 from ..runtime import Trainer
 from ..runtime.arrays import from_stored
 from .beside import Beside, adapted, beside, shaken
+from .products import Rounding, rounding_of
 
 if TYPE_CHECKING:
     from ..source import Source
 
 GRADIENT_TOLERANCE = 1e-4
+ROUNDED_TOLERANCE = 2e-3  # where products are rounded: a number may round the other way
 PARAMETER_TOLERANCE = 1e-3
 SLACK = 3  # where PyTorch's own float32 is less exact than that, how many times its error
 TRIES = 5
@@ -80,6 +82,9 @@ def check(program: Program, steps: int = 10) -> CheckReport:
         ),
         f"{tries} draws of data were needed: some value fell on a corner in float32": tries > 1,
     }
+    if rounding := rounding_of(program):
+        rounding.check(report.changed)
+        notes[rounding.words] = True
     return replace(report, notes=tuple(note for note, holds in notes.items() if holds))
 
 
@@ -118,17 +123,23 @@ def _attempt(
     program = trainer.program
     trained: Trained = dict.fromkeys((*program.chosen, *program.trained)) | program.views
     numbers = shared_weights(program, source)
-    factors = beside(trainer)
+    factors, rounding = beside(trainer), rounding_of(program)
     single, double = (
-        Reference(source, dtype, trained, numbers, factors) for dtype in (torch.float32, exact)
+        Reference(source, dtype, trained, numbers, factors, rounding)
+        for dtype in (torch.float32, exact)
     )
     first, *rest = batches
     truth = double.gradients(first)
     state = trainer.save()
     trainer.gradients(*first)
-    gradients = compare(trainer.collected(), truth)
+    trainer_gradients = trainer.collected()
+    gradients = compare(trainer_gradients, truth)
     trainer.load(state)
     torch_gradients = compare(single.gradients(first), truth)
+    changed = None
+    if rounding is not None:
+        plain = Reference(source, exact, trained, numbers, factors).gradients(first)
+        changed = distance(trainer_gradients, plain)
     losses = []
     for batch in rest:
         double.step(batch)
@@ -136,13 +147,16 @@ def _attempt(
     ours, truth = trainer.arrays(), double.arrays()
     truth = {n: truth[n] for n in ours if n in truth}
     parameters, torch_parameters = compare(ours, truth), compare(single.arrays(), truth)
-    return CheckReport(gradients, torch_gradients, parameters, torch_parameters, losses)
+    return CheckReport(
+        gradients, torch_gradients, parameters, torch_parameters, losses, changed=changed
+    )
 
 
 def failures(report: CheckReport) -> dict[str, list[str]]:
     """What is beyond its limit, worst first."""
+    least = GRADIENT_TOLERANCE if report.changed is None else ROUNDED_TOLERANCE
     kinds = {
-        "gradients": (report.gradients, report.torch_gradients, GRADIENT_TOLERANCE),
+        "gradients": (report.gradients, report.torch_gradients, least),
         f"tensors after {len(report.losses)} steps": (
             report.parameters, report.torch_parameters, PARAMETER_TOLERANCE,
         ),
@@ -214,6 +228,7 @@ class Reference:
         trained: Trained,
         numbers: Mapping[str, Array] | None = None,
         factors: Sequence[Beside] = (),
+        rounding: Rounding | None = None,
     ) -> None:
         """`numbers` are those of some parameters, if not the model's."""
         self.dtype, self.clip_norm = dtype, source.clip_norm
@@ -227,6 +242,7 @@ class Reference:
         if isinstance(self.loss, nn.Module):
             self.loss.to(dtype)
         self.optimizer.load_state_dict(self.optimizer.state_dict())  # moments follow their weights
+        self.products = rounding.mode(own | self.beside, trained) if rounding else nullcontext()
         for module in self.model.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.register_forward_hook(dense_gradient)
@@ -240,7 +256,7 @@ class Reference:
 
     def forward(self, batch: Batch) -> torch.Tensor:
         x, y = map(self.cast, batch[0]), each(batch[1], self.cast)
-        with default_dtype(self.dtype):
+        with default_dtype(self.dtype), self.products:
             loss: torch.Tensor = self.loss(for_loss(self.model(*x)), y)
             return loss
 
@@ -349,6 +365,12 @@ def compare(
         size = sizes[name] if sizes[name] >= least * whole else FLOOR * whole
         errors[name] = float(np.linalg.norm(difference.ravel())) / max(size, 1e-30)
     return errors
+
+
+def distance(ours: Mapping[str, Array], truth: Mapping[str, Array]) -> float:
+    """Of all tensors together, by the norm of the truth."""
+    apart = (np.linalg.norm((ours[n].astype(np.float64) - t).ravel()) for n, t in truth.items())
+    return math.hypot(*apart) / math.hypot(*(np.linalg.norm(t.ravel()) for t in truth.values()))
 
 
 class Batches:
