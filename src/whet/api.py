@@ -62,6 +62,7 @@ def compile(
     frozen: str | None = None,
     send: Send | None = None,
     sparse: bool = False,
+    generate: bool = False,
     without: Collection[str] = (),
     name: str = "net",
 ) -> Program:
@@ -99,6 +100,8 @@ def compile(
     `sparse` keeps zeros: of every weight that trains and has zeros, as after pruning, the elements
     that are not zero train, and only those are stored. Parameters that are pruned by
     torch.nn.utils.prune train so in any case, wherever their masks are ones.
+    `generate` adds what a causal language model needs to write texts: the entry points `prefill`
+    and `decode`, which keep the keys and values of earlier tokens in the arena.
     `send`, a `whet.Send`, adds what a device needs to learn together with others: the update since
     the start of a round, clipped, with noise and sparse as it says, as bytes to be sent.
     """
@@ -112,7 +115,7 @@ def compile(
     check_search(searching, budget, data)
     options = Options(
         settings.name, accumulate, settings.without, settings.recompute, place, this_machine(),
-        frozen=settings.frozen, send=send,
+        frozen=settings.frozen, send=send, generate=generate,
     )  # fmt: skip
     if searching and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size

@@ -54,6 +54,7 @@ class Options:
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
     frozen: str | None = None  # the form that frozen weights are stored in, as in settings.py
     send: Send | None = None  # how updates leave the device; entry point `begin`
+    generate: bool = False  # entry points `prefill` and `decode`
     single: bool = True  # a program for batches also predicts one sample
 
 
@@ -269,6 +270,7 @@ def optimise(
         recompute=options.recompute,
         inside=options.target.inside_inputs,
         single=options.single and alike,
+        generate=options.generate,
         narrow=form,
         parts=trained.parts,
         vectors=options.target.vectors,

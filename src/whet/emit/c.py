@@ -85,7 +85,8 @@ class Signature:
     def of(cls, graph: Graph) -> Signature:
         inputs, labels = graph.leaves_of(Role.INPUT), graph.leaves_of(Role.LABEL)
         words = [f"input_{i}" if i else "input" for i in range(len(inputs))]
-        words += [f"label_{i}" if i else "label" for i in range(len(labels))] + ["lr", "scale"]
+        words += [f"label_{i}" if i else "label" for i in range(len(labels))]
+        words += ["position"] if graph.name in GENERATION else ["lr", "scale"]
         leaves = zip(words, (*inputs, *labels, *graph.leaves_of(Role.SCALAR)), strict=False)
         if graph.name in ("train_step", "gradients"):
             names = ["loss"]
@@ -98,7 +99,7 @@ class Signature:
         parts = [f"{prefix}_t *net"]
         for name, leaf in self.leaves:
             if leaf.role is Role.SCALAR:
-                parts.append(f"float {name}")
+                parts.append(f"{leaf.type.dtype.c} {name}")
             else:
                 parts.append(f"const {leaf.type.dtype.c} *{name}")
         parts += [f"{value.type.dtype.c} *{name}" for name, value in self.outputs]
@@ -225,7 +226,7 @@ class EntryWriter:
 
     def from_caller(self, value: Value) -> bool:
         home = self.plan.home[value]
-        return isinstance(home, Value) and home.role in (Role.INPUT, Role.LABEL)
+        return isinstance(home, Value) and home.role in (Role.INPUT, Role.LABEL, Role.SCALAR)
 
     def bound_checks(self) -> list[str]:
         """Check indices from the caller before anything is touched."""
@@ -426,6 +427,7 @@ def model_h(
         "",
         *sizes(upper, plans, axes),
         *batch_h(upper, batch, plans),
+        *generation_h(upper, plans),
         *meanings(upper, plans, quants),
         f"#define {upper}_ARENA_BYTES {max(arena, 1)}",
         f"#define {upper}_LEARNING_RATE {float_text(lr)} /* the optimizer's, at compile time */",
@@ -500,6 +502,9 @@ def threads_h(prefix: str) -> list[str]:
     ]
 
 
+GENERATION = ("prefill", "decode")  # tokens from a position on, with the cache of those before
+OTHER_SIZES = ("predict_one", *GENERATION)  # entry points with arrays that are smaller
+
 ENTRY_DOCS = {
     "train_step": "Forward pass, backward pass and update, on one batch.",
     "gradients": "Forward and backward pass; adds to the accumulated gradients.",
@@ -507,6 +512,8 @@ ENTRY_DOCS = {
     "predict": "Forward pass only, in eval mode.",
     "begin": "The start of a round: from here on, the changes to be sent are counted.",
     "predict_one": "Forward pass only, in eval mode, on one sample instead of a batch.",
+    "prefill": "Read the next tokens of a text, which are at `position` and behind it.",
+    "decode": "Read one token, the one at `position`; the output is the scores of the next.",
 }
 
 
@@ -524,7 +531,7 @@ def declaration(t: Type, word: str) -> str:
 def sizes(upper: str, plans: Mapping[str, Plan], axes: Mapping[str, str]) -> list[str]:
     """The axes and number of elements of every array in the prototypes, by name."""
     found: dict[str, Value] = {}
-    for plan in (plan for name, plan in plans.items() if name != "predict_one"):
+    for plan in (plan for name, plan in plans.items() if name not in OTHER_SIZES):
         signature = Signature.of(plan.graph)
         found |= {n: v for n, v in signature.leaves if v.role is not Role.SCALAR}
         found |= {n: v for n, v in signature.outputs if n != "loss"}
@@ -541,6 +548,25 @@ def batch_h(upper: str, batch: int, plans: Mapping[str, Plan]) -> list[str]:
         [f"#define {upper}_BATCH {batch} /* samples in each of these arrays */"] if batch else []
     )
     return [*lines, *([f"#define {upper}_HAS_PREDICT_ONE 1"] if "predict_one" in plans else [])]
+
+
+def generation_h(upper: str, plans: Mapping[str, Plan]) -> list[str]:
+    """How many tokens the entry points for texts take, and how many there may be."""
+    if "decode" not in plans:
+        return []
+    read, decode = (plans[name].graph for name in GENERATION)
+    tokens, (cache, *_) = read.leaves_of(Role.INPUT)[0], decode.leaves_of(Role.CACHE)
+    text = (
+        "prefill and decode keep keys and values of all tokens before `position` in the arena: any "
+        "other entry point overwrites them. Begin at position 0; going back is allowed. A position "
+        "without room for the tokens is a BAD_INDEX."
+    )
+    return [
+        *comment(text, ""),
+        f"#define {upper}_CONTEXT {cache.shape[0]} /* positions */",
+        f"#define {upper}_PREFILL {tokens.type.elements} /* tokens that prefill takes */",
+        f"#define {upper}_SCORES {decode.outputs[0].type.elements} /* that decode gives */",
+    ]
 
 
 def meanings(upper: str, plans: Mapping[str, Plan], quants: Mapping[str, Quant]) -> list[str]:

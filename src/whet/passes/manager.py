@@ -41,6 +41,7 @@ class Context:
     recompute: Recompute | None = None
     inside: bool = False  # inputs may be inside the arena
     single: bool = False  # the program also predicts single samples
+    generate: bool = False  # the program also writes texts, token by token
     narrow: Form | None = None  # how frozen weights are stored
     vectors: bool = False  # vector kernels are available
     machine: Machine = UNTUNED  # for the choice of kernels

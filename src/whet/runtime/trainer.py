@@ -383,7 +383,7 @@ class Trainer:
         signature = Signature.of(self._entry(entry))
         args: list[Any] = [self._pointer]
         for name, leaf in signature.leaves:
-            args.append(self._scalar(scalars[name]) if leaf.role is Role.SCALAR
+            args.append(self._scalar(leaf, scalars[name]) if leaf.role is Role.SCALAR
                         else feed[leaf.name].ctypes.data_as(ctypes.c_void_p))  # fmt: skip
         outs = [np.zeros(v.shape, v.type.dtype.numpy) for _, v in signature.outputs]
         args += [out.ctypes.data_as(ctypes.c_void_p) for out in outs]
@@ -403,7 +403,9 @@ class Trainer:
         size = function(self._pointer, buffer, room, ctypes.c_uint32(round), key)
         return buffer.raw[:size]
 
-    def _scalar(self, value: float | None) -> ctypes.c_float:
+    def _scalar(self, leaf: Value, value: float | None) -> ctypes.c_float | ctypes.c_int32:
+        if leaf.type.dtype is DType.I32:
+            return ctypes.c_int32(int(value or 0))
         return ctypes.c_float(self.program.lr if value is None else float(value))
 
     def _raise(
