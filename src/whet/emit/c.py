@@ -12,7 +12,6 @@ import numpy as np
 from ..errors import InternalError
 from ..ir import Arg, Call, Graph, Node, Op, Role, Struct, Type, Value, Workspace
 from ..ir.printing import summary
-from ..ir.quant import Quant
 from ..memory.plan import Buffer, Plan
 from ..names import for_comment
 from .layout import pack_call
@@ -68,6 +67,9 @@ def float_text(x: float) -> str:
     if np.isinf(value):
         return "INFINITY" if value > 0 else "-INFINITY"
     return f"{value!s}f"
+
+
+GENERATION = ("prefill", "decode")  # tokens from a position on, with the cache of those before
 
 
 @dataclass(frozen=True)
@@ -395,89 +397,6 @@ STATUSES = (
 )
 
 
-def model_h(
-    prefix: str,
-    plans: Mapping[str, Plan],
-    tensors: Tensors,
-    arena: int,
-    align: int,
-    batch: int,
-    lr: float,
-    threads: bool,
-    quants: Mapping[str, Quant],
-    axes: Mapping[str, str],
-    places: Sequence[InputBuffer],
-    more: Sequence[str] = (),
-) -> str:
-    upper = prefix.upper()
-    lines = [
-        f"/* {prefix}: a model that trains where it runs. report.txt describes its contents. */",
-        f"#ifndef {upper}_MODEL_H",
-        f"#define {upper}_MODEL_H",
-        "",
-        "#include <stddef.h>",
-        "#include <stdint.h>",
-        "",
-        "#ifdef __cplusplus",
-        f"#define {upper}_ALIGNED alignas({align})",
-        'extern "C" {',
-        "#else",
-        f"#define {upper}_ALIGNED _Alignas({align})",
-        "#endif",
-        "",
-        *sizes(upper, plans, axes),
-        *batch_h(upper, batch, plans),
-        *generation_h(upper, plans),
-        *meanings(upper, plans, quants),
-        f"#define {upper}_ARENA_BYTES {max(arena, 1)}",
-        f"#define {upper}_LEARNING_RATE {float_text(lr)} /* the optimizer's, at compile time */",
-        "",
-        *caller_types(prefix, plans),
-        "",
-        "typedef enum {",
-        *(f"    {upper}_{name} = {i}, /* {why} */" for i, (name, why) in enumerate(STATUSES)),
-        f"}} {prefix}_status_t;",
-        "",
-        "/* All mutable data. The caller owns it; several instances train independently. */",
-        "typedef struct {",
-    ]
-    for part, table in (("params", tensors.params), ("state", tensors.state)):
-        if table:
-            lines.append("    struct {")
-            lines += [f"        {declaration(t, tensors.ids[n])};" for n, t in table.items()]
-            lines.append(f"    }} {part};")
-    lines += [
-        f"    {upper}_ALIGNED unsigned char arena[{upper}_ARENA_BYTES];",
-        f"}} {prefix}_t;",
-        "",
-        "/* Load the compiled-in weights and reset the optimizer state. */",
-        f"void {prefix}_init({prefix}_t *net);",
-        "",
-    ]
-    for entry, plan in plans.items():
-        lines += [f"/* {ENTRY_DOCS[entry]} */"]
-        head = wrap_prototype(Signature.of(plan.graph).text(prefix, entry))
-        lines += [*head[:-1], f"{head[-1]};", ""]
-    lines += [
-        "/* Write trained parameters and state to a buffer, or read them back. save returns the",
-        " * number of bytes written, or the number needed if the buffer is NULL or too small. */",
-        f"size_t {prefix}_save(const {prefix}_t *net, void *buffer, size_t size);",
-        f"{prefix}_status_t {prefix}_load({prefix}_t *net, const void *buffer, size_t size);",
-        "",
-        f"size_t {prefix}_sizeof(void);",
-        "",
-        *more,
-        *(line for place in places for line in place.declared(prefix)),
-        *(threads_h(prefix) if threads else ()),
-        "#ifdef __cplusplus",
-        "}",
-        "#endif",
-        "",
-        "#endif",
-    ]
-    return "\n".join(lines) + "\n"
-
-
 def grain_h(template: str, grain: int) -> str:
     """whet_threads.h, with the number of multiplications from which sharing work pays."""
     return re.sub(r"(#define WHET_GRAIN) \d+", rf"\1 {grain}", template)
@@ -492,31 +411,6 @@ def rows_h(template: str, rows: int, lanes: int) -> str:
     return re.sub(r"(#define WHET_TUNED_LANES) \w+", rf"\1 {lanes}", tuned)
 
 
-def threads_h(prefix: str) -> list[str]:
-    return [
-        "/* Use up to `count` threads (1 by default) and return how many; no effect if count < 1.",
-        " * Results are bit-identical for any number of threads. */",
-        f"#define {prefix.upper()}_HAS_THREADS 1",
-        f"int {prefix}_set_threads(int count);",
-        "",
-    ]
-
-
-GENERATION = ("prefill", "decode")  # tokens from a position on, with the cache of those before
-OTHER_SIZES = ("predict_one", *GENERATION)  # entry points with arrays that are smaller
-
-ENTRY_DOCS = {
-    "train_step": "Forward pass, backward pass and update, on one batch.",
-    "gradients": "Forward and backward pass; adds to the accumulated gradients.",
-    "apply": "Update from the accumulated gradients, times `scale`, and clear them.",
-    "predict": "Forward pass only, in eval mode.",
-    "begin": "The start of a round: from here on, the changes to be sent are counted.",
-    "predict_one": "Forward pass only, in eval mode, on one sample instead of a batch.",
-    "prefill": "Read the next tokens of a text, which are at `position` and behind it.",
-    "decode": "Read one token, the one at `position`; the output is the scores of the next.",
-}
-
-
 def wrap_prototype(text: str) -> list[str]:
     """A prototype in as many lines as it needs, broken between parameters."""
     name, _, rest = text.partition("(")
@@ -526,66 +420,6 @@ def wrap_prototype(text: str) -> list[str]:
 def declaration(t: Type, word: str) -> str:
     shape = " /* " + "x".join(map(str, t.shape)) + " */" if len(t.shape) > 1 else ""
     return f"{t.dtype.c} {word}[{t.elements}]{shape}"
-
-
-def sizes(upper: str, plans: Mapping[str, Plan], axes: Mapping[str, str]) -> list[str]:
-    """The axes and number of elements of every array in the prototypes, by name."""
-    found: dict[str, Value] = {}
-    for plan in (plan for name, plan in plans.items() if name not in OTHER_SIZES):
-        signature = Signature.of(plan.graph)
-        found |= {n: v for n, v in signature.leaves if v.role is not Role.SCALAR}
-        found |= {n: v for n, v in signature.outputs if n != "loss"}
-    lines = []
-    for name, v in found.items():
-        lines += comment(f"{name}: {axes[name]}", "") if axes[name] else []
-        lines.append(f"#define {upper}_{name.upper()}_ELEMENTS {v.type.elements}")
-    return lines
-
-
-def batch_h(upper: str, batch: int, plans: Mapping[str, Plan]) -> list[str]:
-    """The batch size, and whether a single sample can be predicted."""
-    lines = (
-        [f"#define {upper}_BATCH {batch} /* samples in each of these arrays */"] if batch else []
-    )
-    return [*lines, *([f"#define {upper}_HAS_PREDICT_ONE 1"] if "predict_one" in plans else [])]
-
-
-def generation_h(upper: str, plans: Mapping[str, Plan]) -> list[str]:
-    """How many tokens the entry points for texts take, and how many there may be."""
-    if "decode" not in plans:
-        return []
-    read, decode = (plans[name].graph for name in GENERATION)
-    tokens, (cache, *_) = read.leaves_of(Role.INPUT)[0], decode.leaves_of(Role.CACHE)
-    text = (
-        "prefill and decode keep keys and values of all tokens before `position` in the arena: any "
-        "other entry point overwrites them. Begin at position 0; going back is allowed. A position "
-        "without room for the tokens is a BAD_INDEX."
-    )
-    return [
-        *comment(text, ""),
-        f"#define {upper}_CONTEXT {cache.shape[0]} /* positions */",
-        f"#define {upper}_PREFILL {tokens.type.elements} /* tokens that prefill takes */",
-        f"#define {upper}_SCORES {decode.outputs[0].type.elements} /* that decode gives */",
-    ]
-
-
-def meanings(upper: str, plans: Mapping[str, Plan], quants: Mapping[str, Quant]) -> list[str]:
-    """The scale and zero point of int8 inputs."""
-    lines = []
-    for name, v in Signature.of(plans["train_step"].graph).leaves:
-        if v.name in quants:
-            word, quant = f"{upper}_{name.upper()}", quants[v.name]
-            note = f"/* {name} represents ({name} - ZERO) * SCALE */"
-            lines += [f"#define {word}_SCALE {float_text(quant.scale)} {note}"]
-            lines += [f"#define {word}_ZERO {quant.zero}"]
-    return lines
-
-
-def caller_types(prefix: str, plans: Mapping[str, Plan]) -> list[str]:
-    """Element types of the arrays of a training step, by their names in its prototype."""
-    leaves = Signature.of(plans["train_step"].graph).leaves
-    arrays = [(name, v) for name, v in leaves if v.role is not Role.SCALAR]
-    return [f"typedef {v.type.dtype.c} {prefix}_{name}_t;" for name, v in arrays]
 
 
 def used_kernels(plans: Iterable[Plan]) -> list[str]:

@@ -20,7 +20,7 @@ from ..report import program_report
 from ..report.html import program_html
 from ..scheme import Scheme
 from ..training import IntegerRules
-from . import c, c_weights, saving
+from . import c, c_header, c_weights, saving
 from .c_delta import Delta, delta_of
 from .memory import STATIC, memory_of
 from .tensor_info import PartView, TensorInfo
@@ -209,7 +209,7 @@ class Program:
         threads = self.target.threads
         sources, places = self.kernel_files, c.input_buffers_of(self.plans["train_step"])
         files = {
-            "model.h": c.model_h(
+            "model.h": c_header.model_h(
                 self.name,
                 self.plans,
                 self.storage,

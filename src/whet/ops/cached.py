@@ -120,9 +120,7 @@ class AttentionCached(Op):
         return Attention.exact(Scores(a.scale), *AttentionCached.whole(q, k, v, position))[0][0]
 
     @staticmethod
-    def whole(
-        q: Array, k: Array, v: Array, position: Array
-    ) -> tuple[Array, Array, Array, Array]:
+    def whole(q: Array, k: Array, v: Array, position: Array) -> tuple[Array, Array, Array, Array]:
         """Operands of `attention`: one sample, and a mask that hides later positions."""
         seen = np.tri(len(q), len(k), int(position)) == 1
         mask = np.where(seen, q.dtype.type(0), q.dtype.type(-np.inf))
