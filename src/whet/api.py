@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .budget import check_flash, fit
 from .emit.program import Program
-from .errors import SchemeError, warn
+from .errors import SchemeError, TargetError, option, warn
 from .frontend.torch.export import Loss, Target
 from .frontend.torch.export import Outputs as Outputs
 from .passes import SWITCHES, check_switches
@@ -111,6 +111,12 @@ def compile(
         clip_norm=clip_norm,
     )  # fmt: skip
     place, budget = settings.target, settings.ram
+    if generate and place.inside_inputs:
+        raise TargetError(
+            f"a program for {option('target', target)} cannot write texts",
+            why="its only entry points are those for training and prediction",
+            try_=option("target", "portable"),
+        )
     searching = is_search(settings.update)
     check_search(searching, budget, data)
     options = Options(

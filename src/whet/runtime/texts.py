@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 PREFILL, DECODE = GENERATION
+FEW = 3  # tokens that are read one by one in about the time that `prefill` takes
 
 
 class Texts:
@@ -34,7 +35,7 @@ class Texts:
         self.check(len(ids))
         last = len(ids) - 1
         start = shared(self.held, ids[:last])
-        while last - start > 1:
+        while last - start > FEW:
             at = min(start, self.context - self.several)  # there is room for all of them
             piece = ids[at : min(at + self.several, last)]
             self.run(PREFILL, [*piece, *[0] * (self.several - len(piece))], at)

@@ -317,7 +317,8 @@ class Trainer:
 
     def _forget(self) -> None:
         """The cache of a text is no longer what it was."""
-        self.__dict__.pop("_texts", None)
+        if "_texts" in self.__dict__:
+            self._texts.held = []
 
     @functools.cached_property
     def _texts(self) -> Texts:
