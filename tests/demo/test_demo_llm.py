@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +83,25 @@ def test_what_was_learnt_fits_its_model_alone(file: Path, tmp_path: Path) -> Non
     with pytest.raises(CheckpointError, match="cannot read"):
         load_trained(model, path)
     assert all(torch.equal(kept[n], p) for n, p in model.named_parameters())
+
+
+def test_the_example_learns(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "\n\n".join(f"Q: {asked}\nA: {said}" for asked, said in TOLD[:3])
+    Path("texts.txt").write_text(text)
+    example = Path(__file__).parents[2] / "examples" / "llm" / "learn.py"
+    source = example.read_text()
+    for old, new in [("LENGTH = 96", "LENGTH = 160"), ("last=6", "last=1"), ("(64)", "(8)")]:
+        assert source.count(old) == 1
+        source = source.replace(old, new)  # so that it fits the tiny model
+    Path("learn.py").write_text(source)
+    monkeypatch.setattr(sys, "argv", ["learn.py", str(file), "texts.txt", "learnt.npz", "hello"])
+    runpy.run_path("learn.py", run_name="__main__")
+    printed = capsys.readouterr().out
+    first, last = (float(line.split()[-1]) for line in printed.splitlines() if "epoch" in line)
+    assert last < first and "before: " in printed and "after: " in printed
+    assert len(load_trained(from_gguf(file), "learnt.npz")) == 6
 
 
 def test_the_sailor_says_what_fits() -> None:

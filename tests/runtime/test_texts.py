@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,27 @@ def test_a_saved_program_writes_the_same(tmp_path: Path, program: whet.Program) 
     header = program.files["model.h"].decode()
     assert "#define NET_CONTEXT 12 " in header and "#define NET_PREFILL 6 " in header
     assert re.search(r"net_decode\(net_t \*net, const int32_t \*input, int32_t position,", header)
+
+
+def test_the_page_continues_a_text_in_c(program: whet.Program, tmp_path: Path) -> None:
+    """Its function, with a prompt of eight tokens, and with more than there is room for."""
+    page = (Path(__file__).parents[2] / "docs" / "llm.md").read_text()
+    (code,) = re.findall(r"```c\n(.*?)```", page, re.DOTALL)
+    start = IDS[0, :8].tolist()
+    main = f"""
+    static net_t net;
+    int main(void) {{
+        int32_t text[16] = {{{", ".join(map(str, start))}}};
+        net_init(&net);
+        if (continue_text(&net, text, 8, 13)) return 1;
+        for (int i = 8; i < 13; i++) printf("%d ", (int)text[i]);
+        return continue_text(&net, text, 8, 14) ? 0 : 2;
+    }}"""
+    folder = program.write(tmp_path)
+    (folder / "main.c").write_text(f'#include <stdio.h>\n#include "model.h"\n{code}{main}\n')
+    subprocess.run(["make", "-s", "CFLAGS=-O1"], cwd=folder, check=True)
+    done = subprocess.run([folder / "net"], check=True, capture_output=True, text=True)
+    assert [*map(int, done.stdout.split())] == [*program.load().generate(start, 5)]
 
 
 # --- texts

@@ -91,6 +91,9 @@ def compile_command(
     saving: Memory,
     kind: Numbers,
     accumulate: Annotated[bool, typer.Option(help="add `gradients` and `apply`")] = False,
+    generate: Annotated[
+        bool, typer.Option("--generate", help="add `prefill` and `decode`, which write texts")
+    ] = False,
     library: Annotated[
         bool, typer.Option("--library", help="the model alone, for a project with its own main")
     ] = False,
@@ -100,7 +103,8 @@ def compile_command(
     invocation = training.invocation(model, input)
     check_folder(output, "the program")
     options = compiling.arguments() | saving.arguments() | kind.arguments(input)
-    program = invocation.compile(**options, target=str(target), accumulate=accumulate)
+    more = {"accumulate": accumulate, "generate": generate}
+    program = invocation.compile(**options, target=str(target), **more)
     folder = program.write(output, library=library)
     say(program.report())
     say()

