@@ -45,14 +45,10 @@ graph predict {
 
 def numbers() -> dict[str, Array]:
     rng = np.random.default_rng(0)
-    shapes: dict[str, tuple[int, ...]] = {
-        "words": (7, 8),
-        "places": (9, 8),
-        "cos": (1, 5, 1, 2),
-        "sin": (1, 5, 1, 2),
-    }
+    sizes = [(7, 8), (9, 8), (5, 8), (1, 5, 1, 2), (1, 5, 1, 2)]
+    names = ["words", "places", "each", "cos", "sin"]
     found: dict[str, Array] = {
-        n: rng.normal(size=s) for n, s in (shapes | {"each": (5, 8)}).items()
+        name: rng.normal(size=size) for name, size in zip(names, sizes, strict=True)
     }
     return found | {"order": np.array([3, 1, 4, 0, 8], np.int32)}
 
