@@ -79,6 +79,9 @@ def test_what_was_learnt_fits_its_model_alone(file: Path, tmp_path: Path) -> Non
         np.savez(path, **arrays | change)
         with pytest.raises(CheckpointError, match=what):
             load_trained(model, path)
+    lora = whet.compile(model, (ids,), loss=whet.llm.causal_lm_loss, labels=ids, update="lora")
+    with pytest.raises(CheckpointError, match="factors of LoRA"):
+        save_trained(lora.load(), path)
     path.write_bytes(b"PK")
     with pytest.raises(CheckpointError, match="cannot read"):
         load_trained(model, path)

@@ -9,18 +9,20 @@ from __future__ import annotations
 import os
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
 from ...errors import CheckpointError
-from ...ir import Array, Codebook
 from ...runtime import trained
 
 if TYPE_CHECKING:
     from ...runtime import Trainer
+
+Array = npt.NDArray[Any]
 
 AXIS, PLACES = ":axis", ":places"
 BROKEN = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
@@ -29,15 +31,16 @@ BROKEN = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile)
 def save_trained(trainer: Trainer, path: str | os.PathLike[str]) -> Path:
     """Write the numbers that train, without the optimizer's state. The name should end in .npz."""
     program = trainer.program
-    if program.factors or any(isinstance(p, Codebook) for p in program.parts.values()):
-        raise CheckpointError(
-            "factors of LoRA and shared values are no numbers of the model",
-            try_="trainer.state_dict(merge=True)",
-        )
     arrays: dict[str, Array] = {}
     for name, numbers in trained(trainer).items():
         arrays[name] = numbers
-        if (where := program.trained[name]) is not None:
+        where = program.trained[name]
+        if program.factors or (where is None and numbers.shape != program.tensors[name].shape):
+            raise CheckpointError(
+                "factors of LoRA and shared values are no numbers of the model",
+                try_="trainer.state_dict(merge=True)",
+            )
+        if where is not None:
             axis, places = where
             arrays[name + PLACES] = np.array(places, np.int32)
             arrays[name + AXIS] = np.array(-1 if axis is None else axis, np.int32)
