@@ -14,7 +14,7 @@ from whet.llm import Tokenizer, causal_lm_loss, pad, save_trained
 from whet.models import from_gguf
 
 LENGTH = 80  # tokens of the longest question with its answer
-EPOCHS, RATE = 2, 4e-4
+EPOCHS, RATE = 2, 7e-4
 
 
 def main(model_file: str, texts: str, learnt: str, question: str) -> None:
@@ -28,9 +28,10 @@ def main(model_file: str, texts: str, learnt: str, question: str) -> None:
             ids, labels = tokenizer.lesson(turns)
             lessons.append(pad([ids], LENGTH, [labels]))
 
-    # Attention and the first feed-forward layers of the last six blocks learn, of each weight the
-    # first 64 columns. Everything else stays as the file has it.
-    rule = whet.Rule("*.weight", targets=("attention", "up"), last=6, channels=tuple(range(64)))
+    # In the last six blocks, some layers of attention and the first ones of the feed-forward
+    # network learn, of each weight the first 64 columns. All else stays as the file has it.
+    layers = ("value", "output", "up")
+    rule = whet.Rule("*.weight", targets=layers, last=6, channels=tuple(range(64)))
     program = whet.compile(
         model, (lessons[0].ids,), loss=causal_lm_loss, labels=lessons[0].labels,
         optimizer=torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0),

@@ -37,7 +37,7 @@ LENGTH = 80  # tokens of the longest conversation
 HELD = 6  # of the questions, which are never trained on
 ASKED = 4  # of these, before and after
 BLOCKS, CHANNELS = 6, range(64)  # that train: two 4-bit blocks of each row, in the last blocks
-EPOCHS, RATE = 2, 4e-4  # the rate decays linearly to zero
+EPOCHS, RATE = 2, 7e-4  # the rate decays linearly to zero
 THREADS = 2
 OUT = Path("out/demo-llm")
 
@@ -85,8 +85,9 @@ def lesson(tokenizer: Tokenizer, pair: Pair) -> Lesson:
 
 
 def compiled(model: nn.Module, example: Lesson) -> whet.Program:
-    """Of the last blocks, some channels of attention and of the first feed-forward layers train."""
-    rule = whet.Rule("*.weight", targets=("attention", "up"), last=BLOCKS, channels=tuple(CHANNELS))
+    """Some channels of attention and of the first feed-forward layers train, in the last blocks."""
+    layers = ("value", "output", "up")
+    rule = whet.Rule("*.weight", targets=layers, last=BLOCKS, channels=tuple(CHANNELS))
     return whet.compile(
         model,
         (example.ids,),
