@@ -140,6 +140,8 @@ def learn(trainer: Trainer, lessons: Sequence[Lesson]) -> list[float]:
     """One conversation a step, all of them once an epoch, in random order; the losses."""
     generator = torch.Generator().manual_seed(0)
     order = [i for _ in range(EPOCHS) for i in torch.randperm(len(lessons), generator=generator)]
+    m = trainer.program.memory
+    memory = (m["ram"] + m["frozen"]) / 1e6
     losses, tokens, start = [], 0, time.perf_counter()
     with Steps("learning", len(order)) as progress:
         for step, i in enumerate(order):
@@ -147,12 +149,12 @@ def learn(trainer: Trainer, lessons: Sequence[Lesson]) -> list[float]:
             losses.append(trainer.step(own.ids, own.labels, lr=RATE * (1 - step / len(order))))
             tokens += own.tokens
             speed = tokens / (time.perf_counter() - start)
-            progress.done(losses[-1], f"{speed:3.0f} tokens/s, {resident()} MB resident")
+            progress.done(losses[-1], f"{speed:3.0f} tokens/s, {memory:.0f} MB")
     return losses
 
 
 def resident() -> str:
-    """Memory of this process now, PyTorch and its copy of the model included."""
+    """Megabytes of this process now."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, ValueError):
@@ -170,6 +172,8 @@ def show_memory(program: whet.Program) -> None:
     }
     for name, size in parts.items():
         say(f"  {size / 1e6:>7.1f} MB {'█' * max(1, round(30 * size / m['frozen'])):<30} {name}")
+    total = (m["ram"] + m["frozen"]) / 1e6
+    say(f"  {total:>7.1f} MB in all; this process has {resident()}, with PyTorch and the compiler")
     count, all_of_them = m["trained"] // 4, program.parameters
     say(f"  {count:,} of {all_of_them:,} numbers learn ({count / all_of_them:.1%})\n")
 
