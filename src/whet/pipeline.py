@@ -57,6 +57,7 @@ class Options:
     send: Send | None = None  # how updates leave the device; entry point `begin`
     mapped: bool = False  # weights lie in a file that is mapped, as those of large programs do
     cache_prefix: bool = False  # steps that begin with what the frozen layers gave before
+    generate: bool = False  # entry points `prefill` and `decode`
     single: bool = True  # a program for batches also predicts one sample
 
 
@@ -301,6 +302,7 @@ def optimise(
         inside=options.target.inside_inputs,
         single=options.single and alike,
         cached=options.cache_prefix,
+        generate=options.generate,
         narrow=form,
         products=options.products,
         parts=trained.parts,

@@ -146,6 +146,12 @@ def test_compile_splits_off_the_frozen_layers(command: Any, models: Path) -> Non
     assert refused.code == 1 and "no layer at the beginning is frozen" in refused.err
 
 
+def test_compile_says_which_models_cannot_write(command: Any) -> None:
+    result = command("compile", "tiny_models.py:mlp", "-i", "2,4", "-o", "out", "--generate")
+    assert result.code == 1 and "cannot write a text token by token" in result.err
+    assert "its input is f32[2,4], not ids [batch, length]" in result.err
+
+
 def test_a_compressed_file_has_the_weights(command: Any, models: Path) -> None:
     """Half of each weight is left: 16 and 12 numbers, with 11 biases."""
     sys.path.insert(0, str(models))

@@ -13,7 +13,7 @@ import whet
 from kernel_checks import SAMPLES
 from kernel_samples import DTYPES, Numbers
 from whet.ir import Array, Builder, Layer, Node, Op, Role, Struct, Type, Value
-from whet.ir.interp import interpret
+from whet.ir.interp import interpret, run_reference
 from whet.ops.bits import BitsDx, WithinBits
 from whet.ops.conv import Conv2d, Conv2dDx, Depthwise
 from whet.ops.conv_i8 import Conv2dI8, DepthwiseI8, IntegerLayer
@@ -221,3 +221,36 @@ def test_what_products_round_to() -> None:
     }  # fmt: skip
     assert {op.name for op in OPS if op.multiplies == "int8"} == {"linear_dots"}
     assert len([op for op in OPS if op.multiplies == "bf16"]) == 5
+
+
+# --- rows
+
+
+def changed_at(node: Node, operand: int, axis: int, array: Array) -> Array:
+    """An operand with other numbers at the first place along an axis, which are allowed there."""
+    other = array.copy()
+    part = other[(slice(None),) * axis + (slice(1),)]
+    limit, _ = node.op.bounds(node).get(operand, (2, 0))
+    part[...] = part + 1 if array.dtype.kind == "f" else (part + 1) % limit
+    return other
+
+
+def test_rows_depend_on_their_own_place_alone() -> None:
+    """Other numbers at one place of an operand change the results at that place, if any."""
+    seen = set()
+    for sample in (s for s in SMALL if s.op.row_axis is not Op.row_axis):
+        node, arrays = sample.nodes()[0]
+        before = run_reference(node, arrays)
+        for operand, value in enumerate(node.ins):
+            for axis, size in enumerate(value.shape):
+                along = node.op.row_axis(node, operand, axis)
+                if along is None or size < 2:
+                    continue
+                own = [*arrays]
+                own[operand] = changed_at(node, operand, axis, arrays[operand])
+                for one, two in zip(before, run_reference(node, own), strict=True):
+                    assert one.shape[along] == size, (sample.name, operand, axis)
+                    rest = (slice(None),) * along + (slice(1, None),)
+                    np.testing.assert_array_equal(one[rest], two[rest], sample.name)
+                    seen.add(node.op.name)
+    assert {"linear", "rms_norm", "group_norm", "take", "slice", "rotary", "add", "swiglu"} <= seen

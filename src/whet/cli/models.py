@@ -76,7 +76,9 @@ class Invocation:
         import whet
 
         others = {
-            k: v for k, v in options.items() if k not in ("calibrate", "accumulate", "sparse")
+            k: v
+            for k, v in options.items()
+            if k not in ("calibrate", "accumulate", "generate", "sparse")
         }
         asked = Settings.of(**others, clip_norm=self.clip_norm)
         check_search(asked.update == AUTO, asked.ram, None)

@@ -22,7 +22,7 @@ from ..report import program_report
 from ..report.html import program_html
 from ..scheme import Scheme
 from ..training import IntegerRules
-from . import c, c_mapped, c_threads, c_weights, saving
+from . import c, c_header, c_mapped, c_threads, c_weights, saving
 from .blob import WEIGHTS, Blob
 from .c_delta import Delta, delta_of
 from .memory import STATIC, memory_of
@@ -243,7 +243,7 @@ class Program:
         threads = self.target.threads
         sources, places = self.kernel_files, c.input_buffers_of(self.plans["train_step"])
         files = {
-            "model.h": c.model_h(
+            "model.h": c_header.model_h(
                 self.name,
                 self.plans,
                 self.storage,

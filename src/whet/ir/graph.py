@@ -91,7 +91,11 @@ class Role(Enum):
     PARAM = "param"  # a parameter of the model; in RAM if some entry point updates it
     STATE = "state"  # optimizer moments, running statistics, counters
     CONST = "const"  # known at compile time
+    CACHE = "cache"  # what entry points keep for each other in the arena, until others run
     TEMP = "temp"  # computed; lives in the arena
+
+
+CHANGING = (Role.PARAM, Role.STATE, Role.CACHE)  # what an entry point may update
 
 
 class Relation(Enum):
@@ -482,8 +486,8 @@ class _Verifier:
             if leaf in updated:
                 self.fail(f"{leaf} is updated twice")
             updated.add(leaf)
-            if leaf not in self.defined or leaf.role not in (Role.PARAM, Role.STATE):
-                self.fail(f"{leaf} is updated but is neither parameter nor state")
+            if leaf not in self.defined or leaf.role not in CHANGING:
+                self.fail(f"{leaf} is updated but is neither parameter nor state nor cache")
             if nxt not in self.defined or nxt.type != leaf.type:
                 self.fail(f"next value {nxt} of {leaf} is undefined or of another type")
 

@@ -97,6 +97,14 @@ class Traits:
     straight_through: ClassVar[Callable[..., Any] | None] = None
 
     @staticmethod
+    def row_axis(node: Node, operand: int, axis: int) -> int | None:
+        """The axis of the results that runs along with this axis of an operand.
+
+        Each place along it depends on the operand at that place alone. None if it does not.
+        """
+        return None
+
+    @staticmethod
     def limits(a: Any) -> tuple[float, float] | None:
         """low and high, if the operator is y = min(max(x, low), high)."""
         return None

@@ -117,11 +117,14 @@ class _Storage:
         """Compute a next value in the storage of its leaf where that is safe.
 
         That requires that nothing reads the old value any more and that all outputs are computed: a
-        step that ends early, because its loss is not finite, must not change anything.
+        step that ends early, because its loss is not finite, must not change anything. A cache may
+        change at any time.
         """
         done = max((self.made[v] for v in self.graph.outputs), default=-1)
         updates = [(leaf, nxt) for leaf, nxt in self.graph.state if self.root(nxt) is not leaf]
-        computed = [u for u in updates if self.made[self.root(u[1])] > done]
+        computed = [
+            u for u in updates if u[0].role is Role.CACHE or self.made[self.root(u[1])] > done
+        ]
         copies = [u for u in updates if u not in computed]
         for _, nxt in copies:
             self.read_at_end(nxt)
@@ -194,13 +197,14 @@ def plan(graph: Graph, inplace: bool = True, inside: bool = False, vectors: bool
     """Plan a graph; without `inplace`, no result overwrites an operand.
 
     With `inside`, the inputs have buffers at the start of the arena, in this order, for as long as
-    they are read. The caller may still pass inputs from elsewhere. For `vectors`, buffers are
+    they are read. The caller may still pass inputs from elsewhere. Before these are caches, at the
+    same place in every entry point that has them. For `vectors`, buffers are
     aligned to cache lines from LARGE_FOR_VECTORS on.
     """
     need = lifetimes(graph, inplace, inside, vectors)
     placed, arena = place(need.buffers, need.pinned)
     home: dict[Value, Value | Buffer] = {
-        v: b for b in placed for v in b.values if v.role is Role.TEMP
+        v: b for b in placed for v in b.values if v.role in (Role.TEMP, Role.CACHE)
     }
     for value in need.storage.made:
         if value not in home:
@@ -242,7 +246,12 @@ def lifetimes(
         storage.join_temporaries()
     members, results = storage.members(), storage.results()
     inputs = graph.leaves_of(Role.INPUT) if inside else ()
+    caches = graph.leaves_of(Role.CACHE)
     buffers = [
+        Buffer(tuple(members[leaf]), aligned(leaf.type.bytes, LINE), 0, storage.end)
+        for leaf in caches
+    ]
+    buffers += [
         Buffer((leaf,), aligned(leaf.type.bytes), 0, max(0, storage.last_read(members[leaf])))
         for leaf in inputs
     ]
@@ -257,7 +266,8 @@ def lifetimes(
             value = Value(f"{node.out.name}.workspace", f32(floats), link=node.out.link)
             workspace[node] = value
             buffers.append(Buffer((value,), aligned(value.type.bytes), i, i))
-    need = Lifetimes(storage, buffers, workspace, copies, results, len(inputs))
+    pinned = len(caches) + len(inputs)
+    need = Lifetimes(storage, buffers, workspace, copies, results, pinned)
     if alignment(need.peak[0], vectors) == ALIGN:
         return need
     return replace(need, buffers=[replace(b, bytes=aligned(b.bytes, LINE)) for b in buffers])

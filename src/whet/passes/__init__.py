@@ -7,6 +7,7 @@ from collections.abc import Collection
 from ..errors import FrontendError
 from ..ir import Codebook, Graph, Live
 from .add_factors import add_factors, find_factors
+from .add_generation import add_generation
 from .add_parts import add_parts
 from .choose_kernels import choose_kernels
 from .drop_masks import drop_masks
@@ -75,6 +76,7 @@ PASSES = (
     Pass(split_live, MODEL, told=("parts",), switch=False, when=sparse),
     Pass(split_shared, MODEL, told=("parts",), switch=False, when=shared),
     Pass(one_sample, STEP, program=True, when=lambda c: c.single),
+    Pass(add_generation, STEP, switch=False, program=True, when=lambda c: c.generate),
     Pass(
         narrow_gradients, STEP, told=("gradients",), switch=False,
         when=lambda c: c.gradients != "float32",

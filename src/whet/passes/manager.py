@@ -42,6 +42,7 @@ class Context:
     inside: bool = False  # inputs may be inside the arena
     single: bool = False  # the program also predicts single samples
     cached: bool = False  # results of the frozen beginning are kept for each sample
+    generate: bool = False  # the program also writes texts, token by token
     narrow: Form | None = None  # how frozen weights are stored
     products: Collection[str] = ()  # what linear layers multiply, if not float32
     vectors: bool = False  # vector kernels are available

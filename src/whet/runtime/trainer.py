@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..emit.blob import WEIGHTS
-from ..emit.c import STATUSES, Signature
+from ..emit.c import GENERATION, STATUSES, Signature
 from ..emit.program import Program
 from ..emit.tensor_info import TensorInfo
 from ..errors import CheckpointError, DataError, InternalError, NotFinite, option
@@ -27,7 +27,9 @@ from .ids import ranges, uncounted
 from .kept import kept_values
 from .mapping import map_weights
 from .sample_cache import SampleCache
+from .sampling import Sampling
 from .steps import along, step_sizes
+from .texts import Texts, numbers, written
 
 C_TYPES: dict[DType, Any] = {
     DType.F32: ctypes.c_float,
@@ -152,6 +154,36 @@ class Trainer:
             entry, step = ("predict", size) if count - start >= size else (single, 1)
             yield entry, [part[start : start + step] for part in given]
             start += step
+
+    # Texts -------------------------------------------------------------------------------------
+
+    def scores(self, ids: Sequence[int]) -> Array:
+        """The scores of the token behind `ids`, from a program compiled with `generate`.
+
+        What the last call had in common with this one, from the first token on, is not computed
+        again, unless the program has trained or predicted in between.
+        """
+        return self._texts.scores(numbers(to_numpy(ids)))
+
+    def generate(
+        self,
+        ids: Sequence[int],
+        count: int,
+        *,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        stop: int | Collection[int] = (),
+    ) -> Iterator[int]:
+        """Up to `count` tokens that follow `ids`, one by one; the first one in `stop` ends them.
+
+        With a temperature of 0 each is the most probable one. Otherwise it is drawn: scores are
+        divided by the temperature, only the `top_k` most probable tokens take part, and of these
+        the fewest that have at least `top_p` of the probability. Equal seeds give equal texts.
+        """
+        sampling = Sampling(temperature, top_k, top_p)
+        return written(self._texts, numbers(to_numpy(ids)), count, sampling, seed, stop)
 
     # Parameters and state ----------------------------------------------------------------------
 
@@ -299,7 +331,17 @@ class Trainer:
         return changing(self.program).from_buffer(self._memory, start)
 
     def _written(self) -> None:
-        """What `_view` showed has been changed: here that is all there is to do."""
+        """What `_view` showed has been changed, so keys and values are those of other weights."""
+        self._forget()
+
+    def _forget(self) -> None:
+        """The cache of a text is no longer what it was."""
+        if "_texts" in self.__dict__:
+            self._texts.held = []
+
+    @functools.cached_property
+    def _texts(self) -> Texts:
+        return Texts(self)
 
     def _read(self) -> dict[str, Array]:
         """Trained parameters and state as they lie in memory."""
@@ -419,9 +461,11 @@ class Trainer:
         self, entry: str, feed: dict[str, Array], scalars: dict[str, float | None]
     ) -> list[Array]:
         signature = Signature.of(self._entry(entry))
+        if entry not in GENERATION:
+            self._forget()
         args: list[Any] = [self._pointer]
         for name, leaf in signature.leaves:
-            args.append(self._scalar(scalars[name]) if leaf.role is Role.SCALAR
+            args.append(self._number(leaf, scalars[name]) if leaf.role is Role.SCALAR
                         else feed[leaf.name].ctypes.data_as(ctypes.c_void_p))  # fmt: skip
         outs = [np.zeros(v.shape, v.type.dtype.numpy) for _, v in signature.outputs]
         args += [out.ctypes.data_as(ctypes.c_void_p) for out in outs]
@@ -440,6 +484,10 @@ class Trainer:
         room = ctypes.c_size_t(len(buffer))
         size = function(self._pointer, buffer, room, ctypes.c_uint32(round), key)
         return buffer.raw[:size]
+
+    def _number(self, leaf: Value, value: float | None) -> ctypes.c_float | ctypes.c_int32:
+        whole = leaf.type.dtype is DType.I32
+        return ctypes.c_int32(int(value or 0)) if whole else self._scalar(value)
 
     def _scalar(self, value: float | None) -> ctypes.c_float:
         return ctypes.c_float(self.program.lr if value is None else float(value))
