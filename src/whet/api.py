@@ -60,6 +60,7 @@ def compile(
     dtype: str | Int8 | None = None,
     calibrate: Iterable[Any] | None = None,
     frozen: str | None = None,
+    moments: str | None = None,
     send: Send | None = None,
     sparse: bool = False,
     without: Collection[str] = (),
@@ -96,6 +97,7 @@ def compile(
     exactly, if a weight has no more than 2^bits values, and else after k-means. Linear layers and
     embeddings read what is stored; other layers have the weight made right before them. `check`
     compares with the rounded weights.
+    `moments="bf16"` stores the moments of Adam and AdamW in 16 bits, half of what they take.
     `sparse` keeps zeros: of every weight that trains and has zeros, as after pruning, the elements
     that are not zero train, and only those are stored. Parameters that are pruned by
     torch.nn.utils.prune train so in any case, wherever their masks are ones.
@@ -105,7 +107,7 @@ def compile(
     settings = Settings.of(
         update=update, target=target, ram=ram, flash=flash, rematerialize=rematerialize,
         portable=portable, dtype=dtype, frozen=frozen, without=without, name=name,
-        clip_norm=clip_norm,
+        clip_norm=clip_norm, moments=moments,
     )  # fmt: skip
     place, budget = settings.target, settings.ram
     searching = is_search(settings.update)
@@ -116,7 +118,9 @@ def compile(
     )  # fmt: skip
     if searching and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size
-    source = Source(model, loss, optimizer, inputs, labels, clip_norm, settings.int8, calibrate)
+    source = Source(
+        model, loss, optimizer, inputs, labels, clip_norm, settings.int8, calibrate, moments
+    )
     imported = source.imported()
     bench = Workbench(imported, replace(options, single=False), source)
     if searching:

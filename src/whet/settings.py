@@ -53,8 +53,10 @@ class Settings:
         without: Collection[str] = (),
         name: str = "net",
         clip_norm: float | None = None,
+        moments: str | None = None,
     ) -> Settings:
         check_frozen(frozen)
+        check_moments(moments, dtype)
         if rematerialize and rematerialize not in (True, "elements", "layers"):
             words = [option("rematerialize", word) for word in ("elements", "layers")]
             raise SchemeError(f"there is no {option('rematerialize', rematerialize)}", try_=words)
@@ -83,6 +85,17 @@ def check_frozen(frozen: str | None) -> None:
         "whichever of these a weight is made of, kmeans2 to kmeans8 have codebooks"
     )
     raise SchemeError(f"there is no {option('frozen', frozen)}", why=why, try_=hints)
+
+
+def check_moments(moments: str | None, dtype: Any) -> None:
+    if moments not in (None, "bf16"):
+        raise SchemeError(
+            f"there is no {option('moments', moments)}",
+            try_=either('moments="bf16", or none for float32', "--moments bf16, or none"),
+        )
+    if moments and int8_of(dtype):
+        what = f"{option('moments', moments)} is for a float program"
+        raise SchemeError(what, why="integers are updated by moments in float32")
 
 
 def parse_bytes(text: int | str) -> int:

@@ -48,12 +48,15 @@ class Source:
         clip_norm: float | None,
         int8: Int8 | None = None,
         calibrate: Iterable[Any] | None = None,
+        moments: str | None = None,
     ) -> None:
         check_inputs(model, inputs)
         check_labels(labels)
         parts = model, loss_of(loss), optimizer_of(optimizer, model)
         self.model, self.loss, self.optimizer = copied(parts, model)
         widen(self.model, self.optimizer)
+        for group in self.optimizer.param_groups if moments else ():
+            group["moments"] = moments
         self.inputs, self.labels = tuple(map(single, inputs)), each(labels, single)
         self.clip_norm = check_clip_norm(clip_norm)
         self.int8, self.calibrate = int8, calibrate

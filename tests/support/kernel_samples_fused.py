@@ -10,6 +10,7 @@ import numpy as np
 
 from kernel_samples import TILED, WINDOWS, Collector, Numbers, Sample, rmsprop_cases
 from whet.ir import Array, Type, f32
+from whet.ops._bf16 import nearest
 from whet.ops.conv import Conv2d
 from whet.ops.fused import Conv2dFused, DepthwiseFused, FusedLayer, LinearFused
 from whet.ops.stream import stage_of
@@ -97,6 +98,7 @@ def add_updates(s: Collector, w: Array, dy: Array, x: Array, **window: Any) -> N
     s.add("dw_sgd", w, dy, x, lr, **attrs)
     s.add("dw_sgd_momentum", w, dy, x, m, lr, **attrs, momentum=0.8, nesterov=True)
     s.add("dw_adam", w, dy, x, m, v, t, lr, **attrs, decoupled=True)
+    s.add("dw_adam", w, dy, x, nearest(m), nearest(v), t, lr, **attrs, narrow=True)
     for more, moments in rmsprop_cases(v, m):
         s.add("dw_rmsprop", w, dy, x, *moments, lr, **attrs, **more)
 

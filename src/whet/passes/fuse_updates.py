@@ -41,6 +41,8 @@ def fused_float(b: Builder, node: Node, uses: Uses) -> tuple[Value, ...] | None:
         return None
     w, _, *rest = node.ins
     if dw.op is LinearLiveDw:
+        if any(v.type.dtype is not DType.F32 for v in rest):
+            return None
         return b.emit_all(FUSED_LIVE[node.op], w, *dw.ins, *rest, **asdict(node.attrs))
     attrs = asdict(dw.attrs) | asdict(node.attrs)
     return b.emit_all(FUSED[node.op], w, *dw.ins, *rest, **attrs)

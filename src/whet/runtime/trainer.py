@@ -25,6 +25,7 @@ from .steps import along, step_sizes
 
 C_TYPES: dict[DType, Any] = {
     DType.F32: ctypes.c_float,
+    DType.BF16: ctypes.c_uint16,
     DType.I32: ctypes.c_int32,
     DType.I16: ctypes.c_int16,
     DType.I8: ctypes.c_int8,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ...ir import Op
@@ -46,6 +46,11 @@ class Optimizer:
     def counts(self) -> bool:
         """Whether it needs the number of the step."""
         return self.update.counts
+
+    @property
+    def narrows(self) -> bool:
+        """Whether its moments may be in bf16."""
+        return "narrow" in {f.name for f in fields(self.update.Attrs)}
 
     def moments(self, attrs: Mapping[str, Any]) -> tuple[Moment, ...]:
         """The state that it keeps with these attributes of `update`, in the order of operands."""
