@@ -12,8 +12,8 @@ typedef struct {
     float keep, decay, step, scale, fresh1, fresh2, eps;
 } adam_t;
 
-/* Elements [i, i + n); n is a constant after inlining. Results wait in arrays of their own: compilers
- * cannot know that a result that takes the place of an operand is no obstacle to vectors. */
+/* Elements [i, i + n); n is a constant after inlining. Results wait in arrays of their own, because
+ * compilers use no vectors where a result may be in the place of an operand. */
 static inline __attribute__((always_inline)) void lanes(const adam_t *a, int32_t i,
                                                         const int32_t n) {
     float next[WHET_LANES], mean[WHET_LANES], square[WHET_LANES];

@@ -12,6 +12,8 @@ from ..conv import Conv2dDw
 from ..fused_update import Block, FusedUpdate
 from ..live_update import LiveUpdate
 from ..settle import Step, StepOp, real
+from ..shape import TakeDx
+from ..take_update import TakeUpdate
 from ..update import Moment, UpdateOp
 from .record import Named, Optimizer, Options
 
@@ -147,6 +149,16 @@ class LiveAdam(LiveUpdate):
     Attrs = Adam.Attrs
 
 
+class TakeAdam(TakeUpdate):
+    """w', m', v' = adam(w, take_dx(dy, index), m, v, t, lr)"""
+
+    name = "take_adam"
+    update = Adam
+
+    class Attrs(Adam.Attrs, TakeDx.Attrs):
+        pass
+
+
 def read(group: Options) -> dict[str, Any]:
     beta1, beta2 = group["betas"]
     attrs = {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
@@ -156,5 +168,5 @@ def read(group: Options) -> dict[str, Any]:
 
 ADAM = Optimizer(
     Adam, AdamStep, DwAdam, LiveAdam, (Named("adam", "Adam"), Named("adamw", "AdamW")), read,
-    refused={"amsgrad": "AMSGrad"},
+    refused={"amsgrad": "AMSGrad"}, take=TakeAdam,
 )  # fmt: skip

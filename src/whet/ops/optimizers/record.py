@@ -10,6 +10,7 @@ from ...ir import Op
 from ..fused_update import FusedUpdate
 from ..live_update import LiveUpdate
 from ..settle import StepOp
+from ..take_update import TakeUpdate
 from ..update import Moment, UpdateOp
 
 Options = Mapping[str, Any]  # of a parameter group, by the framework's names
@@ -41,6 +42,7 @@ class Optimizer:
     read: Callable[[Options], dict[str, Any] | None]
     refused: Mapping[str, str] = field(default_factory=dict)  # options that must be off, in words
     fused_step: type[Op] | None = None  # `step`, then rounding, with the gradient in blocks
+    take: type[TakeUpdate] | None = None  # `update` of an embedding, with the gradient in blocks
 
     @property
     def counts(self) -> bool:
