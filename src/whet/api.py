@@ -64,6 +64,7 @@ def compile(
     calibrate: Iterable[Any] | None = None,
     frozen: str | None = None,
     products: str | None = None,
+    moments: str | None = None,
     send: Send | None = None,
     sparse: bool = False,
     mapped: bool = False,
@@ -110,6 +111,7 @@ def compile(
     "int8" takes the integers that `frozen` stores and rounds each row of the input to 8 bits, on
     the way forward; gradients are those of the layer in float32. "int8+bf16" is int8 where that
     can be and bf16 elsewhere. `check` compares with such products.
+    `moments="bf16"` stores the moments of Adam and AdamW in 16 bits, half of what they take.
     `sparse` keeps zeros: of every weight that trains and has zeros, as after pruning, the elements
     that are not zero train, and only those are stored. Parameters that are pruned by
     torch.nn.utils.prune train so in any case, wherever their masks are ones.
@@ -122,8 +124,9 @@ def compile(
     """
     settings = Settings.of(
         update=update, target=target, ram=ram, flash=flash, rematerialize=rematerialize,
-        portable=portable, dtype=dtype, frozen=frozen, products=products, without=without,
-        name=name, clip_norm=clip_norm, mapped=mapped, cache_prefix=cache_prefix, lengths=lengths,
+        portable=portable, dtype=dtype, frozen=frozen, products=products, moments=moments,
+        without=without, name=name, clip_norm=clip_norm, mapped=mapped,
+        cache_prefix=cache_prefix, lengths=lengths,
     )  # fmt: skip
     place, budget = settings.target, settings.ram
     if generate and place.inside_inputs:
@@ -142,7 +145,16 @@ def compile(
     if searching and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size
     source = Source(
-        model, loss, optimizer, inputs, labels, clip_norm, settings.int8, calibrate, lengths
+        model,
+        loss,
+        optimizer,
+        inputs,
+        labels,
+        clip_norm,
+        settings.int8,
+        calibrate,
+        lengths,
+        moments,
     )
     imported = source.imported()
     bench = Workbench(imported, replace(options, single=False), source)

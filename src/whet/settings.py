@@ -60,8 +60,10 @@ class Settings:
         mapped: bool = False,
         cache_prefix: bool = False,
         lengths: Sequence[int] = (),
+        moments: str | None = None,
     ) -> Settings:
         check_frozen(frozen)
+        check_moments(moments, dtype)
         if rematerialize and rematerialize not in (True, "elements", "layers"):
             words = [option("rematerialize", word) for word in ("elements", "layers")]
             raise SchemeError(f"there is no {option('rematerialize', rematerialize)}", try_=words)
@@ -142,6 +144,17 @@ def products_of(products: str | None, frozen: str | None, int8: Int8 | None) -> 
             try_=[option("frozen", word) for word in ("int8", "q8_0", "q4_1", "gguf")],
         )
     return kinds
+
+
+def check_moments(moments: str | None, dtype: Any) -> None:
+    if moments not in (None, "bf16"):
+        raise SchemeError(
+            f"there is no {option('moments', moments)}",
+            try_=either('moments="bf16", or none for float32', "--moments bf16, or none"),
+        )
+    if moments and int8_of(dtype):
+        what = f"{option('moments', moments)} is for a float program"
+        raise SchemeError(what, why="integers are updated by moments in float32")
 
 
 def target_of(name: str, portable: bool, ram: int | str | None, flash: int | str | None) -> Target:

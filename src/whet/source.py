@@ -69,12 +69,15 @@ class Source:
         int8: Int8 | None = None,
         calibrate: Iterable[Any] | None = None,
         lengths: Sequence[int] = (),
+        moments: str | None = None,
     ) -> None:
         check_inputs(model, inputs)
         check_labels(labels)
         parts = model, loss_of(loss), optimizer_of(optimizer, model)
         self.model, self.loss, self.optimizer = copied(parts, model)
         widen(self.model, self.optimizer)
+        for group in self.optimizer.param_groups if moments else ():
+            group["moments"] = moments
         self.inputs, self.labels = tuple(map(single, inputs)), each(labels, single)
         self.clip_norm = check_clip_norm(clip_norm)
         self.int8, self.calibrate = int8, calibrate

@@ -344,6 +344,11 @@ EARLY = {
         ["--dtype", "int8", "--calibrate", "random", "--frozen", "int8"],
         "--frozen int8 is for a float program",
     ),
+    "moments of integers": (
+        "check",
+        ["--dtype", "int8", "--calibrate", "random", "--moments", "bf16"],
+        "--moments bf16 is for a float program",
+    ),
     "a search": ("compile", ["-o", "out", "--update", "auto", "--ram", "1M"], "whet search ..."),
     "picture": ("plan", ["--picture", "no/arena.svg"], "there is no folder"),
     "picture of a kind": ("plan", ["--layers", "a.png"], "try   a.svg"),

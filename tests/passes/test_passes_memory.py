@@ -198,6 +198,36 @@ def test_the_gradient_of_a_large_layer_needs_no_buffer(optimizer: Optimizer) -> 
     assert_same_meaning(graph, after)
 
 
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_the_gradient_of_an_embedding_needs_no_buffer(kind: str) -> None:
+    """Of 4000 rows of 16 numbers, 250 are made at a time."""
+    more = "{narrow=True} " if kind == "bf16" else ""
+    graph = parse(
+        f"""
+        %ids : i32[2,3] input
+        %w : f32[4000,16] param
+        %m : {kind}[4000,16] state
+        %v : {kind}[4000,16] state
+        %t : f32[] state
+        %lr : f32[] scalar
+        %y = take %w, %ids {{axis=0}} : f32[2,3,16]
+        %loss = sum %y {{axes=(0, 1, 2)}} : f32[1,1,1]
+        %g = take_dx %y, %ids {{axis=0, skip=1, size=4000}} : f32[4000,16]
+        %w.next, %m.next, %v.next = adam %w, %g, %m, %v, %t, %lr {more}: f32[4000,16],\
+ {kind}[4000,16], {kind}[4000,16]
+        state %w <- %w.next
+        state %m <- %m.next
+        state %v <- %v.next
+        return %loss"""
+    )
+    after = fuse_updates(graph)
+    assert names(after) == ["take", "sum", "take_adam"]
+    fused = after.nodes[-1].attrs
+    assert (fused.skip, fused.narrow) == (1, kind == "bf16")
+    assert peak(graph) - peak(after) == (4000 - 250) * 16 * 4
+    assert_same_meaning(graph, after)
+
+
 def test_a_gradient_that_somebody_else_reads_is_made_whole() -> None:
     text = LARGE.replace("return %loss", "%n = sum_squares %d.w : f32[]\n  return %loss, %n")
     assert names(fuse_updates(parse(text))).count("linear_dw") == 1

@@ -68,11 +68,13 @@ class Memory:
     rematerialize: options.RematOpt = None
     frozen: options.FrozenOpt = None
     products: options.ProductsOpt = None
+    moments: options.MomentsOpt = None
     sparse: options.SparseOpt = False
     without: options.WithoutOpt = None
 
     def arguments(self) -> dict[str, Any]:
-        own = {"sparse": self.sparse, "without": self.without or ()}
+        moments = self.moments.value if self.moments else None
+        own = {"sparse": self.sparse, "without": self.without or (), "moments": moments}
         return {**memory(self.rematerialize, self.frozen, self.products), **own}
 
 

@@ -19,6 +19,10 @@ class DTypeName(StrEnum):
     int8 = "int8"
 
 
+class MomentsName(StrEnum):
+    bf16 = "bf16"
+
+
 class FrozenName(StrEnum):
     int8 = "int8"
     q8_0 = "q8_0"
@@ -87,6 +91,9 @@ UpdateOpt = Annotated[
 ]
 RamOpt = Annotated[str | None, typer.Option(help="budget, as 256K or 1M")]
 FlashOpt = Annotated[str | None, typer.Option(help="a microcontroller's, as 1M")]
+MomentsOpt = Annotated[
+    MomentsName | None, typer.Option(help="store the moments of adam and adamw in 16 bits")
+]
 TargetOpt = Annotated[TargetName, typer.Option(help="where the program runs")]
 RematOpt = Annotated[
     RematName | None,

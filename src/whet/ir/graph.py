@@ -31,6 +31,7 @@ class DType(Enum):
     """Element types a value may have; the number is its size in bytes."""
 
     F32 = ("f32", 4, np.float32, "float")
+    BF16 = ("bf16", 2, np.uint16, "uint16_t")  # the upper half of an f32, as bits
     I32 = ("i32", 4, np.int32, "int32_t")
     I16 = ("i16", 2, np.int16, "int16_t")
     I8 = ("i8", 1, np.int8, "int8_t")

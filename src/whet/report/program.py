@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..ir import Call, Codebook, Live
+from ..ir import Call, Codebook, DType, Live
 from ..ir.printing import summary
 from ..names import printable, quoted
 from .kept import kept_buffers
@@ -46,6 +46,7 @@ def program_report(program: Program, measured: Mapping[str, int] | None = None) 
         f"{gap(memory['arena'], memory['lower_bound'])}",
         f"    trained parameters                {exactly(memory['trained'])}",
         f"    optimizer and running state       {exactly(memory['state'])}",
+        *moment_lines(program),
         *base_lines(program),
         f"    {program.target.io_words:<33} {exactly(memory['io'])}",
         *stack_lines(program, seen),
@@ -110,6 +111,12 @@ def stack_lines(program: Program, measured: Mapping[str, int]) -> list[str]:
         return []
     line = f"    stack                             {exactly(program.memory['stack'])}"
     return [line + beside(measured, "stack", "used, measured in a run")]
+
+
+def moment_lines(program: Program) -> list[str]:
+    """Only if moments of an optimizer are in fewer bits."""
+    size = sum(t.bytes for t in program.storage.state.values() if t.dtype is DType.BF16)
+    return [f"      moments in bf16                 {exactly(size)}"] if size else []
 
 
 def base_lines(program: Program) -> list[str]:

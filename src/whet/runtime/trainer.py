@@ -33,6 +33,7 @@ from .texts import Texts, numbers, written
 
 C_TYPES: dict[DType, Any] = {
     DType.F32: ctypes.c_float,
+    DType.BF16: ctypes.c_uint16,
     DType.I32: ctypes.c_int32,
     DType.I16: ctypes.c_int16,
     DType.I8: ctypes.c_int8,
