@@ -177,7 +177,7 @@ def run(asked: argparse.Namespace, gguf: Path | None) -> None:
             folder = Path(root)
             print(f"{name} ({time.time() - began:.0f} s)", file=sys.stderr, flush=True)
             made = [p for p in taking_part(workload, name, asked, 1) if PEERS[p].whet]
-            file = None if workload.small else gguf
+            file = None if workload.small or workload.trial else gguf
             work = functools.partial(build, name=name, folder=folder, gguf=file)
             built = several(asked.jobs, work, ["weights", *made])
             why = {peer: str(failed) for peer, failed in built.items() if failed is not None}
@@ -227,10 +227,8 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
 def main(given: Sequence[str] | None = None) -> None:
     asked = arguments(given)
     if asked.workloads != ["page"]:
-        asked.workloads = asked.workloads or list(WORKLOADS)
-        gguf = asked.gguf
-        if gguf is None and not asked.random:
-            gguf = smollm2()
+        asked.workloads = asked.workloads or [n for n, w in WORKLOADS.items() if not w.trial]
+        gguf = None if asked.random else asked.gguf or smollm2()
         run(asked, gguf)
     records = kept(asked.results)
     if asked.results == RESULTS:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from whet.llm import causal_lm_loss
 from whet.models import Llama, LlamaConfig, from_gguf
+from whet.ops._blocks import decoded, encoded
 
 SMOLLM2 = LlamaConfig(
     vocabulary=49152, width=576, hidden=1536, blocks=30, heads=9, kv_heads=3, head=64,
@@ -33,6 +34,7 @@ class Workload:
     labelled: int = 0  # of the tokens only the last so many have a label, 0 for all
     targets: tuple[str, ...] = ("q_proj", "v_proj")  # queries and values, for PyTorch's LoRA
     small: bool = False  # one of the models with random weights, which are measured in fewer ways
+    trial: bool = False  # to try the study out; not a part of it
 
     def batch(self) -> tuple[Tensor, Tensor]:
         g = torch.Generator().manual_seed(1)
@@ -58,10 +60,24 @@ class Workload:
 def smollm2(length: int, gguf: Path | None) -> nn.Module:
     if gguf is not None:
         return from_gguf(gguf, context=length)
-    model = Llama(replace(SMOLLM2, context=length))
-    for parameter in model.parameters():
-        if parameter.ndim == 2:
-            nn.init.normal_(parameter, std=0.02)
+    return llama(replace(SMOLLM2, context=length))
+
+
+def trial(length: int, gguf: Path | None) -> nn.Module:
+    """Three blocks, and a small vocabulary."""
+    return llama(replace(SMOLLM2, context=length, blocks=3, vocabulary=1024))
+
+
+def llama(config: LlamaConfig) -> nn.Module:
+    """Random matrices made up of the blocks of the file: Q4_1, and Q8_0 for the embedding."""
+    model = Llama(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 2:
+                form = "q8_0" if "embed" in name else "q4_1"
+                data = encoded(form, (0.02 * torch.randn_like(parameter)).numpy())
+                assert data is not None
+                parameter.copy_(torch.from_numpy(decoded(form, data, tuple(parameter.shape))))
     return model
 
 
@@ -108,4 +124,5 @@ WORKLOADS = {
         "GPT-2, 128 tokens", 128, hugging("GPT2", "LMHeadModel", IDS, use_cache=False), 0, 50257,
         targets=("c_attn",), small=True,
     ),
+    "trial": Workload("Three blocks, 32 tokens", 32, trial, 0, 1024, trial=True),
 }  # fmt: skip
