@@ -28,7 +28,6 @@ from whet.llm import pad
 LENGTH, BATCH, STEPS, EVERY = 32, 16, 300, 150
 RATE_STEPS = 200  # of a training that only chooses a rate
 HELD = 1000  # training sentences by which rates are chosen
-RATE_SEED = 100
 SCHEMES = ("last", "bias+last", "sparse-3", "lora+last", "full")
 RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 FIRST = {"last": 1e-2, "bias+last": 3e-3, "sparse-3": 3e-4, "lora+last": 3e-3, "full": 1e-4}

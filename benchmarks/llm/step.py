@@ -2,7 +2,9 @@
 
     python -m benchmarks.llm.step                      everything; writes step.jsonl and README.md
     python -m benchmarks.llm.step smollm2-128 gpt2     some workloads; the others are kept
-    python -m benchmarks.llm.step --quick              fewer turns and peers: ten minutes, 16 cores
+    python -m benchmarks.llm.step --quick              fewer turns and peers: ten minutes, 16 cores;
+                                                       --within 420 begins nothing after as much
+    python -m benchmarks.llm.step --busy --threads 1   where other programs run: processor time
     python -m benchmarks.llm.step --random             SmolLM2's sizes with random weights
     python -m benchmarks.llm.step page                 the page again from what is kept
 
@@ -170,7 +172,8 @@ def taking_part(
 
 def run(asked: argparse.Namespace, gguf: Path | None) -> None:
     began = time.time()
-    machine = {"machine": processor(), "weights": "random" if gguf is None else "real"}
+    machine = {"machine": processor(), "weights": "random" if gguf is None else "real",
+               "clock": "cpu" if asked.busy else "wall"}  # fmt: skip
     for name in asked.workloads:
         workload = WORKLOADS[name]
         with tempfile.TemporaryDirectory(prefix="whet-llm-") as root:
@@ -186,6 +189,9 @@ def run(asked: argparse.Namespace, gguf: Path | None) -> None:
                     facts = json.loads((folder / peer / "facts.json").read_text())
                     (folder / "blocks.json").write_text(json.dumps(facts["names"]))
             for threads in asked.threads:
+                if asked.within and time.time() - began > asked.within:
+                    print("  no time is left", file=sys.stderr)
+                    return
                 peers = taking_part(workload, name, asked, threads)
                 print(f"  {threads} threads ({time.time() - began:.0f} s)", file=sys.stderr)
                 found = measure(name, peers, folder, threads, asked.turns, asked.jobs, why)
@@ -212,9 +218,13 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer turns")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--turns", type=int, help="half seconds for each peer")
+    parser.add_argument("--busy", action="store_true", help="the machine does other work as well")
+    parser.add_argument("--within", type=float, help="seconds after which nothing new begins")
     parser.add_argument("--jobs", type=int, default=max(1, cores // 2))
     parser.add_argument("--results", type=Path, default=RESULTS)
     asked = parser.parse_args(given)
+    if asked.busy and asked.threads != [1]:
+        parser.error("--busy needs --threads 1: threads that wait take processor time as well")
     asked.only = asked.only.split(",")
     asked.turns = asked.turns or (QUICK_TURNS if asked.quick else TURNS)
     for said, known in ((asked.workloads, {"page", *WORKLOADS}), (asked.only, PEERS)):

@@ -29,3 +29,13 @@ def test_gradients_are_pytorchs() -> None:
     for r in records:
         assert r["gradient"] <= max(1e-4, 3 * r["torch_gradient"]), r
         assert r["parameter"] <= max(1e-3, 3 * r["torch_parameter"]), r
+
+
+def test_a_rate_is_looked_for_next_to_the_best() -> None:
+    rates = (1.0, 2.0, 3.0, 4.0)
+    assert quality.next_rate({}, 2.0, rates) == 2.0
+    assert quality.next_rate({2.0: 0.5}, 2.0, rates) == 1.0
+    assert quality.next_rate({2.0: 0.5, 1.0: 0.6}, 2.0, rates) == 3.0
+    assert quality.next_rate({2.0: 0.5, 1.0: 0.6, 3.0: 0.4}, 2.0, rates) == 4.0
+    assert quality.next_rate({2.0: 0.5, 1.0: 0.6, 3.0: 0.4, 4.0: 0.4}, 2.0, rates) is None
+    assert quality.next_rate({1.0: 0.5, 2.0: 0.6}, 1.0, rates) is None
