@@ -51,7 +51,9 @@ def adapt(model: nn.Module, targets: tuple[str, ...]) -> str:
     """Put LoRA into the model, and say whose it is."""
     model.requires_grad_(False)
     try:
-        import peft
+        import benchmarks.llm.hugging  # noqa: F401  # peft imports transformers, this knows how
+
+        import peft  # isort: skip
     except ImportError:
         named = [(n, m) for n, m in model.named_modules() if n.rpartition(".")[2] in targets]
         for name, layer in named:
