@@ -159,11 +159,11 @@ def reasons(records: Sequence[Record]) -> str:
 
 
 def picture(records: Sequence[Record]) -> str:
-    """Bars of seconds for a step of SmolLM2, relative to PyTorch's full update."""
+    """Bars of the time of a step of SmolLM2, relative to PyTorch's with LoRA."""
     found = by_key(records)
     groups = [
         (name, n) for name in WORKLOADS for n in (1, 2)
-        if not WORKLOADS[name].small and found.get((name, n, "torch"), {}).get("times")
+        if not WORKLOADS[name].small and found.get((name, n, "torch-lora"), {}).get("times")
     ]  # fmt: skip
     bars = [p for p in COLORS if any(found.get((*g, p), {}).get("times") for g in groups)]
     left, right, top, bottom = 50.0, svg.WIDTH - 20.0, 112.0, svg.HEIGHT - 62.0
@@ -171,7 +171,7 @@ def picture(records: Sequence[Record]) -> str:
     parts = svg.legend(left, 72, [(COLORS[p], PEERS[p].title) for p in bars[:half]])
     parts += svg.legend(left, 90, [(COLORS[p], PEERS[p].title) for p in bars[half:]])
     ratios = {
-        (*g, p): seconds(found[(*g, p)]) / seconds(found[(*g, "torch")])
+        (*g, p): seconds(found[(*g, p)]) / seconds(found[(*g, "torch-lora")])
         for g in groups for p in bars if found.get((*g, p), {}).get("times")
     }  # fmt: skip
     high = max([1.0, *ratios.values()])
@@ -196,4 +196,4 @@ def picture(records: Sequence[Record]) -> str:
         middle = left + (i + 0.5) * wide
         for line, words in enumerate((WORKLOADS[name].title, threads(n))):
             parts.append(svg.text(middle, bottom + 18 + 16 * line, words, text_anchor="middle"))
-    return svg.page("Time of a training step of SmolLM2-135M", "PyTorch's full update is 1", parts)
+    return svg.page("Time of a training step of SmolLM2-135M", "PyTorch's with LoRA is 1", parts)
