@@ -14,6 +14,7 @@
 #include "whet_kernels_bf16.h"
 #include "whet_kernels_dots.h"
 #include "whet_kernels_lm.h"
+#include "whet_kernels_moments.h"
 #include "whet_kernels_stored.h"
 
 enum { BYTES, POINTERS };

@@ -125,7 +125,7 @@ def dots_samples() -> list[Sample]:
 
 def bf16_samples() -> list[Sample]:
     s = Collector()
-    for n, (rows, inputs, outputs) in enumerate((*SHAPES, *ODD, (290, 70, 40))):
+    for n, (rows, inputs, outputs) in enumerate((*SHAPES, *ODD, *LONG[1:3], (290, 70, 40))):
         g = s.numbers("linear_bf16")
         x, w, dy = g.normal(rows, inputs), g.normal(outputs, inputs), g.normal(rows, outputs)
         bias, add = g.normal(outputs), g.normal(rows, outputs)
@@ -133,7 +133,9 @@ def bf16_samples() -> list[Sample]:
         s.add("linear_bf16", x, w, bias, add, bias=True, add=True, low=-0.5, high=0.5)
         s.add("linear_bf16_dx", dy, w)
         s.add("linear_bf16_dw", dy, x)
-        for kind in KINDS if inputs % 32 == 0 else ("rows", "book"):
+        for kind in KINDS:
+            if kind in FORMATS and inputs % FORMATS[kind].size:
+                continue
             data = stored(g, kind, outputs, inputs)
             attrs = dict(kind=kind, bits=4 * (kind == "book"), outputs=outputs, inputs=inputs)
             s.add("linear_stored_bf16", x, *data, bias, add, bias=True, add=True, **attrs)

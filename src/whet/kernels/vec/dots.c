@@ -127,7 +127,7 @@ static inline __attribute__((always_inline)) void add_whole(float *tile, const p
     for (int32_t r = 0; r < rows; r++) memcpy(tile + r * OUTPUTS, sum[r], sizeof sum[r]);
 }
 
-/* The same where they are of blocks: floats. */
+/* Where the rows are of blocks, sums are floats. */
 static inline __attribute__((always_inline)) void add_blocks(float *tile, const panel_t *p,
                                                              const int8_t *q, const int32_t *sums,
                                                              int32_t i, int32_t k,
