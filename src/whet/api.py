@@ -157,7 +157,7 @@ def compile(
         moments,
     )
     imported = source.imported()
-    bench = Workbench(imported, replace(options, single=False), source)
+    bench = Workbench(imported, replace(options, single=False, cache_prefix=False), source)
     if searching:
         assert budget is not None
         scheme = finder(settings.update).find_scheme(bench, data, budget)
@@ -176,7 +176,7 @@ def compile(
         warn(f"no frozen weight is stored as {settings.frozen}: {why}")
     for word, nodes in program.rounded_products.items():
         if not nodes:
-            why = "weights are stored as integers" if word == "int8" else f"{FEWEST} rows or more"
+            why = "weights stored as integers" if word == "int8" else f"{FEWEST} rows or more"
             warn(f"no product is of {word}: no linear layer has {why}")
     check_flash(program)
     return program

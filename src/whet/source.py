@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from .errors import FrontendError, either, option, warn
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 def check_lengths(lengths: Sequence[int], inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
     """The lengths below that of the example's sequences."""
+    if isinstance(lengths, (int, str)):
+        raise FrontendError(f"lengths={lengths!r} is not a tuple of lengths", try_="lengths=(64,)")
     if not lengths:
         return ()
     if inputs[0].ndim != 2 or inputs[0].is_floating_point():
@@ -47,12 +50,12 @@ def check_lengths(lengths: Sequence[int], inputs: Sequence[torch.Tensor]) -> tup
         )
     whole = inputs[0].shape[1]
     for length in lengths:
-        if not isinstance(length, int) or not 0 < length <= whole:
+        if isinstance(length, bool) or not isinstance(length, Integral) or not 1 < length <= whole:
             raise FrontendError(
                 f"{length!r} is not a length of sequences up to that of the example, {whole}",
                 try_="an example as long as the longest",
             )
-    return tuple(sorted({*lengths} - {whole}))
+    return tuple(sorted({*map(int, lengths)} - {whole}))
 
 
 class Source:

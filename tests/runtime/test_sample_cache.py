@@ -334,10 +334,44 @@ class OverBatch(nn.Module):
         return self.last(torch.softmax(self.first(x), 0))
 
 
-def test_samples_that_affect_each_other_are_found_in_the_first_batch() -> None:
-    x, y = random(4, 5), torch.tensor([0, 1, 2, 0])
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_samples_that_affect_each_other_are_found_in_the_first_batch(size: int) -> None:
+    y, scheme = torch.tensor([0, 1, 2, 0])[:size], whet.Scheme([whet.Rule("last.*")])
+    program = whet.compile(OverBatch(), (random(size, 5),), update=scheme, cache_prefix=True)
+    for _ in range(10):
+        trainer, x = program.load(), random(size, 5)
+        with pytest.raises(DataError, match="is not in the cache"):
+            trainer.step(None, y, sample=range(size))
+        for _ in range(2):
+            with pytest.raises(DataError, match="depends on the rest of its batch"):
+                trainer.step(x, y, sample=range(size))
+        assert len(trainer.cache) == 0
+
+
+class Masked(nn.Module):
+    """The mask goes through the frozen layers as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(5, 6), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.first(x)) * mask) + mask[:, :3]
+
+
+def test_an_input_is_kept_as_it_is() -> None:
+    x, mask, y = random(4, 5), random(4, 6), torch.tensor([0, 1, 2, 0])
     scheme = whet.Scheme([whet.Rule("last.*")])
-    trainer = whet.compile(OverBatch(), (x,), update=scheme, cache_prefix=True).load()
-    with pytest.raises(DataError, match="depends on the rest of its batch"):
-        trainer.step(x, y, sample=range(4))
-    assert len(trainer.cache) == 0
+    program = whet.compile(Masked(), (x, mask), update=scheme, cache_prefix=True)
+    plain, cached = program.load(), program.load()
+    for _ in range(3):
+        assert cached.step((x, mask), y, sample=range(4)) == plain.step((x, mask), y)
+    same_weights(cached, plain)
+
+
+def test_an_id_stands_for_one_sample_of_a_batch() -> None:
+    x, mask, y = random(4, 5), random(4, 6), torch.tensor([0, 1, 2, 0])
+    scheme = whet.Scheme([whet.Rule("last.*")])
+    trainer = whet.compile(Masked(), (x, mask), update=scheme, cache_prefix=True).load()
+    with pytest.raises(DataError, match="7 twice"):
+        trainer.step((x, mask), y, sample=[1, 7, 2, 7])

@@ -111,6 +111,8 @@ def test_lengths_that_there_are_not() -> None:
     [
         ({"lengths": (17,)}, "17 is not a length of sequences up to that of the example, 16"),
         ({"lengths": (0,)}, "0 is not a length"),
+        ({"lengths": (True,)}, "True is not a length"),
+        ({"lengths": 8}, "lengths=8 is not a tuple of lengths"),
         ({"lengths": (8,), "target": "cortex-m7"}, "cortex-m7 has its inputs in the arena"),
         ({"lengths": (8,), "cache_prefix": True}, "keeps has one length"),
     ],

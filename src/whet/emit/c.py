@@ -112,7 +112,8 @@ class EntryWriter:
         self.signature = Signature.of(self.graph)
         self.names = {leaf: name for name, leaf in self.signature.leaves}
         outputs = self.signature.outputs
-        self.names |= {v: name for name, v in reversed(outputs) if plan.home[v] is v}
+        made = [(v, name) for name, v in reversed(outputs) if v.role is Role.TEMP]
+        self.names |= {v: name for v, name in made if plan.home[v] is v}
         self.used: set[str] = set()
 
     def pointer(self, value: Value) -> str:

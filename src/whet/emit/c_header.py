@@ -24,7 +24,7 @@ ENTRY_DOCS = {
     "prefix": "The frozen layers: what train_step_kept takes, always the same for the same input.",
     "train_step_kept": "train_step, bit for bit, behind the frozen layers.",
     "gradients_kept": "gradients, bit for bit, behind the frozen layers.",
-    "predict_one": "The same on one sample instead of a batch.",
+    "predict_one": "predict on one sample instead of a batch.",
     "prefill": "Read the next tokens of a text, which are at `position` and behind it.",
     "decode": "Read one token, the one at `position`; the output is the scores of the next.",
 }

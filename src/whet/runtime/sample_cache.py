@@ -51,10 +51,10 @@ class SampleCache:
         """Forget all samples."""
         self._records.clear()
 
-    def bind(self, program: Program) -> bool:
-        """Use it for this program, and no other; whether this is the first time."""
+    def bind(self, program: Program) -> None:
+        """Use it for this program, and no other."""
         if self._program is program:
-            return False
+            return
         if self._program is not None:
             raise DataError(
                 "this cache holds what another program made of its samples",
@@ -66,7 +66,6 @@ class SampleCache:
                 try_=f"trainer.cache = whet.SampleCache({100 * size}) for 100 samples",
             )
         self._program = program
-        return True
 
     def get(self, samples: Sequence[Hashable]) -> list[Array] | None:
         """Records of all these samples, if it has them all."""
@@ -145,11 +144,14 @@ def ids_of(sample: Any, batch: int) -> list[Hashable]:
     if len(ids) != batch:
         raise DataError(f"sample= has {len(ids)} ids for a batch of {batch}")
     try:
-        hash(tuple(ids))
+        distinct = set(ids)
     except TypeError as error:
         raise DataError(
             "sample= has an id that cannot be looked up", why=str(error), try_="numbers or strings"
         ) from None
+    if len(distinct) < len(ids):
+        twice = next(i for i in ids if ids.count(i) > 1)
+        raise DataError(f"sample= has {twice!r} twice", why="an id stands for one sample")
     return ids
 
 

@@ -121,6 +121,7 @@ class Trainer:
         """The model's output in eval mode, as a NumPy array (a tuple if there are several).
 
         Any number of samples will do: those that do not fill a batch are predicted one by one.
+        Sequences of one of the shorter `lengths` come in whole batches.
         """
         given = [to_numpy(part) for part in (x if isinstance(x, (tuple, list)) else (x,))]
         pieces = [self._predict(entry, piece) for entry, piece in self._pieces(given)]
@@ -453,10 +454,10 @@ class Trainer:
         feed |= accept_labels(self.program, self._entry(entry), y)
         return float(self._run(entry, feed, scalars)[0])
 
-    def _prefix(self, x: Any, turned: int) -> list[Array]:
-        """What the frozen layers make of a batch that begins with its last `turned` samples."""
+    def _prefix(self, x: Any, places: Array) -> list[Array]:
+        """What the frozen layers make of the samples at these places of a batch."""
         feed = self._inputs("prefix", x)
-        return self._run("prefix", {n: np.roll(a, turned, 0) for n, a in feed.items()}, {})
+        return self._run("prefix", {n: a[places] for n, a in feed.items()}, {})
 
     def _run(
         self, entry: str, feed: dict[str, Array], scalars: dict[str, float | None]
