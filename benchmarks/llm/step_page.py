@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import statistics
-import textwrap
 from collections.abc import Sequence
 
 from benchmarks.common.lines import Record
-from benchmarks.common.page import table
+from benchmarks.common.page import table, wrapped
 from benchmarks.llm.peers import PEERS
 from benchmarks.llm.workloads import WORKLOADS
 from whet.report import svg
@@ -24,7 +23,7 @@ ABOUT = """Made by `python -m benchmarks.llm.step`, on {machine}. One training s
 backward and AdamW on one sequence, fp32, and the loss read back. Every peer runs in a process of
 its own, and they take turns of half a second on the same CPUs; a time is {clock}.
 Peak memory is that of the process: for whet the C program by itself, for PyTorch everything with
-Python. All start from the same weights; whoever's losses are not PyTorch's is refused. SmolLM2-135M
+Python. All start from the same weights; a program whose losses differ is refused. SmolLM2-135M
 has {weights} weights, its embedding and head are one parameter, and every token has a label if
 nothing else is said. PyTorch computes the same modules in eager mode (scaled_dot_product_attention,
 one thread for each CPU), and LoRA of rank 8 beside queries and values is {lora}. *The same blocks*
@@ -69,13 +68,13 @@ def page(records: Sequence[Record]) -> str:
     lora = {r["lora"] for r in records if r.get("lora")}
     clocks = {r["clock"] for r in records}
     weights = {r["weights"] for r in records if not WORKLOADS[r["workload"]].small}
-    about = ABOUT.format(
-        machine=", ".join(sorted({r["machine"] for r in records})),
+    about = wrapped(
+        ABOUT, machine=", ".join(sorted({r["machine"] for r in records})),
         weights="random" if weights == {"random"} else "its own",
         clock=" or ".join(CLOCKS[c] for c in CLOCKS if c in clocks),
         lora=" or ".join(sorted(lora)) or "written by hand", blocks="sparse-2",
     )  # fmt: skip
-    parts = ["# Training steps of language models\n", wrapped(about)]
+    parts = ["# Training steps of language models\n", about]
     if large:
         parts += ["![Time of a step](step.svg)\n", "## Ratios\n", ratios(found, large)]
     for name in large:
@@ -87,10 +86,6 @@ def page(records: Sequence[Record]) -> str:
     return "\n".join(parts)
 
 
-def wrapped(text: str) -> str:
-    return textwrap.fill(" ".join(text.split()), 100, break_on_hyphens=False) + "\n"
-
-
 def ratios(found: Found, names: Sequence[str]) -> str:
     """PyTorch's time divided by whet's."""
     places = [(n, t) for n in names for t in (1, 2) if any(key[:2] == (n, t) for key in found)]
@@ -100,7 +95,7 @@ def ratios(found: Found, names: Sequence[str]) -> str:
         [title, f"{aim:g}", *(faster(found, n, t, slow, fast) for n, t in places)]
         for title, slow, fast, aim in RATIOS
     ]
-    return table(head, rows)
+    return table(head, [row for row in rows if {*row[2:]} != {"-"}])
 
 
 def threads(count: int) -> str:
@@ -114,14 +109,14 @@ def steps(found: Found, name: str) -> str:
     rows = []
     for peer, known in PEERS.items():
         own = [found.get((name, n, peer), {}) for n in counts]
-        if not any(own):
+        if not any(r.get("times") for r in own):
             continue
         cells = []
         for r in own:
             there = seconds(r) if r.get("times") else None
             cells += [f"{there:.3f}", f"{WORKLOADS[name].length / there:.0f}"] if there else "--"
-        peak = max((r["peak"] for r in own if r.get("times")), default=0)
-        rows.append([known.title, *cells, f"{peak / 1024:,.0f}" if peak else "-"])
+        peak = max(r["peak"] for r in own if r.get("times"))
+        rows.append([known.title, *cells, f"{peak / 1024:,.0f}"])
     return table(head, rows)
 
 
@@ -131,8 +126,8 @@ def others(found: Found, names: Sequence[str]) -> str:
              ("sparse-2", "torch-blocks", "whet-sparse"))  # fmt: skip
     counts = sorted({key[1] for key in found if key[0] in names})
     text = wrapped(
-        "With random weights. Milliseconds of PyTorch and of whet, and the second divided by the "
-        "first; PyTorch trains the same parameters."
+        "With random weights. Milliseconds of PyTorch and of whet, and how many times as fast whet "
+        "is; PyTorch trains the same parameters."
     )
     for count in counts:
         rows = []
@@ -141,10 +136,11 @@ def others(found: Found, names: Sequence[str]) -> str:
             for _, theirs, ours in pairs:
                 pair = [found.get((name, count, peer), {}) for peer in (theirs, ours)]
                 times = [seconds(r) if r.get("times") else None for r in pair]
-                row.append(" / ".join(f"{1e3 * t:.0f}" if t else "-" for t in times))
-                row.append(f"{times[1] / times[0]:.2f}" if times[0] and times[1] else "-")
-            rows.append(row)
-        head = [threads(count), *(word for title, *_ in pairs for word in (title, "ratio"))]
+                there = " / ".join(f"{1e3 * t:.0f}" if t else "-" for t in times)
+                row += [there if any(times) else "-", faster(found, name, count, theirs, ours)]
+            if {*row[1:]} != {"-"}:
+                rows.append(row)
+        head = [threads(count), *(word for t, *_ in pairs for word in (t, "times as fast"))]
         text += "\n" + table(head, rows)
     return text
 

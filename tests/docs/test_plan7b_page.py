@@ -4,7 +4,16 @@ import json
 
 import pytest
 
-from benchmarks.llm.plan7b import LARGE, LLAMA_2_7B, PAGE, RESULTS, page, planned
+from benchmarks.llm.plan7b import (
+    LARGE,
+    LLAMA_2_7B,
+    PAGE,
+    RESULTS,
+    SMALL,
+    SMOLLM2_135M,
+    page,
+    planned,
+)
 from whet.passes.machine import Machine
 
 
@@ -29,3 +38,12 @@ def test_the_plan_is_that_of_the_page() -> None:
     assert now["memory"]["frozen"] == kept["memory"]["frozen"]
     assert now["memory"]["ram"] == pytest.approx(kept["memory"]["ram"], rel=0.05)
     assert now["seconds"] == pytest.approx(kept["seconds"], rel=0.05)
+
+
+@pytest.mark.slow
+def test_the_small_plan_is_that_of_the_page() -> None:
+    results = json.loads(RESULTS.read_text())
+    case, kept = SMALL[0], results["small"][0]
+    assert (kept["update"], kept["optimizer"]) == (case.update, case.optimizer)
+    now = planned(case, SMOLLM2_135M, Machine(**results["machine"]))
+    assert now["memory"]["arena"] == kept["memory"]["arena"]

@@ -572,7 +572,8 @@ def update(s: Collector) -> None:
                     step = np.float32(t).reshape(())
                     s.add("adam", w, grad, m, v, step, lr, **attrs, decoupled=decoupled)
                     halves = nearest(m), nearest(v)
-                    s.add("adam", w, grad, *halves, step, lr, **attrs, narrow=True)
+                    own = attrs | dict(decoupled=decoupled, narrow=True)
+                    s.add("adam", w, grad, *halves, step, lr, **own)
             for more, moments in rmsprop_cases(v, m):
                 s.add("rmsprop", w, grad, *moments, lr, **attrs, **more)
         s.add("ema", v, grad, momentum=0.1, correction=1.25)

@@ -104,7 +104,9 @@ def add_updates(s: Collector, w: Array, dy: Array, x: Array, **window: Any) -> N
     s.add("dw_sgd", w, dy, x, lr, **attrs)
     s.add("dw_sgd_momentum", w, dy, x, m, lr, **attrs, momentum=0.8, nesterov=True)
     s.add("dw_adam", w, dy, x, m, v, t, lr, **attrs, decoupled=True)
-    s.add("dw_adam", w, dy, x, nearest(m), nearest(v), t, lr, **attrs, narrow=True)
+    halves = nearest(m), nearest(v)
+    for decoupled in (False, True):
+        s.add("dw_adam", w, dy, x, *halves, t, lr, **attrs, decoupled=decoupled, narrow=True)
     for more, moments in rmsprop_cases(v, m):
         s.add("dw_rmsprop", w, dy, x, *moments, lr, **attrs, **more)
 
@@ -116,7 +118,9 @@ def add_take_updates(s: Collector, n: int, width: int, ids: Array, skip: int) ->
     ins = g.normal(n, width), g.normal(*ids.shape, width), ids
     attrs = dict(axis=0, size=n, skip=skip, lr_scale=0.5, weight_decay=0.01)
     s.add("take_adam", *ins, m, v, t, lr, **attrs, decoupled=True)
-    s.add("take_adam", *ins, nearest(m), nearest(v), t, lr, **attrs, narrow=True)
+    halves = nearest(m), nearest(v)
+    for decoupled in (False, True):
+        s.add("take_adam", *ins, *halves, t, lr, **attrs, decoupled=decoupled, narrow=True)
 
 
 def add_live_updates(s: Collector, w: Array, *ins: Array) -> None:

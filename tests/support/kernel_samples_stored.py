@@ -16,6 +16,8 @@ SHAPES = ((1, 320, 37), (2, 32, 5), (3, 288, 70), (4, 96, 40), (9, 64, 17), (13,
           (20, 160, 33), (70, 96, 65))  # fmt: skip
 ODD = ((1, 61, 9), (3, 33, 20), (7, 130, 33), (11, 27, 9), (19, 301, 11))  # not for blocks
 LONG = ((1, 512, 37), (3, 256, 20), (9, 512, 17), (20, 256, 33), (33, 768, 40))  # for q4_k
+CHUNKS = (300, 544, 20)  # beyond the rows that vec/ holds at a time
+DEEP = ((290, 70, 40), (5, 1, 9), CHUNKS)
 KINDS = ("rows", "book", *FORMATS)
 
 
@@ -101,7 +103,7 @@ def other_blocks(kind: str) -> Array:
 def dots_samples() -> list[Sample]:
     """Rounded rows of x, and layers that multiply them."""
     s = Collector()
-    for n, (rows, inputs, outputs) in enumerate(SHAPES):
+    for n, (rows, inputs, outputs) in enumerate((*SHAPES, CHUNKS)):
         g = s.numbers("quantize_rows")
         x = g.normal(rows, inputs, scale=10.0 ** (n - 3))
         x[rows // 2] = (0.0, np.nan, 1e-35, -np.inf)[n % 4] if n % 2 or n > 4 else x[0]
@@ -125,7 +127,7 @@ def dots_samples() -> list[Sample]:
 
 def bf16_samples() -> list[Sample]:
     s = Collector()
-    for n, (rows, inputs, outputs) in enumerate((*SHAPES, *ODD, *LONG[1:3], (290, 70, 40))):
+    for n, (rows, inputs, outputs) in enumerate((*SHAPES, *ODD, *LONG[1:3], *DEEP)):
         g = s.numbers("linear_bf16")
         x, w, dy = g.normal(rows, inputs), g.normal(outputs, inputs), g.normal(rows, outputs)
         bias, add = g.normal(outputs), g.normal(rows, outputs)

@@ -34,13 +34,13 @@ def losses(moments: str | None, steps: int) -> tuple[np.ndarray, whet.Program]:
     return np.array([trainer.step(*task(generator)) for _ in range(steps)]), program
 
 
-def test_five_hundred_steps_learn_as_with_moments_in_32_bits() -> None:
-    (wide, program), (half, small) = losses(None, 500), losses("bf16", 500)
+def test_steps_learn_as_with_moments_in_32_bits() -> None:
+    (wide, program), (half, small) = losses(None, 250), losses("bf16", 250)
     assert small.memory["state"] - 4 == (program.memory["state"] - 4) / 2, "but for the step count"
     assert f"moments in bf16 {' ' * 16}{small.memory['state'] - 4:>14,} B" in small.report()
     names = {node.op.name for node in small.entries["train_step"].nodes}
     assert {"adam", "dw_adam"} <= names, "of biases, and fused"
-    assert wide[-50:].mean() < 0.5 * wide[:50].mean()
+    assert wide[-50:].mean() < 0.6 * wide[:50].mean()
     assert half[-50:].mean() == pytest.approx(wide[-50:].mean(), rel=0.02)
     assert np.abs(half - wide).max() < 0.05 * wide[0]
 
@@ -58,7 +58,9 @@ def test_rounding_lets_small_changes_add_up() -> None:
 
 
 def test_sixteen_bits_are_the_upper_half() -> None:
-    x = np.array([1.0, -2.5, 1.00390625, 1.01171875, 3.4e38, np.inf, 0.0, -0.0], np.float32)
+    numbers = [1.0, -2.5, 1.00390625, 1.01171875, 3.4e38, np.inf, 0.0, -0.0, np.nan]
+    low = np.array([0x7F800001, 0xFFFFFFFF], np.uint32).view(np.float32)  # NaN, too
+    x = np.concatenate([np.array(numbers, np.float32), low])
     right = torch.from_numpy(x).to(torch.bfloat16).float().numpy()
     np.testing.assert_array_equal(widened(nearest(x)), right)
     exact = right[np.isfinite(right)]

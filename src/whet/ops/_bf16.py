@@ -18,10 +18,11 @@ def widened(bits: Array) -> Array:
 
 
 def nearest(x: Array) -> Array:
-    """Rounded to the nearest; halves to the even one."""
+    """Rounded to the nearest; halves to the even one. NaN stays NaN."""
     bits = np.asarray(x, np.float32, order="C").view(np.uint32)
     half = np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
-    return ((bits + half) >> np.uint32(16)).astype(np.uint16)
+    quiet = bits | np.uint32(1 << 22)
+    return (np.where(np.isnan(x), quiet, bits + half) >> np.uint32(16)).astype(np.uint16)
 
 
 def dithered(x: Array, step: float) -> Array:

@@ -9,22 +9,17 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import ClassVar
 
-import numpy as np
-
 from ..ir import Array, Attributes, Call, Node, Op, Type
 from . import _exact
+from ._bf16 import nearest, widened
 from .fused import Epilogue, LinearFused
 from .linear import Linear, LinearDw, LinearDx
 from .stored import LinearStored, LinearStoredDx, StoredWeight, ends, floats
 
 
 def bf16(x: Array) -> Array:
-    """The nearest numbers of 8 significant bits, ties to even; NaN stays NaN."""
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    near = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) & np.uint32(
-        0xFFFF0000
-    )
-    return np.where(np.isnan(x), x, near.view(np.float32)).astype(x.dtype)
+    """The nearest numbers of 8 significant bits, in the type of x."""
+    return widened(nearest(x)).astype(x.dtype)
 
 
 def renamed(call: Call | None, old: str, new: str) -> Call:

@@ -4,11 +4,11 @@
 
 #include "whet_matmul.h"
 
-/* a[r,l] is at a[r*ar + l*al], b[l,j] at b[l*bl + j*bj]; or w[l,j] is b, w[j,l] if bl is 1. */
+/* a[r,l] is at a[r*ar + l*al], b[l,j] at b[l*bl + j*bj]; or w[l,j] is b, w[j,l] if `across`. */
 typedef struct {
     const float *a, *b;
     const whet_stored_t *w;
-    int32_t ar, al, bl, bj;
+    int32_t ar, al, bl, bj, across;
 } operands_t;
 
 /* x rounded to bfloat16, to the nearest, ties to even. */
@@ -21,7 +21,7 @@ static inline float whet_round_bf16(float x) {
 /* panel[depth,width] = rows from l on and columns from j on of b, rounded. */
 static void pack(float *panel, const operands_t *p, int32_t l, int32_t depth, int32_t j,
                  int32_t width) {
-    const int32_t across = p->bl == 1; /* rows of w are columns of b */
+    const int32_t across = p->across; /* rows of w are columns of b */
     float piece[WHET_DEPTH];
     for (int32_t m = 0; p->w != NULL && m < (across ? width : depth); m++) {
         if (across)
@@ -64,11 +64,11 @@ static void add_product(float *y, const operands_t *p, int32_t rows, int32_t col
  * shapes     y[rows,o], x[rows,i], w[o,i], b[o] or NULL, add[rows,o] or NULL
  * aliasing   y may be add
  * rounding   x and w to bfloat16; sums of up to WHET_DEPTH products are added one after the other
- * workspace  (WHET_DEPTH + 6) * WHET_TILE floats of stack */
+ * workspace  WHET_DEPTH * (WHET_TILE + 5) floats of stack */
 void whet_linear_bf16_f32(float *y, const float *x, const float *w, const float *b,
                           const float *add, float low, float high, int32_t rows, int32_t i,
                           int32_t o) {
-    const operands_t p = {x, w, NULL, i, 1, 1, i};
+    const operands_t p = {x, w, NULL, i, 1, 1, i, 1};
     whet_start_rows(y, b, add, rows, o);
     add_product(y, &p, rows, o, i);
     whet_clip_all(y, rows * o, low, high);
@@ -81,7 +81,7 @@ void whet_linear_bf16_f32(float *y, const float *x, const float *w, const float 
  * workspace  as linear_bf16 */
 void whet_linear_bf16_dx_f32(float *dx, const float *dy, const float *w, int32_t rows, int32_t i,
                              int32_t o) {
-    const operands_t p = {dy, w, NULL, o, 1, i, 1};
+    const operands_t p = {dy, w, NULL, o, 1, i, 1, 0};
     whet_fill(dx, rows * i, 0.0f);
     add_product(dx, &p, rows, i, o);
 }
@@ -93,7 +93,7 @@ void whet_linear_bf16_dx_f32(float *dx, const float *dy, const float *w, int32_t
  * workspace  as linear_bf16 */
 void whet_linear_bf16_dw_f32(float *dw, const float *dy, const float *x, int32_t rows, int32_t i,
                              int32_t o) {
-    const operands_t p = {dy, x, NULL, 1, o, i, 1};
+    const operands_t p = {dy, x, NULL, 1, o, i, 1, 0};
     whet_fill(dw, o * i, 0.0f);
     add_product(dw, &p, o, i, rows);
 }
@@ -107,7 +107,7 @@ void whet_linear_stored_bf16_f32(float *y, const float *x, const void *w, const 
                                  const float *b, const float *add, float low, float high,
                                  int32_t rows, int32_t i, int32_t o, int32_t form) {
     const whet_stored_t from = {w, table, form, i};
-    const operands_t p = {x, NULL, &from, i, 1, 1, i};
+    const operands_t p = {x, NULL, &from, i, 1, 1, i, 1};
     whet_start_rows(y, b, add, rows, o);
     add_product(y, &p, rows, o, i);
     whet_clip_all(y, rows * o, low, high);
@@ -121,7 +121,7 @@ void whet_linear_stored_bf16_f32(float *y, const float *x, const void *w, const 
 void whet_linear_stored_bf16_dx_f32(float *dx, const float *dy, const void *w, const float *table,
                                     int32_t rows, int32_t i, int32_t o, int32_t form) {
     const whet_stored_t from = {w, table, form, i};
-    const operands_t p = {dy, NULL, &from, o, 1, i, 1};
+    const operands_t p = {dy, NULL, &from, o, 1, i, 1, 0};
     whet_fill(dx, rows * i, 0.0f);
     add_product(dx, &p, rows, i, o);
 }

@@ -14,9 +14,9 @@ enum { PIECE = 256, HELD = 1 << 14 }; /* words of a */
 typedef struct {
     float *y;
     const float *a;         /* [rows,depth], or [depth,rows] if `down` */
-    const float *b;         /* b[l,j] is at b[l*bl + j*bj] */
-    const whet_stored_t *w; /* or is w[l,j], or w[j,l] if bl is 1 */
-    int32_t rows, columns, depth, bl, bj, down;
+    const float *b;         /* [depth,columns], or [columns,depth] if `across` */
+    const whet_stored_t *w; /* or these, as they are stored */
+    int32_t rows, columns, depth, down, across;
     const float *bias, *add;
     float low, high;
     int32_t by_columns; /* whether threads split columns, not rows */
@@ -65,7 +65,7 @@ static void round_rows(uint32_t *to, const args_t *p, int32_t r, int32_t n, int3
 /* panel[k/2,WHET_TILE] = the pairs of depth [l, l + k) and columns [j, j + n) of b. */
 static void pack(uint32_t *panel, const args_t *p, int32_t l, int32_t k, int32_t j, int32_t n) {
     float read[4 * PIECE];
-    if (p->bl == 1) { /* columns are rows in memory: pairs of four of them are transposed */
+    if (p->across) { /* columns are rows in memory: pairs of four of them are transposed */
         const int32_t half = (k + 1) / 2;
         uint32_t words[4][PIECE / 2 + 4];
         for (int32_t c = 0; c < WHET_TILE; c += 4) {
@@ -73,7 +73,7 @@ static void pack(uint32_t *panel, const args_t *p, int32_t l, int32_t k, int32_t
             if (p->w != NULL && count > 0) whet_read_rows(p->w, read, PIECE, j + c, count, l, k);
             for (int32_t e = 0; e < 4; e++)
                 if (e < count)
-                    pairs(words[e], p->w ? read + e * PIECE : p->b + (j + c + e) * p->bj + l, k);
+                    pairs(words[e], p->w ? read + e * PIECE : p->b + (j + c + e) * p->depth + l, k);
                 else
                     memset(words[e], 0, sizeof words[e]);
             for (int32_t m = 0; m < half; m += 4) {
@@ -87,12 +87,13 @@ static void pack(uint32_t *panel, const args_t *p, int32_t l, int32_t k, int32_t
     }
     for (int32_t m = 0; m < k; m += 2) {
         uint32_t *to = panel + m / 2 * WHET_TILE;
-        const float *row = p->b + (l + m) * p->bl + j;
-        int32_t next = p->bl;
+        const float *row = read;
+        int32_t next = PIECE;
         if (p->w != NULL) {
             whet_read_rows(p->w, read, PIECE, l + m, whet_min(k - m, 2), j, n);
-            row = read;
-            next = PIECE;
+        } else {
+            row = p->b + (l + m) * p->columns + j;
+            next = p->columns;
         }
         zipped(to, row, m + 1 < k ? row + next : NULL, n);
         memset(to + n, 0, (size_t)(WHET_TILE - n) * sizeof *to);
@@ -208,7 +209,7 @@ static void product(args_t *p) {
 void whet_linear_bf16_f32(float *y, const float *x, const float *w, const float *b,
                           const float *add, float low, float high, int32_t rows, int32_t i,
                           int32_t o) {
-    args_t p = {.y = y, .a = x, .b = w, .rows = rows, .columns = o, .depth = i, .bl = 1, .bj = i};
+    args_t p = {.y = y, .a = x, .b = w, .rows = rows, .columns = o, .depth = i, .across = 1};
     p.bias = b;
     p.add = add;
     p.low = low;
@@ -223,7 +224,7 @@ void whet_linear_bf16_f32(float *y, const float *x, const float *w, const float 
  * workspace  some 90 KB of stack */
 void whet_linear_bf16_dx_f32(float *dx, const float *dy, const float *w, int32_t rows, int32_t i,
                              int32_t o) {
-    args_t p = {.y = dx, .a = dy, .b = w, .rows = rows, .columns = i, .depth = o, .bl = i, .bj = 1};
+    args_t p = {.y = dx, .a = dy, .b = w, .rows = rows, .columns = i, .depth = o};
     p.low = -INFINITY;
     p.high = INFINITY;
     product(&p);
@@ -236,7 +237,7 @@ void whet_linear_bf16_dx_f32(float *dx, const float *dy, const float *w, int32_t
  * workspace  some 90 KB of stack */
 void whet_linear_bf16_dw_f32(float *dw, const float *dy, const float *x, int32_t rows, int32_t i,
                              int32_t o) {
-    args_t p = {.y = dw, .a = dy, .b = x, .rows = o, .columns = i, .depth = rows, .bl = i, .bj = 1};
+    args_t p = {.y = dw, .a = dy, .b = x, .rows = o, .columns = i, .depth = rows};
     p.down = 1;
     p.low = -INFINITY;
     p.high = INFINITY;
@@ -252,7 +253,7 @@ void whet_linear_stored_bf16_f32(float *y, const float *x, const void *w, const 
                                  const float *b, const float *add, float low, float high,
                                  int32_t rows, int32_t i, int32_t o, int32_t form) {
     const whet_stored_t from = {w, table, form, i};
-    args_t p = {.y = y, .a = x, .w = &from, .rows = rows, .columns = o, .depth = i, .bl = 1};
+    args_t p = {.y = y, .a = x, .w = &from, .rows = rows, .columns = o, .depth = i, .across = 1};
     p.bias = b;
     p.add = add;
     p.low = low;
@@ -264,7 +265,7 @@ void whet_linear_stored_bf16_f32(float *y, const float *x, const void *w, const 
 void whet_linear_stored_bf16_dx_f32(float *dx, const float *dy, const void *w, const float *table,
                                     int32_t rows, int32_t i, int32_t o, int32_t form) {
     const whet_stored_t from = {w, table, form, i};
-    args_t p = {.y = dx, .a = dy, .w = &from, .rows = rows, .columns = i, .depth = o, .bl = i};
+    args_t p = {.y = dx, .a = dy, .w = &from, .rows = rows, .columns = i, .depth = o};
     p.low = -INFINITY;
     p.high = INFINITY;
     product(&p);

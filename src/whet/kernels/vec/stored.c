@@ -58,7 +58,8 @@ typedef struct {
 static void some_rows(const void *args, int32_t first, int32_t end) {
     const rows_t *a = args;
     const int32_t columns = a->w->columns;
-    whet_read_rows(a->w, a->y + first * columns, columns, a->first + first, end - first, 0, columns);
+    whet_read_rows(a->w, a->y + first * columns, columns, a->first + first, end - first, 0,
+                   columns);
 }
 
 /* formula    y[j,:] = w[first + j,:]
