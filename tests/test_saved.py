@@ -27,6 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
     "last": {"update": "last"},
     "channels": {"update": HALF},
     "accumulate": {"accumulate": True, "optimizer": "adam", "clip_norm": 1.0},
+    "cached": {"update": "last", "cache_prefix": True, "accumulate": True},
     "portable": {"target": "portable", "rematerialize": True},
     "int8": {"dtype": whet.Int8(rounding="carry8"), "calibrate": [X]},
     "board": {"dtype": "int8", "calibrate": [X], "target": "cortex-m7", "ram": "64K"},

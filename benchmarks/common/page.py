@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """In Markdown; all columns but the first are numbers."""
     lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def wrapped(text: str, **words: object) -> str:
+    """A paragraph, with the words put in."""
+    return textwrap.fill(" ".join(text.format(**words).split()), 100, break_on_hyphens=False) + "\n"
 
 
 def processor() -> str:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
-import select
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from benchmarks.common.turns import Failed, Turns
 from benchmarks.step.peers import PEERS, ROOT
 from benchmarks.step.peers.case import Case
 from benchmarks.step.workloads import WORKLOADS, WORKLOADS_INT8, make_case
@@ -62,11 +59,7 @@ class Result:
 Results = dict[str, dict[str, Result]]  # by workload and peer
 
 
-class Failed(Exception):
-    pass
-
-
-class Worker:
+class Worker(Turns):
     """A process that trains; what it says goes into its result."""
 
     def __init__(self, peer: str, case: Case, folder: Path, threads: int, cpu: int) -> None:
@@ -75,7 +68,7 @@ class Worker:
         self.same = not (case.partial and known.module == "whet_peer")  # trains what others do
         self.tolerance = 0.2 if known.variant == "int8" else 1e-3
         path = [str(ROOT), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-        environment = os.environ | {
+        environment = {
             "PYTHONPATH": os.pathsep.join(p for p in path if p),
             "OMP_NUM_THREADS": str(threads),
             "NUM_CPU_THREADS": str(threads),  # tinygrad's
@@ -85,55 +78,26 @@ class Worker:
             "TF_CPP_MIN_LOG_LEVEL": "2",
         }
         words = [known.module, known.variant, str(folder), str(threads), str(cpu)]
-        self.log = open(folder / f"{peer}.log", "w+")
-        self.process = subprocess.Popen(
-            [known.python(), "-m", "benchmarks.step.peers.worker", *words, str(time.time())],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True,
-            env=environment,
-        )  # fmt: skip
-
-    def hear(self) -> dict[str, Any]:
-        """The next line that the worker says."""
-        assert self.process.stdout is not None
-        if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
-            raise Failed(f"silent for {PATIENCE} s")
-        line = self.process.stdout.readline()
-        if not line:
-            self.process.wait()
-            self.log.seek(0)
-            last = ["", *self.log.read().strip().splitlines()][-1]
-            raise Failed(f"ended with status {self.process.returncode}: {last[:160]}")
-        said: dict[str, Any] = json.loads(line)
-        if "failed" in said:
-            raise Failed(said["failed"])
-        return said
+        command = [known.python(), "-m", "benchmarks.step.peers.worker", *words, str(time.time())]
+        super().__init__(command, environment, folder / f"{peer}.log", PATIENCE)
 
     def begin(self) -> None:
         said = self.hear()
         check_losses(said["losses"], self.case.losses, self.same, self.tolerance)
         self.result.start, self.result.prepare = said["start"], said["prepare"]
 
-    def turn(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-        said = self.hear()
+    def time(self) -> None:
+        said = self.turn()
         self.result.times += said["times"]
         self.result.peak = said["peak"]
 
-    def finish(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+    def tell(self) -> None:
+        """The facts that it says at its end."""
+        self.finish()
         self.result.facts = facts = self.hear()
         if "bare_loss" in facts:
             check_losses([facts["bare_loss"]], self.case.losses, False, self.tolerance)
         self.process.wait()
-
-    def end(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        self.log.close()
 
 
 def check_losses(
@@ -173,7 +137,7 @@ def measure(name: str, asked: argparse.Namespace, folder: Path) -> dict[str, Res
         workers[peer] = Worker(peer, case, folder, asked.threads, asked.cpu)
         results[peer] = workers[peer].result
         attempt(peer, Worker.begin)
-    for action in [Worker.turn] * asked.turns + [Worker.finish]:
+    for action in [Worker.time] * asked.turns + [Worker.tell]:
         for peer in list(workers):
             attempt(peer, action)
     for worker in workers.values():

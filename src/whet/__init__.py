@@ -10,7 +10,7 @@ from . import passes as passes
 from .emit.program import Program
 from .errors import WhetError
 from .quantize import Int8
-from .runtime import Trainer
+from .runtime import SampleCache, Trainer
 from .saved import load
 from .scheme import Rule, Scheme, lora
 from .training import Send
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from .workbench import plan as plan
 
 __all__ = [
-    "Int8", "Outputs", "Program", "Rule", "Scheme", "Search", "Send", "Trainer", "TrialSettings",
-    "WhetError", "Workbench", "compare", "compile", "contributions", "errors", "load", "lora",
-    "plan", "search",
+    "Int8", "Outputs", "Program", "Rule", "SampleCache", "Scheme", "Search", "Send", "Trainer",
+    "TrialSettings", "WhetError", "Workbench", "compare", "compile", "contributions", "errors",
+    "load", "lora", "plan", "search",
 ]  # fmt: skip
 __version__ = "0.1.0"
 

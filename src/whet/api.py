@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .budget import check_flash, fit
 from .emit.program import Program
-from .errors import SchemeError, warn
+from .errors import SchemeError, TargetError, option, warn
 from .frontend.torch.export import Loss, Target
 from .frontend.torch.export import Outputs as Outputs
+from .ops.bf16 import FEWEST
 from .passes import SWITCHES, check_switches
 from .pipeline import Options, assemble
 from .quantize import Int8, int8_of
@@ -55,13 +56,19 @@ def compile(
     flash: int | str | None = None,
     rematerialize: bool | str = False,
     accumulate: bool = False,
+    cache_prefix: bool = False,
+    lengths: Sequence[int] = (),
     clip_norm: float | None = None,
     portable: bool = False,
     dtype: str | Int8 | None = None,
     calibrate: Iterable[Any] | None = None,
     frozen: str | None = None,
+    products: str | None = None,
+    moments: str | None = None,
     send: Send | None = None,
     sparse: bool = False,
+    mapped: bool = False,
+    generate: bool = False,
     without: Collection[str] = (),
     name: str = "net",
 ) -> Program:
@@ -84,41 +91,73 @@ def compile(
     `labels` is an example of what the loss compares with, needed only for losses whet does not
     know; a tuple for several tensors. A model whose loss takes more than its prediction returns
     `whet.Outputs`. `accumulate` adds the entry points `gradients` and `apply`; `clip_norm` limits
-    the norm of all gradients. `without` names passes to leave out, to see what each is good for.
-    `portable` takes kernels in plain C11 only; others use the vector extensions of gcc and clang.
+    the norm of all gradients. `cache_prefix` lets a step on a sample begin with what the frozen
+    layers made of it before: see `Trainer.step`. `lengths` adds entry points for sequences shorter
+    than those of the example. `without` names passes to leave out, to see what
+    each is good for. `portable` takes kernels in plain C11 only; others use the vector extensions
+    of gcc and clang.
     `dtype="int8"`, or a `whet.Int8` that says more, makes a program of integers from the model in
     eval mode; `calibrate` gives batches like those it will see, to find the range of activations.
     `frozen="int8"` stores weights that do not train in 8 bits, with a scale for each output
     channel; "q8_0", "q4_1" and "q4_0" store those of linear layers and embeddings in such blocks of
     GGUF files, and others in 8 bits. Both round weights, except those that are made up of these
     already. "gguf" rounds none: each weight is stored in the smallest of these blocks that it is
-    made up of, if any. "kmeans4" (2 to 8 bits) stores indices into a codebook for each layer:
-    exactly, if a weight has no more than 2^bits values, and else after k-means. Linear layers and
-    embeddings read what is stored; other layers have the weight made right before them. `check`
-    compares with the rounded weights.
+    made up of, if any, or in those of the file it came from. "kmeans4" (2 to 8 bits) stores indices
+    into a codebook for each layer: exactly, if a weight has no more than 2^bits values, and else
+    after k-means. Linear layers and embeddings read what is stored; other layers have the weight
+    made right before them. `check` compares with the rounded weights.
+    `products` makes linear layers faster where the processor can multiply such numbers. "bf16"
+    rounds the operands of all of them, and of their gradients, to bfloat16; sums are float32.
+    "int8" takes the integers that `frozen` stores and rounds each row of the input to 8 bits, on
+    the way forward; gradients are those of the layer in float32. "int8+bf16" is int8 where that
+    can be and bf16 elsewhere. `check` compares with such products.
+    `moments="bf16"` stores the moments of Adam and AdamW in 16 bits, half of what they take.
     `sparse` keeps zeros: of every weight that trains and has zeros, as after pruning, the elements
     that are not zero train, and only those are stored. Parameters that are pruned by
     torch.nn.utils.prune train so in any case, wherever their masks are ones.
+    `mapped` leaves the weights in a file beside the program, weights.bin, that it maps into memory
+    instead of linking them, as all programs with more than 2 GB of weights do.
+    `generate` adds what a causal language model needs to write texts: the entry points `prefill`
+    and `decode`, which keep the keys and values of earlier tokens in the arena.
     `send`, a `whet.Send`, adds what a device needs to learn together with others: the update since
     the start of a round, clipped, with noise and sparse as it says, as bytes to be sent.
     """
     settings = Settings.of(
         update=update, target=target, ram=ram, flash=flash, rematerialize=rematerialize,
-        portable=portable, dtype=dtype, frozen=frozen, without=without, name=name,
-        clip_norm=clip_norm,
+        portable=portable, dtype=dtype, frozen=frozen, products=products, moments=moments,
+        without=without, name=name, clip_norm=clip_norm, mapped=mapped,
+        cache_prefix=cache_prefix, lengths=lengths,
     )  # fmt: skip
     place, budget = settings.target, settings.ram
+    if generate and place.inside_inputs:
+        raise TargetError(
+            f"a program for {option('target', target)} cannot write texts",
+            why="its only entry points are those for training and prediction",
+            try_=option("target", "portable"),
+        )
     searching = is_search(settings.update)
     check_search(searching, budget, data)
     options = Options(
         settings.name, accumulate, settings.without, settings.recompute, place, this_machine(),
-        frozen=settings.frozen, send=send,
+        frozen=settings.frozen, products=settings.products, send=send, mapped=settings.mapped,
+        cache_prefix=cache_prefix, generate=generate,
     )  # fmt: skip
     if searching and calibrate is not None:
         calibrate = list(calibrate)  # read again for candidates of another batch size
-    source = Source(model, loss, optimizer, inputs, labels, clip_norm, settings.int8, calibrate)
+    source = Source(
+        model,
+        loss,
+        optimizer,
+        inputs,
+        labels,
+        clip_norm,
+        settings.int8,
+        calibrate,
+        lengths,
+        moments,
+    )
     imported = source.imported()
-    bench = Workbench(imported, replace(options, single=False), source)
+    bench = Workbench(imported, replace(options, single=False, cache_prefix=False), source)
     if searching:
         assert budget is not None
         scheme = finder(settings.update).find_scheme(bench, data, budget)
@@ -135,6 +174,10 @@ def compile(
         if settings.frozen == "gguf":
             why = "none is made up of blocks"
         warn(f"no frozen weight is stored as {settings.frozen}: {why}")
+    for word, nodes in program.rounded_products.items():
+        if not nodes:
+            why = "weights stored as integers" if word == "int8" else f"{FEWEST} rows or more"
+            warn(f"no product is of {word}: no linear layer has {why}")
     check_flash(program)
     return program
 

@@ -13,6 +13,7 @@ ESCAPE = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
 # Sequences that end or begin a comment, join two lines, or are trigraphs.
 NOT_IN_COMMENTS = re.compile(r"\*/|/\*|\?\?|\\(?=\s|$)|[^ -~]")
+OF_LENGTH = re.compile(r"(train_step|gradients|predict)_(\d+)")
 
 
 def spelled(text: str) -> str:
@@ -30,6 +31,12 @@ def quoted(name: str) -> str:
 def unquoted(word: str) -> str:
     """The inverse of `quoted`."""
     return ESCAPE.sub(lambda match: chr(int(match[1] or match[2] or match[3], 16)), word)
+
+
+def entry_kind(name: str) -> tuple[str, int | None]:
+    """What an entry point does and, if it is for shorter sequences, their length."""
+    found = OF_LENGTH.fullmatch(name)
+    return (found[1], int(found[2])) if found else (name, None)
 
 
 def for_comment(text: str) -> str:

@@ -11,10 +11,10 @@ from .debug import observer, show
 from .emit.program import Program
 from .emit.target import Target
 from .emit.tensor_info import infos_of, outputs_of
-from .errors import FrontendError, SchemeError
+from .errors import FrontendError, SchemeError, option
 from .frontend.identity import identity
 from .frontend.model import Model
-from .ir import Codebook, Factors, Graph, Live, Part, Role, prune
+from .ir import Array, Codebook, Factors, Graph, Live, Part, Role, prune
 from .ir.quant import Recipe
 from .memory.plan import Plan, plan
 from .passes import (
@@ -34,7 +34,7 @@ from .passes.frozen_forms import form_named
 from .passes.machine import UNTUNED, Machine
 from .passes.narrow_frozen import narrow_weights
 from .quantize import Int8
-from .quantize.frozen import round_weights
+from .quantize.frozen import round_weights, weights_of
 from .quantize.model import integer_model
 from .scheme import SHARED, SPARSE, SPARSE_SHARED, Beside, Chosen, Scheme, parameters_of
 from .targets import HOST
@@ -53,7 +53,11 @@ class Options:
     machine: Machine = UNTUNED  # that the kernels are chosen for
     grow: bool = True  # a large program may take a tenth more memory for faster kernels
     frozen: str | None = None  # the form that frozen weights are stored in, as in settings.py
+    products: tuple[str, ...] = ()  # what linear layers multiply besides float32
     send: Send | None = None  # how updates leave the device; entry point `begin`
+    mapped: bool = False  # weights lie in a file that is mapped, as those of large programs do
+    cache_prefix: bool = False  # steps that begin with what the frozen layers gave before
+    generate: bool = False  # entry points `prefill` and `decode`
     single: bool = True  # a program for batches also predicts one sample
 
 
@@ -109,7 +113,11 @@ def assemble_parts(
         shared, errors = rounded(model, trained, options, wide)
         forward = simplify(shared, trained, options)
         entries = differentiate(forward, trained, options)
-        form = form_named(options.frozen, shared.training.graph.data)
+        for length, other in shared.shorter.items():
+            entries |= of_length(
+                length, differentiate(simplify(other, trained, options), trained, options)
+            )
+        form = form_named(options.frozen, to_share(shared), shared.blocks)
         entries = optimise(entries, trained, options, samples_alike(model), form)
         left = errors.keys() - narrow_weights(entries)
         if not left:
@@ -140,6 +148,8 @@ def apply_scheme(model: Model, scheme: Scheme) -> tuple[Model, Trained]:
     """Which parameters train, which part of them, and by which rules; the model with all those."""
     chosen = scheme.resolve(parameters_of(model.training.graph))
     model, chosen, factors = adapt(model, chosen)
+    shorter = {length: apply_scheme(m, scheme)[0] for length, m in model.shorter.items()}
+    model = replace(model, shorter=shorter)
     graph = model.training.graph
     for name in model.masked & chosen.keys():
         if isinstance(chosen[name], tuple):
@@ -199,9 +209,25 @@ def rounded(
     model: Model, trained: Trained, options: Options, wide: Collection[str] = ()
 ) -> tuple[Model, dict[str, float]]:
     """The model with frozen weights rounded, and the errors of those that changed."""
-    if options.frozen in (None, "gguf"):
+    if options.frozen == "gguf" and model.meta:
+        raise SchemeError(
+            f"{option('frozen', 'gguf')} needs the values of the weights",
+            why="the model is on the meta device, and each weight is stored in what it is made of",
+            try_=[option("frozen", word) for word in ("q4_0", "q4_1", "q8_0")],
+        )
+    if options.frozen in (None, "gguf") or model.meta:
         return model, {}
-    return round_weights(model, trained.chosen, trained.parts, options.frozen, wide)
+    shorter = {n: rounded(m, trained, options, wide)[0] for n, m in model.shorter.items()}
+    found, errors = round_weights(model, trained.chosen, trained.parts, options.frozen, wide)
+    return replace(found, shorter=shorter), errors
+
+
+def to_share(model: Model) -> Mapping[str, Array]:
+    """Parameters that may get a codebook; without values, that is for weights of layers."""
+    data = model.training.graph.data
+    if not model.meta:
+        return data
+    return {w.leaf.name: data[w.leaf.name] for w in weights_of(model.training.graph)}
 
 
 def as_compiled(model: Model, program: Program) -> Model:
@@ -255,6 +281,12 @@ def differentiate(
     return entries
 
 
+def of_length(length: int, entries: Mapping[str, Graph]) -> dict[str, Graph]:
+    """Those of the entry points that take a batch, for shorter sequences."""
+    names = {name: f"{name}_{length}" for name in ("train_step", "gradients", "predict")}
+    return {names[n]: replace(g, name=names[n]) for n, g in entries.items() if n in names}
+
+
 def optimise(
     entries: Mapping[str, Graph],
     trained: Trained,
@@ -269,7 +301,10 @@ def optimise(
         recompute=options.recompute,
         inside=options.target.inside_inputs,
         single=options.single and alike,
+        cached=options.cache_prefix,
+        generate=options.generate,
         narrow=form,
+        products=options.products,
         parts=trained.parts,
         vectors=options.target.vectors,
         machine=options.machine,
@@ -312,6 +347,7 @@ def emit(
         parameters=sum(v.type.elements for v in graph.leaves_of(Role.PARAM)),
         rounded=errors,
         identity=identity(model, trained.chosen, parts),
+        meta=model.meta,
         parts=parts,
         factors=trained.factors,
         sliced_parameters={name: graph.data[name] for name in partly},

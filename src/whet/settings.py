@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import FrontendError, SchemeError, TargetError, either, option
+from .memory.sizes import parse_bytes as parse_bytes
 from .ops._blocks import BLOCKS
 from .passes import Recompute, check_switches
 from .passes.frozen_forms import codebook_bits
@@ -21,7 +22,7 @@ from .scheme import Scheme, written
 from .targets import Target, target_named
 
 AUTO = "auto"
-UNITS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+PRODUCTS = ("int8", "bf16", "int8+bf16")
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,10 @@ class Settings:
     recompute: Recompute | None
     int8: Int8 | None
     frozen: str | None  # the form that frozen weights are stored in
+    products: tuple[str, ...]  # what linear layers multiply besides float32
     without: frozenset[str]
     clip_norm: float | None
+    mapped: bool = False  # weights lie in a file that is mapped
 
     @classmethod
     def of(
@@ -50,11 +53,17 @@ class Settings:
         portable: bool = False,
         dtype: str | Int8 | None = None,
         frozen: str | None = None,
+        products: str | None = None,
         without: Collection[str] = (),
         name: str = "net",
         clip_norm: float | None = None,
+        mapped: bool = False,
+        cache_prefix: bool = False,
+        lengths: Sequence[int] = (),
+        moments: str | None = None,
     ) -> Settings:
         check_frozen(frozen)
+        check_moments(moments, dtype)
         if rematerialize and rematerialize not in (True, "elements", "layers"):
             words = [option("rematerialize", word) for word in ("elements", "layers")]
             raise SchemeError(f"there is no {option('rematerialize', rematerialize)}", try_=words)
@@ -63,14 +72,23 @@ class Settings:
             what = f"{option('frozen', frozen)} is for a float program"
             hint = option("frozen", "kmeans4")
             raise SchemeError(what, why="all weights are bytes here", try_=hint)
+        narrow = products_of(products, frozen, int8)
         place = target_of(target, portable, ram, flash)
+        if mapped and not place.maps_files:
+            raise TargetError(
+                f"{place.name} has no files that weights could be mapped from",
+                try_=f"{option('target', 'host')}, or no {option('mapped')}",
+            )
+        check_cache(cache_prefix, place)
+        if lengths:
+            check_several(place, int8, cache_prefix)
         twice = Recompute(layers=rematerialize == "layers") if rematerialize else None
         budget = place.ram
         if budget is None and ram is not None:
             budget = parse_bytes(ram)
         return cls(
-            check_name(name), known_update(update), place, budget, twice, int8, frozen,
-            check_switches(without), check_clip_norm(clip_norm),
+            check_name(name), known_update(update), place, budget, twice, int8, frozen, narrow,
+            check_switches(without), check_clip_norm(clip_norm), mapped,
         )  # fmt: skip
 
 
@@ -80,18 +98,63 @@ def check_frozen(frozen: str | None) -> None:
     hints = [option("frozen", word) for word in ("int8", "q8_0", "q4_1", "kmeans4")]
     why = (
         "int8 has a scale for each channel, q8_0, q4_0 and q4_1 are blocks of GGUF files, gguf is "
-        "whichever of these a weight is made of, kmeans2 to kmeans8 have codebooks"
+        "whichever of these a weight is made of, or what its file has, kmeans2 to kmeans8 have "
+        "codebooks"
     )
     raise SchemeError(f"there is no {option('frozen', frozen)}", why=why, try_=hints)
 
 
-def parse_bytes(text: int | str) -> int:
-    """262144, "256K", "256 KiB" and "0.25M" are the same."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", str(text).strip(), re.IGNORECASE)
-    if match is None or not float(match[1]):
-        hint = either('262144, "256K" or "1M"', "262144, 256K or 1M")
-        raise FrontendError(f"{text!r} is not a number of bytes", try_=hint)
-    return int(float(match[1]) * UNITS[match[2].upper()])
+def check_several(place: Target, int8: Int8 | None, cache_prefix: bool) -> None:
+    """Whether a program may take sequences of several lengths."""
+    reasons = {
+        f"{place.name} has its inputs in the arena": place.inside_inputs,
+        "activations of integers are calibrated for one length": int8 is not None,
+        f"what {option('cache_prefix', True)} keeps has one length": cache_prefix,
+    }
+    for why in (why for why, holds in reasons.items() if holds):
+        raise FrontendError(
+            f"{option('lengths')} is not possible here", why=why, try_="a program for one length"
+        )
+
+
+def check_cache(cache_prefix: bool, place: Target) -> None:
+    if cache_prefix and place.inside_inputs:
+        raise TargetError(
+            f"{option('cache_prefix', True)} is not for {place.name}",
+            why="inputs lie in its arena, and there is no room to keep more of them",
+            try_=(option("target", "host"), option("target", "portable")),
+        )
+
+
+def products_of(products: str | None, frozen: str | None, int8: Int8 | None) -> tuple[str, ...]:
+    """The kinds of numbers that a word for `products=` stands for."""
+    if products is None:
+        return ()
+    if products not in PRODUCTS:
+        hints = [option("products", word) for word in PRODUCTS]
+        raise SchemeError(f"there is no {option('products', products)}", try_=hints)
+    if int8 is not None:
+        what = f"{option('products', products)} is for a float program"
+        raise SchemeError(what, why=f"{option('dtype', 'int8')} multiplies integers everywhere")
+    kinds = tuple(products.split("+"))
+    if "int8" in kinds and (frozen is None or codebook_bits(frozen)):
+        raise SchemeError(
+            f"{option('products', products)} needs frozen weights that are stored as integers",
+            why="without a form they are float32" if frozen is None else "codebooks hold floats",
+            try_=[option("frozen", word) for word in ("int8", "q8_0", "q4_1", "gguf")],
+        )
+    return kinds
+
+
+def check_moments(moments: str | None, dtype: Any) -> None:
+    if moments not in (None, "bf16"):
+        raise SchemeError(
+            f"there is no {option('moments', moments)}",
+            try_=either('moments="bf16", or none for float32', "--moments bf16, or none"),
+        )
+    if moments and int8_of(dtype):
+        what = f"{option('moments', moments)} is for a float program"
+        raise SchemeError(what, why="integers are updated by moments in float32")
 
 
 def target_of(name: str, portable: bool, ram: int | str | None, flash: int | str | None) -> Target:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from .errors import FrontendError, either, option, warn
@@ -35,6 +37,27 @@ if TYPE_CHECKING:
     from .verify.integer import IntegerReport
 
 
+def check_lengths(lengths: Sequence[int], inputs: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """The lengths below that of the example's sequences."""
+    if isinstance(lengths, (int, str)):
+        raise FrontendError(f"lengths={lengths!r} is not a tuple of lengths", try_="lengths=(64,)")
+    if not lengths:
+        return ()
+    if inputs[0].ndim != 2 or inputs[0].is_floating_point():
+        raise FrontendError(
+            f"{option('lengths')} is for sequences of ids",
+            why=f"the first input has shape {tuple(inputs[0].shape)}, not [batch, length]",
+        )
+    whole = inputs[0].shape[1]
+    for length in lengths:
+        if isinstance(length, bool) or not isinstance(length, Integral) or not 1 < length <= whole:
+            raise FrontendError(
+                f"{length!r} is not a length of sequences up to that of the example, {whole}",
+                try_="an example as long as the longest",
+            )
+    return tuple(sorted({*map(int, lengths)} - {whole}))
+
+
 class Source:
     """What a program is compiled from, kept so that `check` can compare with PyTorch."""
 
@@ -48,17 +71,28 @@ class Source:
         clip_norm: float | None,
         int8: Int8 | None = None,
         calibrate: Iterable[Any] | None = None,
+        lengths: Sequence[int] = (),
+        moments: str | None = None,
     ) -> None:
         check_inputs(model, inputs)
         check_labels(labels)
         parts = model, loss_of(loss), optimizer_of(optimizer, model)
         self.model, self.loss, self.optimizer = copied(parts, model)
         widen(self.model, self.optimizer)
+        for group in self.optimizer.param_groups if moments else ():
+            group["moments"] = moments
         self.inputs, self.labels = tuple(map(single, inputs)), each(labels, single)
         self.clip_norm = check_clip_norm(clip_norm)
         self.int8, self.calibrate = int8, calibrate
+        self.lengths = check_lengths(lengths, self.inputs)
         self.recipe: Recipe | None = getattr(model, "whet_recipe", None)
         self.integers: Model | None = None
+        if int8 is not None and any(p.is_meta for p in model.parameters()):
+            raise FrontendError(
+                f"{option('dtype', 'int8')} needs the values of the weights",
+                why="the model is on the meta device, and ranges are found by running it",
+                try_="a model with weights, even random ones, to look at memory",
+            )
         if int8 is None:
             if calibrate is not None:
                 hint = option("dtype", "int8")
@@ -78,9 +112,17 @@ class Source:
         sizes = {len(x) if x.ndim else 1 for x in self.inputs}
         return sizes.pop() if len(sizes) == 1 else 1
 
-    def read(self, batch: int | None = None) -> Model:
-        """The model in floats; for the first samples of the example alone if `batch` says so."""
+    def read(self, batch: int | None = None, length: int | None = None) -> Model:
+        """The model in floats; for the first samples of the example alone if `batch` says so, or
+        for the first positions of its sequences."""
         inputs, labels = self.inputs, self.labels
+        if length is not None:
+            whole = inputs[0].shape[1]
+
+            def cut(x: torch.Tensor) -> torch.Tensor:
+                return x[:, :length] if x.ndim > 1 and x.shape[1] == whole else x
+
+            inputs, labels = tuple(map(cut, inputs)), each(labels, cut)
         if batch is not None:
             inputs = tuple(x[:batch] for x in inputs)
             labels = each(labels, lambda x: x[:batch])
@@ -95,7 +137,8 @@ class Source:
     def imported(self) -> Model:
         """The model to compile, quantized if `int8` is set."""
         if self.int8 is None:
-            return imported(self)
+            shorter = {length: self.read(length=length) for length in self.lengths}
+            return replace(imported(self), shorter=shorter)
         if self.integers is None:  # once: the calibration data may be readable only once
             self.integers = imported(self)
         return self.integers

@@ -28,7 +28,7 @@ from .pipeline import Options, assemble
 from .quantize import Int8, int8_of
 from .runtime import Trainer
 from .scheme import Parameter, Scheme, parameters_of, preset
-from .settings import known_update, parse_bytes, target_of
+from .settings import check_frozen, known_update, parse_bytes, target_of
 from .source import Source
 from .tune.kept import this_machine
 
@@ -85,12 +85,15 @@ class Workbench:
         flash: int | str | None = None,
         dtype: str | Int8 | None = None,
         calibrate: Iterable[Any] | None = None,
+        frozen: str | None = None,
     ) -> Workbench:
         """Import the model once; these arguments mean what they do in `whet.compile`."""
         batches = None if calibrate is None else list(calibrate)  # `rebatched` reads them again
+        check_frozen(frozen)
         place = target_of(target, False, ram, flash)
         source = Source(model, loss, optimizer, inputs, labels, clip_norm, int8_of(dtype), batches)
-        return cls(source.imported(), Options(target=place, machine=this_machine()), source)
+        options = Options(target=place, machine=this_machine(), frozen=frozen)
+        return cls(source.imported(), options, source)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"model": self.model, "options": self.options, "source": None}

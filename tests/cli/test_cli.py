@@ -134,6 +134,24 @@ def test_compile_takes_every_option(command: Any, models: Path) -> None:
     assert "whet_adam_f32" in source and "whet_clip_scale_f32" in source
 
 
+def test_compile_splits_off_the_frozen_layers(command: Any, models: Path) -> None:
+    words = ("compile", "tiny_models:convnet", "-i", "2,3,6,6", "-o", "out", "--cache-prefix")
+    result = command(*words, "--update", "last")
+    assert result.code == 0, result.err
+    header = (models / "out" / "model.h").read_text()
+    assert "net_status_t net_prefix(net_t *net, const float *input, float *kept);" in header
+    assert "net_train_step_kept(net_t *net, const float *kept, const int32_t *label" in header
+    assert re.search(r"kept of a sample: \S+ B; a step from it takes \S+ % fewer", result.out)
+    refused = command(*words, "--update", "full")
+    assert refused.code == 1 and "no layer at the beginning is frozen" in refused.err
+
+
+def test_compile_says_which_models_cannot_write(command: Any) -> None:
+    result = command("compile", "tiny_models.py:mlp", "-i", "2,4", "-o", "out", "--generate")
+    assert result.code == 1 and "cannot write a text token by token" in result.err
+    assert "its input is f32[2,4], not ids [batch, length]" in result.err
+
+
 def test_a_compressed_file_has_the_weights(command: Any, models: Path) -> None:
     """Half of each weight is left: 16 and 12 numbers, with 11 biases."""
     sys.path.insert(0, str(models))
@@ -325,6 +343,11 @@ EARLY = {
         "check",
         ["--dtype", "int8", "--calibrate", "random", "--frozen", "int8"],
         "--frozen int8 is for a float program",
+    ),
+    "moments of integers": (
+        "check",
+        ["--dtype", "int8", "--calibrate", "random", "--moments", "bf16"],
+        "--moments bf16 is for a float program",
     ),
     "a search": ("compile", ["-o", "out", "--update", "auto", "--ram", "1M"], "whet search ..."),
     "picture": ("plan", ["--picture", "no/arena.svg"], "there is no folder"),

@@ -16,6 +16,7 @@ import whet
 from quoted import ROOT, cell, column, figures, number, sections, table, tables, text_of, whole
 from whet.ops.gradient_i8 import LEAST
 from whet.targets import target_named
+from whet.verify.products import MOST
 
 MEMORY, MCU, QAS, STEP, TINYTL, KERNELS = (
     f"benchmarks/{study}/README.md"
@@ -23,6 +24,7 @@ MEMORY, MCU, QAS, STEP, TINYTL, KERNELS = (
 )
 INT8 = "benchmarks/step/int8.md"
 SEARCH = "benchmarks/search/README.md"
+PLAN7B = "benchmarks/llm/plan7b.md"
 LEAKAGE, MEMBERS = "benchmarks/privacy/leakage.md", "benchmarks/privacy/membership.md"
 RELU = "A network with ReLU"
 WAYS = "way to train"  # the head of the table of accuracies
@@ -347,10 +349,17 @@ def privacy_study() -> Iterator[str]:
     yield f"shows with an AUC of {full}, and with {last} if only the last layer trains"
 
 
+def llm_page() -> Iterator[str]:
+    share = {word: f"{100 * most:.0f} %" for word, most in MOST.items()}
+    yield f"fails beyond {share['bf16']} of its norm for bf16 and {share['int8']} with int8"
+    yield f"without its {whole(cell(PLAN7B, 'full, AdamW', 'trained GB'))} GB"
+
+
 PAGES: dict[str, tuple[Callable[[], Iterator[str]], ...]] = {
     "README.md": (memory, speed, integers, search, tinytl, chip),
     "docs/int8.md": (int8_page,),
     "docs/search.md": (search_page,),
+    "docs/llm.md": (llm_page,),
     "docs/microcontrollers.md": (chip_page,),
     "docs/design/README.md": (planner_page,),
     "docs/design/kernels.md": (kernels_page,),
@@ -397,7 +406,7 @@ def test_the_table_of_memory_is_what_the_planner_gives(
 # Numbers beside them that are no results: sizes that were chosen, names, and versions.
 GIVEN = (
     "256 KB", "256KB", "about 100 KB", "50, 75 and 100 KB", "scheme of 99 KB", "(99 KB)",
-    "schemes of 49 KB", "Up to 1 MiB", "15 instructions do 16 products",
+    "schemes of 49 KB", "Up to 1 MiB", "2 GB", "15 instructions do 16 products",
 )  # fmt: skip
 ALL = ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))]
 

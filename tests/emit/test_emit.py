@@ -20,7 +20,7 @@ import whet
 from built import losses, run
 from tiny import convnet, images, mlp, vectors
 from whet.emit import c_weights
-from whet.emit.c import float_text
+from whet.emit.c_text import float_text
 from whet.emit.tensors import identifiers
 
 HERE = Path(__file__).parents[1]

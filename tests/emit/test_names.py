@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import whet
 from tiny import convnet, images, mlp
-from whet.emit.c import comment
+from whet.emit.c_text import comment
 from whet.emit.program import Program
 from whet.errors import FrontendError, WhetError
 from whet.ir import Graph, Value

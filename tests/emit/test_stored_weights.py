@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections import OrderedDict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ import torch
 from torch import Tensor, nn
 
 import whet
+from kernel_samples import Numbers
+from kernel_samples_stored import long_blocks
 from stored_forms import FORMS, rounded, size
 from whet.errors import CheckError, SchemeError
-from whet.ops._blocks import BLOCKS
+from whet.ops._blocks import BLOCKS, decoded
 from whet.targets.cortex_m import Board
 from whet.verify.integer import equal_steps
 
@@ -112,6 +115,66 @@ def test_gguf_is_the_smallest_format_that_a_weight_is_made_of() -> None:
     lines = program.report()
     assert all(f"weights in {form} blocks" in lines for form in BLOCKS)
     assert f"weights as they are used                {4 * IN * IN:,} B" in lines
+
+
+def with_long_blocks() -> nn.Module:
+    """As from a file whose first layer is in q4_k."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        OrderedDict(a=nn.Linear(512, MIDDLE), act=nn.Tanh(), b=nn.Linear(MIDDLE, OUT))
+    )
+    data = long_blocks(Numbers("a file"), MIDDLE * 2)
+    model.a.weight.data = torch.from_numpy(decoded("q4_k", data, (MIDDLE, 512)))
+    own = SimpleNamespace(format="Q4_K", data=data.reshape(MIDDLE, -1))
+    object.__setattr__(model, "whet_blocks", {"a.weight": own})
+    return model
+
+
+@pytest.mark.parametrize("portable", [False, True])
+def test_q4_k_is_kept_as_a_file_has_it(portable: bool) -> None:
+    model, x = with_long_blocks(), torch.randn(5, 512)
+    program = compiled(model, x, update="bias+last", frozen="gguf", portable=portable)
+    assert program.narrow_forms == {"q4_k": MIDDLE * 2 * 144} and not program.rounded
+    floats = compiled(model, x, update="bias+last", portable=portable)
+    np.testing.assert_array_equal(program.load().predict(x), floats.load().predict(x))
+    assert portable or program.check(steps=2)
+
+
+def test_blocks_of_other_numbers_than_the_weight_has_are_not_taken() -> None:
+    for spoil in ("value", "bytes", "format"):
+        model = with_long_blocks()
+        own = model.whet_blocks["a.weight"]
+        if spoil == "value":
+            model.a.weight.data[3, 5] += 1
+        elif spoil == "bytes":
+            own.data = own.data[:, :-1]
+        else:
+            own.format = "Q6_K"
+        with pytest.warns(UserWarning, match="none is made up of blocks"):
+            program = compiled(model, torch.randn(2, 512), update="last", frozen="gguf")
+        assert program.in_bytes == 0
+
+
+@pytest.mark.parametrize("portable", [False, True])
+def test_what_trains_starts_from_its_blocks(portable: bool) -> None:
+    """It is in floats from then on."""
+    model = rounded(mlp(), "q4_1", "a.weight", "b.weight")
+    rounded(model, "q8_0", "c.weight")
+    scheme = whet.Scheme([whet.Rule("b.*"), whet.Rule("c.*")])
+    x, y = torch.randn(6, IN), torch.randint(0, OUT, (6,))
+    stored, floats = (
+        compiled(model, x, update=scheme, frozen=form, portable=portable) for form in ("gguf", None)
+    )
+    saved = sum(4 * o * i - size(form, o, i) for form, o, i in (
+        ("q4_1", MIDDLE, IN), ("q4_1", IN, MIDDLE), ("q8_0", OUT, IN)
+    ))  # fmt: skip
+    assert floats.memory["flash"] - stored.memory["flash"] == saved
+    assert stored.memory["trained"] == floats.memory["trained"]
+    assert stored.fingerprint == floats.fingerprint
+    mine, theirs = stored.load(), floats.load()
+    assert mine.save() == theirs.save()
+    assert [mine.step(x, y) for _ in range(3)] == [theirs.step(x, y) for _ in range(3)]
+    assert mine.save() == theirs.save()
 
 
 def test_gguf_without_any_such_weight_warns() -> None:

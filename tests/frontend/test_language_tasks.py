@@ -217,8 +217,17 @@ def test_sequences_that_do_not_fit() -> None:
         pad([], 8)
     with pytest.raises(DataError, match="as many labels as it has ids"):
         pad([[1, 2]], 8, [[1]])
-    with pytest.raises(DataError, match=r"input has shape \(1, 20\), the program was compiled for"):
-        program_for(16).load().step(torch.zeros(1, 20).long(), torch.zeros(1, 20).long())
+    trainer = program_for(16).load()
+    for size, hint in (
+        (20, "cut it to 16, or compile with"),
+        (9, r"whet.llm.pad\(sequences, 16\)"),
+    ):
+        ids = torch.zeros(1, size).long()
+        what = rf"(?s)input has shape \(1, {size}\), the program was compiled for.*{hint}"
+        with pytest.raises(DataError, match=what):
+            trainer.step(ids, ids)
+        with pytest.raises(DataError, match=what):
+            trainer.predict(ids)
 
 
 def test_ids_and_labels_out_of_range_are_refused() -> None:
@@ -264,14 +273,22 @@ def test_segments_out_of_range_are_refused() -> None:
         trainer.step(given, TAGS.where(TAGS != 2, 3))
 
 
-def test_a_sentence_that_is_all_padding_does_no_harm() -> None:
+@pytest.mark.parametrize("hidden", [1, 2])
+def test_a_sentence_that_is_all_padding_does_no_harm(hidden: int) -> None:
+    """Nor does a batch of such: attention gives zeros, as in PyTorch, and no gradient is NaN."""
     torch.manual_seed(0)
     model = Task(model_of("Bert", "ForSequenceClassification")).eval()
     mask = GIVEN[MASK].clone()
-    mask[1] = 0
-    trainer = whet.compile(model, (GIVEN[IDS], GIVEN[MASK]), labels=SENTENCES).load()
-    wanted = nn.functional.cross_entropy(model(GIVEN[IDS], mask), SENTENCES).item()
-    assert trainer.step((GIVEN[IDS], mask), SENTENCES, lr=0.0) == pytest.approx(wanted, rel=1e-5)
+    mask[-hidden:] = 0
+    example = (GIVEN[IDS], GIVEN[MASK])
+    trainer = whet.compile(model, example, labels=SENTENCES, accumulate=True).load()
+    wanted = nn.functional.cross_entropy(model(GIVEN[IDS], mask), SENTENCES)
+    wanted.backward()
+    loss = trainer.gradients((GIVEN[IDS], mask), SENTENCES)
+    assert loss == pytest.approx(wanted.item(), rel=1e-5)
+    theirs = {n: p.grad.numpy() for n, p in model.named_parameters() if p.grad is not None}
+    for name, gradient in trainer.collected().items():
+        np.testing.assert_allclose(gradient, theirs[name], atol=1e-6, err_msg=name)
 
 
 def test_a_task_has_as_many_inputs_as_names() -> None:

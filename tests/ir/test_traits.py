@@ -13,7 +13,7 @@ import whet
 from kernel_checks import SAMPLES
 from kernel_samples import DTYPES, Numbers
 from whet.ir import Array, Builder, Layer, Node, Op, Role, Struct, Type, Value
-from whet.ir.interp import interpret
+from whet.ir.interp import interpret, run_reference
 from whet.ops.bits import BitsDx, WithinBits
 from whet.ops.conv import Conv2d, Conv2dDx, Depthwise
 from whet.ops.conv_i8 import Conv2dI8, DepthwiseI8, IntegerLayer
@@ -81,14 +81,18 @@ def test_operators_that_read_weights() -> None:
     names = {op.name for op in OPS if op.reads_weights or op.layer}
     layers = "conv2d conv2d_dx depthwise depthwise_dx linear linear_dx conv2d_i8 depthwise_i8"
     fused = "conv2d_fused depthwise_fused linear_fused linear_cross_entropy stream"
+    bf16 = "linear_bf16 linear_bf16_dx"
     integer = "conv2d_i8_dx depthwise_i8_dx conv2d_i8_fused depthwise_i8_fused stream_i8"
-    assert names == {*layers.split(), *fused.split(), *integer.split()}
+    assert names == {*layers.split(), *fused.split(), *integer.split(), *bf16.split()}
     assert {op.name: op.stored.name for op in OPS if op.stored} == {
         "linear": "linear_stored", "linear_fused": "linear_stored",
         "linear_dx": "linear_stored_dx", "take": "take_stored",
+        "linear_cross_entropy": "linear_cross_entropy_stored",
+        "linear_bf16": "linear_stored_bf16", "linear_bf16_dx": "linear_stored_bf16_dx",
     }  # fmt: skip
     assert {op.name for op in OPS if op.floats_as_integers} == {
-        "widen", "linear_stored", "linear_stored_dx", "take_stored",
+        "widen", "linear_stored", "linear_stored_dx", "take_stored", "linear_dots",
+        "linear_stored_bf16", "linear_stored_bf16_dx", "linear_cross_entropy_stored",
     }  # fmt: skip
     assert {op.name for op in OPS if op.expands} == {"spread", "lookup"}
 
@@ -208,3 +212,45 @@ def test_a_packable_weight_has_a_struct_that_can_say_so() -> None:
             assert dict(struct.fields)["o"] == weight.shape[0]
             names.add(node.op.name)
     assert names == {"conv2d", "conv2d_fused", "stream"}
+
+
+def test_what_products_round_to() -> None:
+    assert {op.name: op.rounded.name for op in OPS if op.rounded} == {
+        "linear": "linear_bf16", "linear_fused": "linear_bf16",
+        "linear_dx": "linear_bf16_dx", "linear_dw": "linear_bf16_dw",
+    }  # fmt: skip
+    assert {op.name for op in OPS if op.multiplies == "int8"} == {"linear_dots"}
+    assert len([op for op in OPS if op.multiplies == "bf16"]) == 5
+
+
+# --- rows
+
+
+def changed_at(node: Node, operand: int, axis: int, array: Array) -> Array:
+    """An operand with other numbers at the first place along an axis, which are allowed there."""
+    other = array.copy()
+    part = other[(slice(None),) * axis + (slice(1),)]
+    limit, _ = node.op.bounds(node).get(operand, (2, 0))
+    part[...] = part + 1 if array.dtype.kind == "f" else (part + 1) % limit
+    return other
+
+
+def test_rows_depend_on_their_own_place_alone() -> None:
+    """Other numbers at one place of an operand change the results at that place, if any."""
+    seen = set()
+    for sample in (s for s in SMALL if s.op.row_axis is not Op.row_axis):
+        node, arrays = sample.nodes()[0]
+        before = run_reference(node, arrays)
+        for operand, value in enumerate(node.ins):
+            for axis, size in enumerate(value.shape):
+                along = node.op.row_axis(node, operand, axis)
+                if along is None or size < 2:
+                    continue
+                own = [*arrays]
+                own[operand] = changed_at(node, operand, axis, arrays[operand])
+                for one, two in zip(before, run_reference(node, own), strict=True):
+                    assert one.shape[along] == size, (sample.name, operand, axis)
+                    rest = (slice(None),) * along + (slice(1, None),)
+                    np.testing.assert_array_equal(one[rest], two[rest], sample.name)
+                    seen.add(node.op.name)
+    assert {"linear", "rms_norm", "group_norm", "take", "slice", "rotary", "add", "swiglu"} <= seen

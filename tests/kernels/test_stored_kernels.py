@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,12 @@ from whet.ir import Array, Builder, Node, Op, Role, Type, f32, i8, u8
 from whet.ops._blocks import BLOCKS, decoded
 from whet.ops.stored import StoredWeight, floats
 
-FLOATS = {"linear_stored": "linear_fused", "linear_stored_dx": "linear_dx", "take_stored": "take"}
+FLOATS = {
+    "linear_stored": "linear_fused",
+    "linear_stored_dx": "linear_dx",
+    "take_stored": "take",
+    "linear_cross_entropy_stored": "linear_cross_entropy",
+}
 
 
 def in_floats(node: Node, arrays: list[Array]) -> Sample:
@@ -26,18 +32,20 @@ def in_floats(node: Node, arrays: list[Array]) -> Sample:
     data, *table = arrays[first : first + a.arrays]
     weight = floats(a, data, *(t.astype(np.float32) for t in table))
     ins = (*arrays[:first], weight, *arrays[first + a.arrays :])
-    own = {f: getattr(a, f) for f in ("bias", "add", "low", "high") if hasattr(a, f)}
-    return Sample(Op.registry[FLOATS[node.op.name]], ins, own, node.op.name)
+    op = Op.registry[FLOATS[node.op.name]]
+    own = {f.name: getattr(a, f.name) for f in fields(op.Attrs) if hasattr(a, f.name)}
+    return Sample(op, ins, own, node.op.name)
 
 
 @pytest.mark.parametrize("isa", c_kernels.ISAS)
 @pytest.mark.parametrize("sample", stored_samples(), ids=lambda s: s.name)
 def test_stored_weights_have_the_bits_of_floats(sample: Sample, isa: str) -> None:
     node, arrays = sample.nodes()[0]
-    (y,) = c_kernels.execute(node, arrays, isa=isa)
-    other = in_floats(node, arrays).nodes()[0]
-    (right,) = c_kernels.execute(*other, isa=isa)
-    np.testing.assert_array_equal(y.view(np.uint32), right.view(np.uint32))
+    mine = c_kernels.execute(node, arrays, isa=isa)
+    right = c_kernels.execute(*in_floats(node, arrays).nodes()[0], isa=isa)
+    assert len(mine) == len(right) == len(node.outs)
+    for y, other in zip(mine, right, strict=True):
+        np.testing.assert_array_equal(y.view(np.uint32), other.view(np.uint32))
 
 
 @pytest.mark.parametrize("isa", c_kernels.ISAS)

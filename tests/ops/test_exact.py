@@ -100,6 +100,7 @@ OPTIMIZERS: dict[str, Make] = {
     "nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
     "adam": lambda p: torch.optim.Adam(p, lr=0.01, weight_decay=0.1),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.01),
+    "adamw in bf16": lambda p: torch.optim.AdamW([{"params": p, "moments": "bf16"}], lr=0.01),
     "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9, centered=True),
 }
 

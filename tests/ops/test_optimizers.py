@@ -28,7 +28,8 @@ def test_the_operators_of_a_record_belong_together(record: Optimizer) -> None:
     for op in (record.step, record.fused):
         assert own < {f.name for f in fields(op.Attrs)}
     assert {moment.when for moment in rule.moments} <= {"", *own}
-    for op in (rule, record.step, record.fused, record.live):
+    assert record.take is None or record.take.update is rule
+    for op in filter(None, (rule, record.step, record.fused, record.live, record.take)):
         assert (KERNELS / f"{op.name}.c").exists(), op.name
 
 

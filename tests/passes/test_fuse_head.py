@@ -13,11 +13,13 @@ from torch import Tensor, nn
 
 import whet
 from rewriting import assert_same_meaning, expect, names, parse, peak
+from stored_forms import rounded
 from tiny import assert_same, torch_step
 from whet.errors import DataError
 from whet.ir import Graph
-from whet.ops.linear_loss import LinearCrossEntropy
+from whet.ops.linear_loss import LinearCrossEntropy, LinearCrossEntropyStored
 from whet.passes import PASSES
+from whet.passes.frozen_forms import Bytes
 from whet.passes.fuse_head import fuse_head, fuse_trained_head
 from whet.passes.slice_first import slice_first
 from whet.runtime import Trainer
@@ -224,12 +226,12 @@ CLASSES, LENGTH = 4100, 20
 class Tiny(nn.Module):
     """Words, a layer that trains, and a score for every word."""
 
-    def __init__(self, *, bias: bool = False, train_head: bool = False) -> None:
+    def __init__(self, *, bias: bool = False, train_head: bool = False, width: int = 12) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.table = nn.Embedding(CLASSES, 12)
-        self.layer = nn.Linear(12, 12)
-        self.head = nn.Linear(12, CLASSES, bias=bias)
+        self.table = nn.Embedding(CLASSES, width)
+        self.layer = nn.Linear(width, width)
+        self.head = nn.Linear(width, CLASSES, bias=bias)
         self.table.requires_grad_(False)
         self.head.requires_grad_(train_head)
 
@@ -378,19 +380,47 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
         model = Tiny(bias=True, train_head=train_head)
         program = compiled(model, next_word, clip_norm=1.0)
         assert is_fused(program)
-        found = []
-        for threads in (1, 2, 3):
-            flags = (*fast(program), "-O1", "-DWHET_GRAIN=1")
-            trainer = Trainer(program, flags, threads)
-            losses = [trainer.step(*batch(0.3, seed)) for seed in range(3)]
-            found.append((losses, trainer.save()))
+        found = [trained(program, threads) for threads in (1, 2, 3)]
         assert found[0] == found[1] == found[2]
 
 
-def test_a_codebook_needs_the_layer_that_reads_it() -> None:
-    program = compiled(Tiny(), by_place, frozen="kmeans4")
-    assert not is_fused(program)
-    assert {"linear_stored", "linear_stored_dx"} <= {*names(program.entries["train_step"])}
+def trained(program: whet.Program, threads: int) -> tuple[list[float], bytes]:
+    trainer = Trainer(program, (*fast(program), "-O1", "-DWHET_GRAIN=1"), threads)
+    return [trainer.step(*batch(0.3, seed)) for seed in range(3)], trainer.save()
+
+
+@pytest.mark.parametrize("form", ["kmeans4", "int8", "q4_1"])
+def test_a_frozen_head_is_read_as_it_is_stored(form: str) -> None:
+    program = compiled(Tiny(width=32), next_word, frozen=form)
+    ops = names(program.entries["train_step"])
+    assert "linear_cross_entropy_stored" in ops and "linear_stored_dx" not in ops
+    sizes = [v.type.bytes for n in program.entries["train_step"].nodes for v in n.outs]
+    assert max(sizes) < 4 * LENGTH * CLASSES / 8
+    report = program.check(steps=2)
+    assert report.gradients and max(report.gradients.values()) < 1e-5
+
+
+def test_then_steps_have_the_bits_of_the_same_weight_in_floats() -> None:
+    """On any number of threads."""
+    model = rounded(Tiny(width=32), "q8_0", "table.weight", "head.weight")
+    floats, stored = (compiled(model, next_word, frozen=form) for form in (None, "q8_0"))
+    assert is_fused(floats) and not stored.rounded
+    right = trained(floats, 1)
+    assert trained(stored, 1) == right and trained(stored, 3) == right
+
+
+def test_a_bias_trains_beside_a_head_as_it_is_stored() -> None:
+    model = Tiny(width=32, bias=True)
+    model.head.bias.requires_grad_(True)
+    program = compiled(model, by_place, frozen="q8_0", clip_norm=1.0)
+    (node,) = (n for n in program.entries["train_step"].nodes if n.op is LinearCrossEntropyStored)
+    assert len(node.outs) == 3
+    assert program.check(steps=3)
+
+
+def test_a_few_scores_are_smaller_than_rows_of_a_weight_in_floats() -> None:
+    graph = parse(str(head()).replace("[2,16", "[1,16").replace(",8]", ",320]"))
+    assert fuse_head(graph) is not graph and fuse_head(graph, Bytes()) is graph
 
 
 def test_prediction_is_the_layer_alone() -> None:

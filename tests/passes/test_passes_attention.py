@@ -176,3 +176,22 @@ def test_transposes_that_undo_each_other_are_dropped() -> None:
         %e = add %c, %d : f32[2,3,2,2]
         return %e""",
     )
+
+
+def test_a_take_of_everything_in_order_is_a_view() -> None:
+    expect(
+        drop_moves,
+        """%x : f32[3] input
+        %all : i32[1,3] const = [0, 1, 2]
+        %turned : i32[1,3] const = [0, 2, 1]
+        %a = take %x, %all : f32[1,3]
+        %b = take %x, %turned : f32[1,3]
+        %c = add %a, %b : f32[1,3]
+        return %c""",
+        """%x : f32[3] input
+        %turned : i32[1,3] const = [0, 2, 1]
+        %a = reshape %x {shape=(1, 3)} : f32[1,3]
+        %b = take %x, %turned : f32[1,3]
+        %c = add %a, %b : f32[1,3]
+        return %c""",
+    )

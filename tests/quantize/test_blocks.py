@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from whet.ir import Array
-from whet.ops._blocks import BLOCKS, Block, decoded, encoded, held
+from whet.models.ggml import FORMATS, widened
+from whet.ops._blocks import BLOCKS, ROUNDED, decoded, encoded, held
 from whet.quantize.frozen import by_rows, nearest_in
 
 BYTES = {"q8_0": 34, "q4_0": 18, "q4_1": 20}
@@ -91,7 +92,7 @@ def test_blocks_become_floats_and_the_same_blocks_again(kind: str) -> None:
 def test_blocks_that_others_rounded_lose_nothing_either(kind: str) -> None:
     """Their extremes need not lie at the ends of the range. Any bytes, but finite scales."""
     random = np.random.default_rng(2)
-    count, block = 3000, Block.known[kind]
+    count, block = 3000, ROUNDED[kind]
     data = random.integers(0, 256, (count, block.bytes), np.uint8)
     scale = random.normal(size=(2, count)) * 10.0 ** random.uniform(-3, 1, (2, count))
     scale[0] = np.abs(scale[0]) if kind != "q4_0" else scale[0]
@@ -146,3 +147,25 @@ def test_rows_of_8_bits_become_floats_and_the_same_again(axis: int) -> None:
     np.testing.assert_array_equal(by_rows(now, axis), now)
     q = now / np.where(most > 0, np.abs(now).max(axis=axes, keepdims=True), 1) * 127
     np.testing.assert_allclose(q, np.rint(q), atol=1e-4)
+
+
+def test_long_blocks_by_hand() -> None:
+    """Parts with other scales, minima and q: d = 0.5, e = 0.25."""
+    block = np.zeros(144, np.uint8)
+    block[:4] = np.array([0.5, 0.25], "<f2").view(np.uint8)
+    scales, minima = [1, 2, 3, 63, 5, 16, 48, 63], [0, 7, 62, 63, 15, 31, 17, 63]
+    for part in range(4):
+        block[4 + part] = scales[part] | scales[part + 4] >> 4 << 6
+        block[8 + part] = minima[part] | minima[part + 4] >> 4 << 6
+        block[12 + part] = scales[part + 4] & 15 | (minima[part + 4] & 15) << 4
+    q = np.random.default_rng(0).integers(0, 16, (8, 32))
+    block[16:] = (q[0::2] | q[1::2] << 4).reshape(-1)
+    right = 0.5 * np.array(scales)[:, None] * q - 0.25 * np.array(minima)[:, None]
+    np.testing.assert_array_equal(decoded("q4_k", block, (1, 256)).reshape(8, 32), right)
+
+
+def test_long_blocks_are_read_as_from_a_file() -> None:
+    data = np.random.default_rng(0).integers(0, 256, (100, 144)).astype(np.uint8)
+    data[:, [1, 3]] &= 0xBF  # finite scales
+    found = decoded("q4_k", data, (50, 512))
+    np.testing.assert_array_equal(found, widened(FORMATS[12], data, (50, 512)))

@@ -302,7 +302,8 @@ def test_they_lie_where_the_floats_were_if_that_pays(channels: int, together: bo
       %dy = mul %x, %x : f32[1,4,4,8]
       %q, %q.1 = narrow_gradient %dy {{limit=32767}} : i16[1,4,4,8], f32[1]
       %dx = conv2d_i8_dx %q, %w, %q.1 {{size=(4, 4)}} : f32[1,4,4,{channels}]
-      return %dx
+      %s = sum %dx {{axes=(3,)}} : f32[1,4,4,1]
+      return %s
     }}"""
     graph = parse(text)
     assert (buffer_of(graph, "q") == buffer_of(graph, "dy")) is together

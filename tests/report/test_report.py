@@ -18,6 +18,7 @@ from whet.ir import Builder, Role, f32
 from whet.memory.plan import ALIGN, Buffer, Plan, plan
 from whet.ops.binary import Add
 from whet.ops.reduce import Sum
+from whet.ops.shape import Concat
 from whet.report import arena_svg, kib, layer_table, layers_svg, to_json
 from whet.report.kept import kept_buffers, loss_step
 from whet.report.layers import NUMBERS, Layer, layers
@@ -245,10 +246,10 @@ def test_rectangles_are_to_scale() -> None:
     x = b.leaf("x<y", f32(1024), Role.INPUT)
     y = b.emit(Add, x, x, name="once & twice")
     z = b.emit(Add, x, y, name="thrice")
-    p = plan(b.finish([b.emit(Add, y, z, name="five"), y]))
+    p = plan(b.finish([b.emit(Concat, b.emit(Add, y, z, name="five"), y)]))
     root = check_arena(p)
     (left, top, right, bottom), *_ = boxes(root, "plot")
-    step, byte = (right - left) / 4, (bottom - top) / 1.06 / p.arena  # three nodes and the end
+    step, byte = (right - left) / 5, (bottom - top) / 1.06 / p.arena  # four nodes and the end
     expected = [
         (left + step * b.first, bottom - byte * b.end, left + step * (b.last + 1),
          bottom - byte * b.offset)
@@ -281,7 +282,7 @@ def test_thousands_of_buffers_stay_visible_and_inside() -> None:
     after = b.emit(Add, lowest, b.leaf("y", f32(4), Role.INPUT))
     large = b.emit(Add, x, b.emit(Sum, after, axes=(0,)))
     values = [large, *(b.emit(Add, small, small) for _ in range(4000))]
-    p = plan(b.finish(values))
+    p = plan(b.finish([b.emit(Concat, *values)]))
     assert len(p.buffers) > 4000 and any(h.offset == 0 and h.bytes == ALIGN for h in p.buffers)
     shown = boxes(check_arena(p), "buffer")
     assert min(min(box[2] - box[0], box[3] - box[1]) for box in shown) > 0.5

@@ -238,3 +238,25 @@ def test_what_does_not_follow_the_batch_is_refused(line: str) -> None:
     last = line.split()[0] if "\n" not in line else "%z"
     text = f"graph predict {{\n  %x : f32[4,4] input\n  {line}\n  return {last}\n}}"
     assert for_one_sample(parse_graph(text)) is None
+
+
+class Echo(nn.Module):
+    """Predicts its input, or a weight."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.last, self.what = nn.Linear(5, 3), what
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            return self.last(x)
+        return x if self.what == "input" else self.last.bias
+
+
+@pytest.mark.parametrize("what", ["input", "weight"])
+def test_a_prediction_may_be_an_input_or_a_weight(what: str) -> None:
+    x, y, model = torch.randn(4, 5), torch.tensor([0, 1, 2, 0]), Echo(what).train()
+    trainer = whet.compile(model, (x,), labels=y).load()
+    trainer.step(x, y)
+    model.load_state_dict(trainer.state_dict())
+    torch.testing.assert_close(torch.from_numpy(trainer.predict(x)), model.eval()(x).detach())

@@ -11,7 +11,11 @@
 
 #include "whet_kernels_attention.h"
 #include "whet_kernels_i8.h"
+#include "whet_kernels_bf16.h"
+#include "whet_kernels_cached.h"
+#include "whet_kernels_dots.h"
 #include "whet_kernels_lm.h"
+#include "whet_kernels_moments.h"
 #include "whet_kernels_stored.h"
 
 enum { BYTES, POINTERS };

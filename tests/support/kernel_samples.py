@@ -15,6 +15,7 @@ import numpy as np
 
 from whet import ops
 from whet.ir import Array, Builder, DType, Node, Op, Role, Type, Value
+from whet.ops._bf16 import nearest
 
 DTYPES = {d.numpy: d for d in DType}
 REAL = (DType.F32, DType.I8, DType.I32)  # what may stand for real numbers
@@ -570,6 +571,9 @@ def update(s: Collector) -> None:
                 for t in (1, 7, 10_000):
                     step = np.float32(t).reshape(())
                     s.add("adam", w, grad, m, v, step, lr, **attrs, decoupled=decoupled)
+                    halves = nearest(m), nearest(v)
+                    own = attrs | dict(decoupled=decoupled, narrow=True)
+                    s.add("adam", w, grad, *halves, step, lr, **own)
             for more, moments in rmsprop_cases(v, m):
                 s.add("rmsprop", w, grad, *moments, lr, **attrs, **more)
         s.add("ema", v, grad, momentum=0.1, correction=1.25)

@@ -10,7 +10,7 @@ from whet import ops
 
 def attention_samples() -> list[Sample]:
     s = Collector()
-    for family in (attention, odd_masks, parts):
+    for family in (attention, odd_masks, parts, cached):
         family(s)
     return s.samples
 
@@ -57,3 +57,18 @@ def odd_masks(s: Collector) -> None:
     for mask in (none, none[:, :, 1:2], lowest, np.zeros_like(none)):
         s.add("attention", q, k, v, np.ascontiguousarray(mask))
     s.add("attention", q * 8, k, v, none)
+
+
+def cached(s: Collector) -> None:
+    """The first rows, the last ones, and some between; keys that rise and fall."""
+    for n, keys, h, g, d, e, position in [
+        (1, 1, 1, 1, 1, 1, 0), (1, 9, 4, 2, 5, 3, 0), (1, 70, 3, 1, 16, 20, 69),
+        (4, 9, 2, 2, 8, 8, 5), (7, 40, 6, 2, 33, 17, 11),
+    ]:  # fmt: skip
+        r = s.numbers("attention_cached")
+        at = np.array(position, np.int32)
+        q, k, v = r.normal(n, h, d, scale=3), r.normal(keys, g, d), r.normal(keys, g, e)
+        s.add("attention_cached", q, k, v, at, scale=d**-0.5)
+        s.add("put_rows", k, r.normal(n, g, d), at)
+        s.add("rows_at", k, at, rows=n)
+        s.add("rows_at", np.arange(3 * keys, dtype=np.int32).reshape(keys, 3), at, rows=n)

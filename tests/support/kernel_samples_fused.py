@@ -10,6 +10,7 @@ import numpy as np
 
 from kernel_samples import TILED, WINDOWS, Collector, Numbers, Sample, rmsprop_cases
 from whet.ir import Array, Type, f32
+from whet.ops._bf16 import nearest
 from whet.ops.conv import Conv2d
 from whet.ops.fused import Conv2dFused, DepthwiseFused, FusedLayer, LinearFused
 from whet.ops.stream import stage_of
@@ -83,6 +84,12 @@ def updates(s: Collector) -> None:
         add_updates(s, weight, g.normal(n, *out, o), g.normal(n, h, w, c), kernel=kernel, **window)
     for rows, i, o in [((3,), 7, 5), ((1,), 70, 64), ((2, 5), 130, 33), ((), 5, 4)]:
         add_updates(s, g.normal(o, i), g.normal(*rows, o), g.normal(*rows, i))
+    for n, width, ids, skip in [
+        (7, 5, [3], -1),
+        (70, 33, [[0, 69, 5], [5, 5, 1]], 1),
+        (2100, 1, [7, 2099, 7], -1),
+    ]:
+        add_take_updates(s, n, width, np.array(ids, np.int32), skip)
     for rows, i, o, share in [((3,), 7, 5, 0.5), ((2, 5), 130, 33, 0.6), ((1,), 64, 64, 1.0)]:
         live = g.rng.random(o * i) < share  # none, one, or two blocks
         ins = g.normal(*rows, o), g.normal(*rows, i), np.packbits(live, bitorder="little")
@@ -97,8 +104,23 @@ def add_updates(s: Collector, w: Array, dy: Array, x: Array, **window: Any) -> N
     s.add("dw_sgd", w, dy, x, lr, **attrs)
     s.add("dw_sgd_momentum", w, dy, x, m, lr, **attrs, momentum=0.8, nesterov=True)
     s.add("dw_adam", w, dy, x, m, v, t, lr, **attrs, decoupled=True)
+    halves = nearest(m), nearest(v)
+    for decoupled in (False, True):
+        s.add("dw_adam", w, dy, x, *halves, t, lr, **attrs, decoupled=decoupled, narrow=True)
     for more, moments in rmsprop_cases(v, m):
         s.add("dw_rmsprop", w, dy, x, *moments, lr, **attrs, **more)
+
+
+def add_take_updates(s: Collector, n: int, width: int, ids: Array, skip: int) -> None:
+    g = s.numbers("take_adam")
+    lr, t = np.float32(0.05).reshape(()), np.float32(7).reshape(())
+    m, v = g.normal(n, width), g.positive(n, width)
+    ins = g.normal(n, width), g.normal(*ids.shape, width), ids
+    attrs = dict(axis=0, size=n, skip=skip, lr_scale=0.5, weight_decay=0.01)
+    s.add("take_adam", *ins, m, v, t, lr, **attrs, decoupled=True)
+    halves = nearest(m), nearest(v)
+    for decoupled in (False, True):
+        s.add("take_adam", *ins, *halves, t, lr, **attrs, decoupled=decoupled, narrow=True)
 
 
 def add_live_updates(s: Collector, w: Array, *ins: Array) -> None:

@@ -87,9 +87,9 @@ def blocks(kind: str, shape: tuple[int, ...], rng: np.random.Generator) -> Store
 
 
 def llama_tensors(
-    rng: np.random.Generator, kind: str = "Q4_1", tied: bool = True, words: int = 40
+    rng: np.random.Generator, kind: str = "Q4_1", tied: bool = True, words: int = 40, count: int = 1
 ) -> dict[str, Stored]:
-    """Those that SIZES describes."""
+    """Those that SIZES describes, for a `count` of blocks."""
     width, hidden, shared = 32, 64, 16
     shapes = {
         "attn_q": (width, width), "attn_k": (shared, width), "attn_v": (shared, width),
@@ -97,9 +97,11 @@ def llama_tensors(
         "ffn_down": (width, hidden),
     }  # fmt: skip
     found = {"token_embd.weight": blocks("Q8_0", (words, width), rng)}
-    found |= {f"blk.0.{name}.weight": blocks(kind, shape, rng) for name, shape in shapes.items()}
-    norms = ("blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight")
-    found |= {name: blocks("F32", (width,), rng) for name in norms}
+    for i in range(count):
+        own = {f"blk.{i}.{n}.weight": blocks(kind, shape, rng) for n, shape in shapes.items()}
+        norms = (f"blk.{i}.{name}_norm.weight" for name in ("attn", "ffn"))
+        found |= own | {name: blocks("F32", (width,), rng) for name in norms}
+    found["output_norm.weight"] = blocks("F32", (width,), rng)
     if not tied:
         found["output.weight"] = blocks("F16", (words, width), rng)
     return found
@@ -143,10 +145,10 @@ def vocabulary(pre: str = "gpt-2", **changes: Any) -> dict[str, Any]:
 
 
 def tiny_chat_model() -> bytes:
-    """A model with a tokenizer."""
-    words = vocabulary("smollm")
-    tensors = llama_tensors(np.random.default_rng(0), words=len(words["tokenizer.ggml.tokens"]))
-    return written(SIZES | words, tensors)
+    """A model of three blocks with a tokenizer."""
+    words, rng = vocabulary("smollm"), np.random.default_rng(0)
+    tensors = llama_tensors(rng, words=len(words["tokenizer.ggml.tokens"]), count=3)
+    return written(SIZES | words | {"llama.block_count": 3}, tensors)
 
 
 def mutated(rng: random.Random, good: list[bytes]) -> bytes:

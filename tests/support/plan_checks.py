@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from strategies import feed
-from whet.ir import Array, Graph, Value
+from whet.ir import Array, Graph, Role, Value
 from whet.ir.interp import interpret, run_reference
 from whet.memory.plan import Plan, plan
 
@@ -24,12 +24,17 @@ class Arena:
             leaf: np.array(values.get(leaf.name, graph.data.get(leaf.name)), leaf.type.dtype.numpy)
             for leaf in graph.leaves
         }
+        self.results = {
+            v: np.full(v.type.elements, 0, v.type.dtype.numpy)
+            for v in graph.outputs
+            if planned.home[v] is v and v.role is Role.TEMP
+        }
 
     def view(self, value: Value) -> Array:
         """The bytes where the plan puts this value, as an array."""
         home = self.plan.home[value]
         if isinstance(home, Value):
-            flat = self.leaves[home].reshape(-1)
+            flat = (self.leaves | self.results)[home].reshape(-1)
         else:
             span = self.memory[home.offset : home.offset + value.type.bytes]
             flat = span.view(value.type.dtype.numpy)

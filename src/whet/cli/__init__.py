@@ -91,6 +91,13 @@ def compile_command(
     saving: Memory,
     kind: Numbers,
     accumulate: Annotated[bool, typer.Option(help="add `gradients` and `apply`")] = False,
+    generate: Annotated[
+        bool, typer.Option("--generate", help="add `prefill` and `decode`, which write texts")
+    ] = False,
+    cache_prefix: Annotated[
+        bool,
+        typer.Option("--cache-prefix", help="add `prefix`, to run frozen layers once a sample"),
+    ] = False,
     library: Annotated[
         bool, typer.Option("--library", help="the model alone, for a project with its own main")
     ] = False,
@@ -100,7 +107,8 @@ def compile_command(
     invocation = training.invocation(model, input)
     check_folder(output, "the program")
     options = compiling.arguments() | saving.arguments() | kind.arguments(input)
-    program = invocation.compile(**options, target=str(target), accumulate=accumulate)
+    added = {"accumulate": accumulate, "generate": generate, "cache_prefix": cache_prefix}
+    program = invocation.compile(**options, target=str(target), **added)
     folder = program.write(output, library=library)
     say(program.report())
     say()

@@ -29,6 +29,14 @@ def mcu_command(
     watch.main(watch.WEARER if person is None else person)
 
 
+@app.command("llm")
+def llm_command() -> None:
+    """A language model learns to talk like an old sailor, and answers in C."""
+    from ..demo import llm
+
+    llm.main()
+
+
 @app.command("pictures")
 def pictures_command() -> None:
     """A MobileNetV2 that knows ImageNet learns Fashion-MNIST."""

@@ -54,6 +54,7 @@ class Compiling:
     ram: options.RamOpt = None
     flash: options.FlashOpt = None
     portable: options.PortableOpt = False
+    mapped: options.MappedOpt = False
     name: options.NameOpt = "net"
 
     def arguments(self) -> dict[str, Any]:
@@ -66,12 +67,15 @@ class Memory:
 
     rematerialize: options.RematOpt = None
     frozen: options.FrozenOpt = None
+    products: options.ProductsOpt = None
+    moments: options.MomentsOpt = None
     sparse: options.SparseOpt = False
     without: options.WithoutOpt = None
 
     def arguments(self) -> dict[str, Any]:
-        own = {"sparse": self.sparse, "without": self.without or ()}
-        return {**memory(self.rematerialize, self.frozen), **own}
+        moments = self.moments.value if self.moments else None
+        own = {"sparse": self.sparse, "without": self.without or (), "moments": moments}
+        return {**memory(self.rematerialize, self.frozen, self.products), **own}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ..frontend.torch.choices import LossName, OptimizerName, make_optimizer
 from ..ops.optimizers import NAMES
 from ..settings import AUTO, Settings, check_search
 from .files import read_array
-from .options import DTypeName, FrozenName, RematName
+from .options import DTypeName, FrozenName, ProductsName, RematName
 
 waiting = Console(stderr=True)
 
@@ -76,7 +76,9 @@ class Invocation:
         import whet
 
         others = {
-            k: v for k, v in options.items() if k not in ("calibrate", "accumulate", "sparse")
+            k: v
+            for k, v in options.items()
+            if k not in ("calibrate", "accumulate", "generate", "sparse")
         }
         asked = Settings.of(**others, clip_norm=self.clip_norm)
         check_search(asked.update == AUTO, asked.ram, None)
@@ -228,9 +230,12 @@ def import_file(path: str) -> Any:
     return module
 
 
-def memory(rematerialize: RematName | None, frozen: FrozenName | None) -> dict[str, Any]:
-    """What `compile` is told about saving it."""
+def memory(
+    rematerialize: RematName | None, frozen: FrozenName | None, products: ProductsName | None
+) -> dict[str, Any]:
+    """What `compile` is told about saving it, and about products."""
     return {
         "rematerialize": rematerialize.value if rematerialize else False,
         "frozen": frozen.value if frozen else None,
+        "products": products.value if products else None,
     }

@@ -19,6 +19,10 @@ class DTypeName(StrEnum):
     int8 = "int8"
 
 
+class MomentsName(StrEnum):
+    bf16 = "bf16"
+
+
 class FrozenName(StrEnum):
     int8 = "int8"
     q8_0 = "q8_0"
@@ -32,6 +36,12 @@ class FrozenName(StrEnum):
     kmeans6 = "kmeans6"
     kmeans7 = "kmeans7"
     kmeans8 = "kmeans8"
+
+
+class ProductsName(StrEnum):
+    int8 = "int8"
+    bf16 = "bf16"
+    both = "int8+bf16"
 
 
 class RematName(StrEnum):
@@ -81,6 +91,9 @@ UpdateOpt = Annotated[
 ]
 RamOpt = Annotated[str | None, typer.Option(help="budget, as 256K or 1M")]
 FlashOpt = Annotated[str | None, typer.Option(help="a microcontroller's, as 1M")]
+MomentsOpt = Annotated[
+    MomentsName | None, typer.Option(help="store the moments of adam and adamw in 16 bits")
+]
 TargetOpt = Annotated[TargetName, typer.Option(help="where the program runs")]
 RematOpt = Annotated[
     RematName | None,
@@ -93,8 +106,17 @@ FrozenOpt = Annotated[
         "q4_0, q4_1; gguf for those that they are made of), or by codebooks (kmeans4)"
     ),
 ]
+ProductsOpt = Annotated[
+    ProductsName | None,
+    typer.Option(
+        help="what linear layers multiply: bf16, or int8 with weights of --frozen, or int8+bf16"
+    ),
+]
 SparseOpt = Annotated[
     bool, typer.Option("--sparse", help="of pruned weights, train and store what is not zero")
+]
+MappedOpt = Annotated[
+    bool, typer.Option("--mapped", help="map the weights from a file instead of linking them")
 ]
 WithoutOpt = Annotated[
     list[str] | None, typer.Option(help="leave out a pass, such as reorder; may be repeated")

@@ -100,7 +100,7 @@ class Batches:
 
     def check(self, program: Any, batch: int) -> None:
         """Every sample, before anything is built: it would be late to find the last one wrong."""
-        from ..runtime.trainer import stored_batch
+        from ..runtime.arrays import stored_batch
 
         parts = {"x": (self.x, self.y)} | ({"x_test": self.test} if self.test is not None else {})
         for name, (x, y) in parts.items():
@@ -122,7 +122,7 @@ class Batches:
 
         say("no --data: one made-up batch is learned by heart")
         from ..ir import DType, Role
-        from ..runtime.trainer import check_one_input
+        from ..runtime.arrays import check_one_input
 
         check_one_input(program)
         step = program.entries["train_step"]

@@ -36,9 +36,10 @@ class Steps:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def done(self, loss: float | None = None) -> None:
-        """One more step."""
+    def done(self, loss: float | None = None, more: str = "") -> None:
+        """One more step, and what else there is to say about it."""
         if loss is not None:
             self.smooth = loss if self.smooth is None else 0.9 * self.smooth + 0.1 * loss
         shown = "" if self.smooth is None else f"loss {self.smooth:.3f}"
+        shown = ", ".join(part for part in (shown, more) if part)
         self.bar.update(self.task, advance=1, loss=shown)

@@ -7,67 +7,30 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from ..errors import InternalError
 from ..ir import Arg, Call, Graph, Node, Op, Role, Struct, Type, Value, Workspace
 from ..ir.printing import summary
-from ..ir.quant import Quant
 from ..memory.plan import Buffer, Plan
-from ..names import for_comment
+from ..names import entry_kind
+from .c_state import checkpoint_functions, init_function
+from .c_text import (
+    WIDTH,
+    call_text,
+    comment,
+    number_text,
+    opened,
+)
 from .layout import pack_call
-from .tensors import Tensors
+from .tensors import Tensors, mapped_weights
 
-WIDTH = 100
-
-
-def comment(text: str, indent: str = "    ") -> list[str]:
-    """A comment. The text may contain names from the model, so anything that could end it is
-    escaped."""
-    text = for_comment(text)
-    if len(indent) + len(text) + 6 <= WIDTH:
-        return [f"{indent}/* {text} */"]
-    width = WIDTH - len(indent) - 10
-    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-    middle = [f"{indent} *     {line}" for line in lines[1:-1]]
-    return [f"{indent}/* {lines[0]}", *middle, f"{indent} *     {lines[-1]} */"]
+LOSSES = ("train_step", "gradients", "train_step_kept", "gradients_kept")  # what they return
 
 
-def call_text(function: str, args: Sequence[str], indent: str = "    ") -> list[str]:
-    line = f"{indent}{function}({', '.join(args)});"
-    if len(line) <= WIDTH:
-        return [line]
-    body = textwrap.wrap(  # between arguments, or between the elements of an array argument
-        ", ".join(a.replace(" ", "\0").replace(",\0", ", ") for a in args),
-        max(20, WIDTH - len(indent) - len(function) - 3),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    body = [part.replace("\0", " ") for part in body]
-    hang = " " * (len(indent) + len(function) + 1)
-    return [
-        f"{indent}{function}({body[0]}",
-        *(f"{hang}{part}" for part in body[1:-1]),
-        f"{hang}{body[-1]});",
-    ]
+def kept_names(count: int) -> list[str]:
+    """What is kept of a batch, from `prefix` to the entry points that take it."""
+    return [f"kept_{i}" if i else "kept" for i in range(count)]
 
 
-def number_text(x: int | float) -> str:
-    """An int or a float. A NumPy scalar is a bug in the caller, so it is rejected."""
-    if type(x) is float:
-        return float_text(x)
-    if type(x) is int:
-        return str(x)
-    raise InternalError(f"a kernel argument is a {type(x).__name__}, neither int nor float")
-
-
-def float_text(x: float) -> str:
-    value = np.float32(x)
-    if np.isnan(value):
-        return "NAN"
-    if np.isinf(value):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    return f"{value!s}f"
+GENERATION = ("prefill", "decode")  # tokens from a position on, with the cache of those before
 
 
 @dataclass(frozen=True)
@@ -85,10 +48,15 @@ class Signature:
     def of(cls, graph: Graph) -> Signature:
         inputs, labels = graph.leaves_of(Role.INPUT), graph.leaves_of(Role.LABEL)
         words = [f"input_{i}" if i else "input" for i in range(len(inputs))]
-        words += [f"label_{i}" if i else "label" for i in range(len(labels))] + ["lr", "scale"]
+        if graph.name.endswith("_kept"):
+            words = kept_names(len(inputs))
+        words += [f"label_{i}" if i else "label" for i in range(len(labels))]
+        words += ["position"] if graph.name in GENERATION else ["lr", "scale"]
         leaves = zip(words, (*inputs, *labels, *graph.leaves_of(Role.SCALAR)), strict=False)
-        if graph.name in ("train_step", "gradients"):
+        if entry_kind(graph.name)[0] in LOSSES:
             names = ["loss"]
+        elif graph.name == "prefix":
+            names = kept_names(len(graph.outputs))
         else:
             n = len(graph.outputs)
             names = ["output"] if n == 1 else [f"output_{i}" for i in range(n)]
@@ -98,7 +66,7 @@ class Signature:
         parts = [f"{prefix}_t *net"]
         for name, leaf in self.leaves:
             if leaf.role is Role.SCALAR:
-                parts.append(f"float {name}")
+                parts.append(f"{leaf.type.dtype.c} {name}")
             else:
                 parts.append(f"const {leaf.type.dtype.c} *{name}")
         parts += [f"{value.type.dtype.c} *{name}" for name, value in self.outputs]
@@ -143,6 +111,9 @@ class EntryWriter:
         self.graph = plan.graph
         self.signature = Signature.of(self.graph)
         self.names = {leaf: name for name, leaf in self.signature.leaves}
+        outputs = self.signature.outputs
+        made = [(v, name) for name, v in reversed(outputs) if v.role is Role.TEMP]
+        self.names |= {v: name for v, name in made if plan.home[v] is v}
         self.used: set[str] = set()
 
     def pointer(self, value: Value) -> str:
@@ -183,7 +154,7 @@ class EntryWriter:
         return self.structs[struct]
 
     def body(self) -> list[str]:
-        lines = self.bound_checks()
+        lines = self.map_check() + self.bound_checks()
         losses = {v for n, v in self.signature.outputs if n == "loss"}
         for node in self.graph.nodes:
             lines += self.late_checks(node)
@@ -209,8 +180,9 @@ class EntryWriter:
         ]
 
     def copies(self) -> list[str]:
-        """Copy the outputs, then the updates that were not made in place."""
+        """Copy outputs that lie elsewhere, then the updates that were not made in place."""
         pairs = [(n, self.pointer(v), v) for n, v in self.signature.outputs if n != "loss"]
+        pairs = [(to, source, v) for to, source, v in pairs if to != source]
         pairs += [(self.pointer(to), self.pointer(v), v) for to, v in self.plan.copies]
         lines = [call_text("memcpy", [to, source, str(v.type.bytes)]) for to, source, v in pairs]
         return ["", *(part for line in lines for part in line)] if lines else []
@@ -223,9 +195,15 @@ class EntryWriter:
     def bounds(self, node: Node) -> list[tuple[Value, int, int]]:
         return [(node.ins[k], *limits) for k, limits in node.op.bounds(node).items()]
 
+    def map_check(self) -> list[str]:
+        """Stop before weights are read that are not there."""
+        if not self.tensors.mapped:
+            return []
+        return [f"    if (!{mapped_weights(self.prefix)}) return {self.prefix.upper()}_UNMAPPED;"]
+
     def from_caller(self, value: Value) -> bool:
         home = self.plan.home[value]
-        return isinstance(home, Value) and home.role in (Role.INPUT, Role.LABEL)
+        return isinstance(home, Value) and home.role in (Role.INPUT, Role.LABEL, Role.SCALAR)
 
     def bound_checks(self) -> list[str]:
         """Check indices from the caller before anything is touched."""
@@ -234,8 +212,11 @@ class EntryWriter:
 
     def late_checks(self, node: Node) -> list[str]:
         """Check computed indices where they are used."""
-        found = [b for b in self.bounds(node) if isinstance(self.plan.home[b[0]], Buffer)]
-        return [self.check(*b) for b in found]
+        return [self.check(*b) for b in self.bounds(node) if self.is_computed(b[0])]
+
+    def is_computed(self, value: Value) -> bool:
+        home = self.plan.home[value]
+        return isinstance(home, Buffer) or home.role is Role.TEMP
 
     def function(self, threads: bool) -> list[str]:
         text = self.signature.text(self.prefix, self.graph.name)
@@ -257,12 +238,6 @@ class EntryWriter:
             "    return status;",
             "}",
         ]
-
-
-def opened(prototype: str) -> list[str]:
-    """The first lines of a function definition."""
-    head = wrap_prototype(prototype)
-    return [*head[:-1], f"{head[-1]} {{"]
 
 
 def element_type(arg: Arg) -> str:
@@ -342,48 +317,6 @@ def included(text: str) -> list[str]:
     return re.findall(r'^#include "(whet_\w+\.h)"', text, re.MULTILINE)
 
 
-def init_function(prefix: str, tensors: Tensors) -> list[str]:
-    lines = [f"void {prefix}_init({prefix}_t *net) {{", "    memset(net, 0, sizeof *net);"]
-    for part, table in (("params", tensors.params), ("state", tensors.state)):
-        for name in table:
-            if name in tensors.stored:
-                word = tensors.ids[name]
-                place = f"net->{part}.{word}"
-                lines += call_text("memcpy", [place, f"{prefix}_{word}", f"sizeof {place}"])
-    for name, of in tensors.bases.items():
-        part = "params" if of in tensors.params else "state"
-        place = f"net->state.{tensors.ids[name]}"
-        source = f"net->{part}.{tensors.ids[of]}"
-        lines += call_text("memcpy", [place, source, f"sizeof {place}"])
-    return [*lines, "}", "", f"size_t {prefix}_sizeof(void) {{ return sizeof({prefix}_t); }}"]
-
-
-def checkpoint_functions(prefix: str, tensors: Tensors, fingerprint: int) -> list[str]:
-    """Save and load: a header, then trained parameters and state in their memory layout."""
-    parts = [p for p, table in (("params", tensors.params), ("state", tensors.state)) if table]
-    upper = prefix.upper()
-    spans = [f"        {{&net->{p}, sizeof net->{p}}}," for p in parts] + ["    };"]
-    count = len(parts)
-    return [
-        f"size_t {prefix}_save(const {prefix}_t *net, void *buffer, size_t size) {{",
-        "    const whet_const_bytes_t spans[] = {",
-        *spans,
-        f"    return whet_checkpoint_save(buffer, size, 0x{fingerprint:08x}u, spans, {count});",
-        "}",
-        "",
-        f"{prefix}_status_t {prefix}_load({prefix}_t *net, const void *buffer, size_t size) {{",
-        "    const whet_bytes_t spans[] = {",
-        *spans,
-        f"    switch (whet_checkpoint_load(buffer, size, 0x{fingerprint:08x}u, spans, {count})) {{",
-        f"    case WHET_CHECKPOINT_OK: return {upper}_OK;",
-        f"    case WHET_CHECKPOINT_TRUNCATED: return {upper}_TRUNCATED;",
-        f"    case WHET_CHECKPOINT_FOREIGN: return {upper}_FOREIGN;",
-        f"    default: return {upper}_CORRUPT;",
-        "    }",
-        "}",
-    ]
-
-
 STATUSES = (
     ("OK", "success"),
     ("BAD_INDEX", "a label or id is out of range; nothing was changed"),
@@ -391,175 +324,8 @@ STATUSES = (
     ("TRUNCATED", "the checkpoint is shorter than its header says"),
     ("CORRUPT", "the checksum of the checkpoint does not match"),
     ("FOREIGN", "the checkpoint belongs to another model or version"),
+    ("UNMAPPED", "weights.bin is not mapped, or cannot be opened"),  # only if it is to be
 )
-
-
-def model_h(
-    prefix: str,
-    plans: Mapping[str, Plan],
-    tensors: Tensors,
-    arena: int,
-    align: int,
-    batch: int,
-    lr: float,
-    threads: bool,
-    quants: Mapping[str, Quant],
-    axes: Mapping[str, str],
-    places: Sequence[InputBuffer],
-    more: Sequence[str] = (),
-) -> str:
-    upper = prefix.upper()
-    lines = [
-        f"/* {prefix}: a model that trains where it runs. report.txt describes its contents. */",
-        f"#ifndef {upper}_MODEL_H",
-        f"#define {upper}_MODEL_H",
-        "",
-        "#include <stddef.h>",
-        "#include <stdint.h>",
-        "",
-        "#ifdef __cplusplus",
-        f"#define {upper}_ALIGNED alignas({align})",
-        'extern "C" {',
-        "#else",
-        f"#define {upper}_ALIGNED _Alignas({align})",
-        "#endif",
-        "",
-        *sizes(upper, plans, axes),
-        *batch_h(upper, batch, plans),
-        *meanings(upper, plans, quants),
-        f"#define {upper}_ARENA_BYTES {max(arena, 1)}",
-        f"#define {upper}_LEARNING_RATE {float_text(lr)} /* the optimizer's, at compile time */",
-        "",
-        *caller_types(prefix, plans),
-        "",
-        "typedef enum {",
-        *(f"    {upper}_{name} = {i}, /* {why} */" for i, (name, why) in enumerate(STATUSES)),
-        f"}} {prefix}_status_t;",
-        "",
-        "/* All mutable data. The caller owns it; several instances train independently. */",
-        "typedef struct {",
-    ]
-    for part, table in (("params", tensors.params), ("state", tensors.state)):
-        if table:
-            lines.append("    struct {")
-            lines += [f"        {declaration(t, tensors.ids[n])};" for n, t in table.items()]
-            lines.append(f"    }} {part};")
-    lines += [
-        f"    {upper}_ALIGNED unsigned char arena[{upper}_ARENA_BYTES];",
-        f"}} {prefix}_t;",
-        "",
-        "/* Load the compiled-in weights and reset the optimizer state. */",
-        f"void {prefix}_init({prefix}_t *net);",
-        "",
-    ]
-    for entry, plan in plans.items():
-        lines += [f"/* {ENTRY_DOCS[entry]} */"]
-        head = wrap_prototype(Signature.of(plan.graph).text(prefix, entry))
-        lines += [*head[:-1], f"{head[-1]};", ""]
-    lines += [
-        "/* Write trained parameters and state to a buffer, or read them back. save returns the",
-        " * number of bytes written, or the number needed if the buffer is NULL or too small. */",
-        f"size_t {prefix}_save(const {prefix}_t *net, void *buffer, size_t size);",
-        f"{prefix}_status_t {prefix}_load({prefix}_t *net, const void *buffer, size_t size);",
-        "",
-        f"size_t {prefix}_sizeof(void);",
-        "",
-        *more,
-        *(line for place in places for line in place.declared(prefix)),
-        *(threads_h(prefix) if threads else ()),
-        "#ifdef __cplusplus",
-        "}",
-        "#endif",
-        "",
-        "#endif",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def grain_h(template: str, grain: int) -> str:
-    """whet_threads.h, with the number of multiplications from which sharing work pays."""
-    return re.sub(r"(#define WHET_GRAIN) \d+", rf"\1 {grain}", template)
-
-
-def rows_h(template: str, rows: int, lanes: int) -> str:
-    """whet_lanes.h, with the fastest number of rows per block for vectors of this many lanes; 0
-    rows leave it unchanged."""
-    if not rows:
-        return template
-    tuned = re.sub(r"(#define WHET_TUNED_ROWS) \d+", rf"\1 {rows}", template)
-    return re.sub(r"(#define WHET_TUNED_LANES) \w+", rf"\1 {lanes}", tuned)
-
-
-def threads_h(prefix: str) -> list[str]:
-    return [
-        "/* Use up to `count` threads (1 by default) and return how many; no effect if count < 1.",
-        " * Results are bit-identical for any number of threads. */",
-        f"#define {prefix.upper()}_HAS_THREADS 1",
-        f"int {prefix}_set_threads(int count);",
-        "",
-    ]
-
-
-ENTRY_DOCS = {
-    "train_step": "Forward pass, backward pass and update, on one batch.",
-    "gradients": "Forward and backward pass; adds to the accumulated gradients.",
-    "apply": "Update from the accumulated gradients, times `scale`, and clear them.",
-    "predict": "Forward pass only, in eval mode.",
-    "begin": "The start of a round: from here on, the changes to be sent are counted.",
-    "predict_one": "Forward pass only, in eval mode, on one sample instead of a batch.",
-}
-
-
-def wrap_prototype(text: str) -> list[str]:
-    """A prototype in as many lines as it needs, broken between parameters."""
-    name, _, rest = text.partition("(")
-    return [line.removesuffix(";") for line in call_text(name, rest[:-1].split(", "), "")]
-
-
-def declaration(t: Type, word: str) -> str:
-    shape = " /* " + "x".join(map(str, t.shape)) + " */" if len(t.shape) > 1 else ""
-    return f"{t.dtype.c} {word}[{t.elements}]{shape}"
-
-
-def sizes(upper: str, plans: Mapping[str, Plan], axes: Mapping[str, str]) -> list[str]:
-    """The axes and number of elements of every array in the prototypes, by name."""
-    found: dict[str, Value] = {}
-    for plan in (plan for name, plan in plans.items() if name != "predict_one"):
-        signature = Signature.of(plan.graph)
-        found |= {n: v for n, v in signature.leaves if v.role is not Role.SCALAR}
-        found |= {n: v for n, v in signature.outputs if n != "loss"}
-    lines = []
-    for name, v in found.items():
-        lines += comment(f"{name}: {axes[name]}", "") if axes[name] else []
-        lines.append(f"#define {upper}_{name.upper()}_ELEMENTS {v.type.elements}")
-    return lines
-
-
-def batch_h(upper: str, batch: int, plans: Mapping[str, Plan]) -> list[str]:
-    """The batch size, and whether a single sample can be predicted."""
-    lines = (
-        [f"#define {upper}_BATCH {batch} /* samples in each of these arrays */"] if batch else []
-    )
-    return [*lines, *([f"#define {upper}_HAS_PREDICT_ONE 1"] if "predict_one" in plans else [])]
-
-
-def meanings(upper: str, plans: Mapping[str, Plan], quants: Mapping[str, Quant]) -> list[str]:
-    """The scale and zero point of int8 inputs."""
-    lines = []
-    for name, v in Signature.of(plans["train_step"].graph).leaves:
-        if v.name in quants:
-            word, quant = f"{upper}_{name.upper()}", quants[v.name]
-            note = f"/* {name} represents ({name} - ZERO) * SCALE */"
-            lines += [f"#define {word}_SCALE {float_text(quant.scale)} {note}"]
-            lines += [f"#define {word}_ZERO {quant.zero}"]
-    return lines
-
-
-def caller_types(prefix: str, plans: Mapping[str, Plan]) -> list[str]:
-    """Element types of the arrays of a training step, by their names in its prototype."""
-    leaves = Signature.of(plans["train_step"].graph).leaves
-    arrays = [(name, v) for name, v in leaves if v.role is not Role.SCALAR]
-    return [f"typedef {v.type.dtype.c} {prefix}_{name}_t;" for name, v in arrays]
 
 
 def used_kernels(plans: Iterable[Plan]) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ir import Array, DType, Relation, Type
 from ..training import Send
-from .c import WIDTH, float_text, wrap_prototype
+from .c_text import WIDTH, float_text, wrap_prototype
 
 if TYPE_CHECKING:
     from .program import Program

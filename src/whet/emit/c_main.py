@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from ..errors import InternalError
 from ..ir import Type
-from .c import call_text, declaration
+from .c_text import call_text, declaration
 
 
 def example_c(

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..ir import Array, DType, Type
-from .c import WIDTH, comment, declaration, float_text
+from ..ir import Array, DType
+from ..memory.plan import LINE
+from . import c_mapped
+from .blob import Blob
+from .c_text import WIDTH, comment, declaration, float_text
 from .tensors import Tensors
 
 INLINE_WEIGHTS = 1 << 20  # bytes; more than this goes to weights.bin
 
 
-def weights_h(prefix: str, tensors: Tensors) -> str:
+def blob_of(tensors: Tensors) -> Blob | None:
+    """weights.bin, if the arrays are too large for C source."""
+    if not tensors.mapped and sum(t.bytes for t in tensors.stored.values()) <= INLINE_WEIGHTS:
+        return None
+    arrays = {n: functools.partial(image, tensors, n) for n in tensors.stored}
+    return Blob(arrays, tensors.stored, LINE if tensors.mapped else 1, tensors.mapped)
+
+
+def weights_h(prefix: str, tensors: Tensors, blob: Blob | None) -> str:
     lines = [
         "/* Arrays of the program image: frozen parameters, constants, and initial values. */",
         f"#ifndef {prefix.upper()}_WEIGHTS_H",
@@ -24,30 +36,32 @@ def weights_h(prefix: str, tensors: Tensors) -> str:
         "#include <stdint.h>",
         "",
     ]
-    for name, t in tensors.stored.items():
-        lines.append(f"extern const {declaration(t, f'{prefix}_{tensors.ids[name]}')};")
+    if blob is not None and blob.mapped:
+        lines += c_mapped.weights_h(prefix, tensors, blob)
+    else:
+        words = {n: f"{prefix}_{tensors.ids[n]}" for n in tensors.stored}
+        lines += [f"extern const {declaration(t, words[n])};" for n, t in tensors.stored.items()]
     return "\n".join([*lines, "", "#endif"]) + "\n"
 
 
-def weights_c(prefix: str, tensors: Tensors, far: bool = False) -> tuple[str, bytes | None]:
-    """weights.c, and weights.bin if the arrays are too large for C source."""
-    head = ['#include "weights.h"', "", "#include <math.h>", ""]
-    arrays = {n: image(tensors.data[n], t) for n, t in tensors.stored.items()}
-    if sum(a.nbytes for a in arrays.values()) > INLINE_WEIGHTS:
-        return weights_included(prefix, tensors, arrays, far)
-    lines = list(head)
-    for name, array in arrays.items():
-        t = tensors.stored[name]
-        flat = array.ravel()
+def weights_c(prefix: str, tensors: Tensors, blob: Blob | None) -> str:
+    if blob is not None:
+        mapped = c_mapped.weights_c(prefix, blob)
+        return mapped if blob.mapped else weights_included(prefix, tensors, blob)
+    lines = ['#include "weights.h"', "", "#include <math.h>", ""]
+    for name, t in tensors.stored.items():
+        flat = image(tensors, name).ravel()
         words = [float_text(x) for x in flat] if t.dtype is DType.F32 else [str(x) for x in flat]
         rows = textwrap.wrap(", ".join(words), WIDTH - 4) or ["0"]
         lines.append(f"const {declaration(t, f'{prefix}_{tensors.ids[name]}')} = {{")
         lines += [f"    {row}" for row in rows] + ["};", ""]
-    return "\n".join(lines), None
+    return "\n".join(lines)
 
 
-def image(array: Array, t: Type) -> Array:
-    return np.ascontiguousarray(array, dtype=np.dtype(t.dtype.numpy).newbyteorder("<"))
+def image(tensors: Tensors, name: str) -> Array:
+    """An array as it lies in the program image."""
+    dtype = np.dtype(tensors.stored[name].dtype.numpy).newbyteorder("<")
+    return np.ascontiguousarray(tensors.content(name), dtype=dtype)
 
 
 INCLUDE_BINARY = r"""/* The arrays are in weights.bin, which the assembler includes verbatim. */
@@ -58,7 +72,7 @@ INCLUDE_BINARY = r"""/* The arrays are in weights.bin, which the assembler inclu
 #define SYMBOL(name) TEXT(__USER_LABEL_PREFIX__) #name
 #ifdef __APPLE__
 #define READ_ONLY ".section __TEXT,__const\n"
-@far@#else
+#else
 #define READ_ONLY ".section .rodata\n"
 #endif
 #define TENSOR(name, offset, bytes)                                                                \
@@ -69,21 +83,13 @@ INCLUDE_BINARY = r"""/* The arrays are in weights.bin, which the assembler inclu
 
 """
 
-FAR = r"""#elif defined __x86_64__ /* after all other sections, which must be within 2 GiB */
-#define READ_ONLY ".section .lrodata, \"a\"\n"
-"""
 
-
-def weights_included(
-    prefix: str, tensors: Tensors, arrays: Mapping[str, Array], far: bool
-) -> tuple[str, bytes]:
-    lines, blob, offset = [], [], 0
-    for name, array in arrays.items():
-        lines.append(f"TENSOR({prefix}_{tensors.ids[name]}, {offset}, {array.nbytes});")
-        blob.append(array.tobytes())
-        offset += array.nbytes
-    head = INCLUDE_BINARY.replace("@far@", FAR if far else "")
-    return head + "\n".join(lines) + "\n", b"".join(blob)
+def weights_included(prefix: str, tensors: Tensors, blob: Blob) -> str:
+    lines = [
+        f"TENSOR({prefix}_{tensors.ids[name]}, {blob.offsets[name]}, {t.bytes});"
+        for name, t in tensors.stored.items()
+    ]
+    return INCLUDE_BINARY + "\n".join(lines) + "\n"
 
 
 def samples_h(prefix: str, count: int, axes: Mapping[str, str], names: Sequence[str]) -> str:

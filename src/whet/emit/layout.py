@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..ir import Arg, Array, Call, Graph, Node, Role, Struct
+from ..ir import Arg, Array, Call, Graph, Node, Role, Struct, is_meta
 
 
 def packed_weights(entries: Mapping[str, Graph], updated: Iterable[str]) -> frozenset[str]:
@@ -49,4 +49,5 @@ def with_packed(struct: Struct) -> Struct:
 
 
 def pack(weight: Array) -> Array:
-    return np.ascontiguousarray(weight.transpose(1, 2, 3, 0))
+    packed = weight.transpose(1, 2, 3, 0)
+    return packed if is_meta(packed) else np.ascontiguousarray(packed)

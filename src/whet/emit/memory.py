@@ -11,6 +11,7 @@ from .c import Signature
 if TYPE_CHECKING:
     from .program import Program
 
+POINTER = 8  # bytes: the address of mapped weights
 STATIC = 2_000_000_000  # bytes of data; code reaches 2 GiB, and it lies among them
 
 
@@ -27,6 +28,7 @@ def memory_of(program: Program) -> dict[str, int]:
     arrays = program_arrays(program)
     align = program.alignment
     network = up(network_bytes(program) + max(arena, 1), align)  # an empty array is not C
+    static = target.pool + POINTER * store.mapped + target.stack
     frozen = sum(t.bytes for t in store.frozen.values())
     return {
         "arena": arena,
@@ -35,9 +37,9 @@ def memory_of(program: Program) -> dict[str, int]:
         "state": sum(t.bytes for t in store.state.values()),
         "io": sum(t.bytes for t in arrays),
         "stack": target.stack,
-        "ram": up(network + struct_bytes(arrays, network), align) + target.pool + target.stack,
+        "ram": up(network + struct_bytes(arrays, network), align) + static,
         "frozen": frozen,
-        "flash": sum(t.bytes for t in store.stored.values()),
+        "flash": store.image,
     }
 
 

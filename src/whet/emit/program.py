@@ -5,22 +5,25 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BuildError, InternalError, TargetError, WhetError, option
-from ..ir import Array, DType, Factors, Graph, Part, Places, Role
+from ..ir import Array, DType, Factors, Graph, Node, Part, Places, Role, Type
 from ..ir.quant import Fold, Quant
 from ..memory.plan import Plan, alignment
+from ..names import entry_kind
 from ..ops.random import RngNext
+from ..passes.frozen_forms import Blocks, form_named
 from ..passes.narrow_frozen import bytes_by_form, wide_weights
 from ..report import program_report
 from ..report.html import program_html
 from ..scheme import Scheme
 from ..training import IntegerRules
-from . import c, c_weights, saving
+from . import c, c_header, c_mapped, c_threads, c_weights, saving
+from .blob import WEIGHTS, Blob
 from .c_delta import Delta, delta_of
 from .memory import STATIC, memory_of
 from .tensor_info import PartView, TensorInfo
@@ -84,6 +87,7 @@ class Program:
     folds: Mapping[str, Fold] = field(default_factory=dict)  # norms in integer parameters
     integer_rules: IntegerRules = field(default_factory=IntegerRules)  # of int8 parameters
     independent: bool = False  # whether samples may be predicted one by one
+    meta: bool = False  # weights have no values: the program cannot be written
     measured: dict[str, int] = field(default_factory=dict, repr=False)  # of it built, and run
 
     @property
@@ -131,7 +135,11 @@ class Program:
 
     @functools.cached_property
     def storage(self) -> Tensors:
-        return Tensors.of(self.entries, self.target.vectors)
+        form = form_named(self.options.frozen, {})
+        blocks = form.blocks if isinstance(form, Blocks) else None
+        store = Tensors.of(self.entries, self.target.vectors, blocks)
+        large = self.target.maps_files and store.image > STATIC
+        return replace(store, mapped=self.options.mapped or large)
 
     @property
     def arena(self) -> int:
@@ -159,11 +167,38 @@ class Program:
         """Bytes of frozen weights of layers, small ones aside, that are stored as they are used."""
         return sum(wide_weights(self.entries).values())
 
+    @functools.cached_property
+    def rounded_products(self) -> dict[str, list[Node]]:
+        """Products of a step that round their operands, by what they multiply."""
+        found: dict[str, list[Node]] = {word: [] for word in self.options.products}
+        for node in self.entries["train_step"].nodes:
+            if (word := node.op.multiplies) in found:
+                found[word].append(node)
+        return found
+
     @property
     def batch(self) -> int:
         """Samples in a batch: the length of the first input."""
         shape = self.tensors[self.entries["predict"].leaves_of(Role.INPUT)[0].name].shape
         return shape[0] if shape else 1
+
+    @functools.cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Of sequences that it takes, if it was compiled for several."""
+        shorter = sorted({n for entry in self.entries if (n := entry_kind(entry)[1])})
+        longest = self.tensors[self.entries["predict"].leaves_of(Role.INPUT)[0].name].shape[1:2]
+        return (*shorter, *longest) if shorter else ()
+
+    @property
+    def kept(self) -> tuple[Type, ...]:
+        """What `prefix` gives of a batch, to train from; empty without `cache_prefix`."""
+        known = "prefix" in self.entries
+        return tuple(v.type for v in self.entries["prefix"].outputs) if known else ()
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of one sample."""
+        return sum(kind.bytes for kind in self.kept) // self.batch
 
     @property
     def rng(self) -> str | None:
@@ -179,12 +214,8 @@ class Program:
     @property
     def large(self) -> bool:
         """Whether it is more than can be reached from code in an ordinary C program."""
-        return self.memory["ram"] + self.memory["flash"] > STATIC
-
-    @property
-    def far(self) -> bool:
-        """Whether the weights alone are."""
-        return self.memory["flash"] > STATIC
+        linked = 0 if self.storage.mapped else self.memory["flash"]
+        return self.memory["ram"] + linked > STATIC
 
     @functools.cached_property
     def axes(self) -> dict[str, str]:
@@ -193,6 +224,8 @@ class Program:
         arrays = [(n, v) for n, v in step.leaves if v.role is not Role.SCALAR]
         found = {name: self.tensors[value.name].axes for name, value in arrays}
         outputs = zip(predict.outputs, self.outputs, strict=True)
+        rows = f"{self.batch} samples, one behind the other" if self.batch > 1 else ""
+        found |= dict.fromkeys(c.kept_names(len(self.kept)), rows)
         return found | {name: info.axes for (name, _), info in outputs}
 
     @functools.cached_property
@@ -203,13 +236,14 @@ class Program:
         return zlib.crc32("\n".join(layout).encode(), self.identity)
 
     @functools.cached_property
-    def files(self) -> dict[str, bytes]:
+    def files(self) -> dict[str, bytes | Blob]:
         """The whole output folder by relative path. The same program gives the same bytes."""
-        weights, blob = c_weights.weights_c(self.name, self.storage, self.far)
+        self.require_values()
+        blob = c_weights.blob_of(self.storage)
         threads = self.target.threads
         sources, places = self.kernel_files, c.input_buffers_of(self.plans["train_step"])
         files = {
-            "model.h": c.model_h(
+            "model.h": c_header.model_h(
                 self.name,
                 self.plans,
                 self.storage,
@@ -221,7 +255,7 @@ class Program:
                 self.quants,
                 self.axes,
                 places,
-                self.delta.declared() if self.delta else (),
+                self.more_declared,
             ),
             "model.c": c.model_c(
                 self.name,
@@ -233,13 +267,19 @@ class Program:
                 places,
                 self.delta.defined() if self.delta else (),
             ),
-            "weights.h": c_weights.weights_h(self.name, self.storage),
-            "weights.c": weights,
+            "weights.h": c_weights.weights_h(self.name, self.storage, blob),
+            "weights.c": c_weights.weights_c(self.name, self.storage, blob),
             "report.txt": self._report({}) + "\n",
             **self.target.files(self),
         }
-        encoded = {name: text.encode() for name, text in (files | sources).items()}
-        return encoded if blob is None else encoded | {"weights.bin": blob}
+        found: dict[str, bytes | Blob] = {n: t.encode() for n, t in (files | sources).items()}
+        return found if blob is None else found | {WEIGHTS: blob}
+
+    @property
+    def more_declared(self) -> list[str]:
+        """What model.h declares besides the usual."""
+        mapping = c_mapped.declared(self.name) if self.storage.mapped else []
+        return [*mapping, *(self.delta.declared() if self.delta else ())]
 
     @functools.cached_property
     def integer(self) -> bool:
@@ -269,6 +309,8 @@ class Program:
         """
         used = {*c.used_kernels(self.plans.values()), *self.target.shared}
         used |= {"delta"} if self.delta else set()
+        used |= {"stored"} if self.storage.starts else set()
+        used |= {"map"} if self.storage.mapped else set()
         if not self.integer or not self.target.vectors:
             return self._in_folder("kernels", self.isa, used)
         same = {"threads", *c.same_bits(self.plans.values())}
@@ -288,9 +330,9 @@ class Program:
         headers = headers_of(isa, [c.kernel_headers(self.integer), *sources.values()])
         machine = self.options.machine
         if (name := "whet_threads.h") in headers:
-            headers[name] = c.grain_h(headers[name], machine.grain)
+            headers[name] = c_threads.grain_h(headers[name], machine.grain)
         if (name := "whet_lanes.h") in headers:
-            headers[name] = c.rows_h(
+            headers[name] = c_threads.rows_h(
                 headers[name], self.options.machine.rows, self.options.machine.lanes
             )
         return {f"{folder}/{name}": text for name, text in (headers | sources).items()}
@@ -317,7 +359,7 @@ class Program:
         return program_report(self, measured)
 
     @property
-    def library(self) -> dict[str, bytes]:
+    def library(self) -> dict[str, bytes | Blob]:
         """The model alone, all in one folder: what a project with a main of its own adds to it."""
         flat = {Path(name).name: name for name in self.kernel_files}
         if len(flat) < len(self.kernel_files):
@@ -350,7 +392,10 @@ class Program:
             for name, content in files.items():
                 path = root / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                if not path.exists() or path.read_bytes() != content:
+                if isinstance(content, Blob):
+                    if not content.is_in(path):
+                        content.write(path)
+                elif not path.exists() or path.read_bytes() != content:
                     path.write_bytes(content)
             for stale in root.glob("kernels/**/*.[ch]") if ours else ():
                 if str(stale.relative_to(root)) not in files:
@@ -363,8 +408,19 @@ class Program:
             ) from error
         return root
 
+    def require_values(self) -> None:
+        """Refuse to build a program of a model that has none."""
+        if self.meta:
+            raise BuildError(
+                "this program can only be planned: its weights have no values",
+                why="it was compiled from a model on the meta device",
+                try_="compile the model with its weights: model.to_empty(device='cpu'), then "
+                "model.load_state_dict(...)",
+            )
+
     def save(self, path: str | Path) -> Path:
         """Write the program to one file; `whet.load` reads it back, without PyTorch."""
+        self.require_values()
         return saving.save(self, path)
 
     def load(self, threads: int | None = None) -> Trainer:
@@ -374,6 +430,7 @@ class Program:
         Any number of threads gives the same results, to the bit. Trainers of one program share
         theirs: one thread at first; the last call sets their number.
         """
+        self.require_values()
         return self.target.load(self, threads)
 
     def check(self, steps: int = 10) -> CheckReport | IntegerReport:
@@ -381,6 +438,7 @@ class Program:
 
         An integer program's steps are compared with its NumPy reference instead, bit for bit.
         """
+        self.require_values()
         if self.source is None:
             raise WhetError("this program does not remember the model it was compiled from")
         return self.source.check(self, steps)

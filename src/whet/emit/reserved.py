@@ -56,7 +56,8 @@ OWNED = re.compile(
     # types of model.h
     r"|u?int\d+_t|size_t"
     # suffixes that generated files append to the program's name, as for arrays of weights
-    r"|net|init|train_step|gradients|apply|predict|predict_one|save|load|set_threads|t|status_t|label_t"
+    r"|net|init|train_step|gradients|apply|predict|predict_one|save|load|set_threads|map_weights|t|status_t|label_t"
+    r"|(train_step|gradients|predict)_\d+|prefix|train_step_kept|gradients_kept"
     r"|input(_\d+)?(_t)?|samples|sample_t"
 )
 

@@ -35,6 +35,7 @@ class Target(ABC):
 
     vectors: ClassVar[bool] = False  # buffers and weights are laid out for vector kernels
     inside_inputs: ClassVar[bool] = False  # input buffers are part of the arena
+    maps_files: ClassVar[bool] = False  # weights may lie in a file that is mapped into memory
     io_words: ClassVar[str] = "input and label"  # what `arrays` counts
 
     @property

@@ -10,7 +10,9 @@ import dataclasses
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 
-from ..ir import Array, Attributes, Graph, Op, Part, Role, Value
+import numpy as np
+
+from ..ir import Array, Attributes, Graph, Op, Part, Role, Value, is_meta
 from ..ops.reduce import Expand
 from ..ops.shape import Reshape, Transpose
 from .model import Model
@@ -32,10 +34,12 @@ def identity(model: Model, chosen: Collection[str], parts: Mapping[str, Part]) -
     for leaf in params:
         if leaf.name in chosen and leaf.name not in places:
             continue
-        data = graph.data[leaf.name].astype(leaf.type.dtype.numpy)
+        if is_meta(graph.data[leaf.name]):
+            continue
+        data = graph.data[leaf.name].astype(leaf.type.dtype.numpy, copy=False)
         if leaf.name in places:
             data = places[leaf.name].fixed(data)
-        crc = zlib.crc32(data.tobytes(), crc)
+        crc = zlib.crc32(np.ascontiguousarray(data).data, crc)
     return crc
 
 
@@ -45,7 +49,7 @@ def operations(graph: Graph) -> Iterator[str]:
     known: dict[Value, str] = {}
     for leaf in graph.leaves:
         known[leaf] = str(leaf)
-        if leaf.role is Role.CONST:
+        if leaf.role is Role.CONST and not is_meta(graph.data[leaf.name]):
             known[leaf] = f"{zlib.crc32(without_repeats(graph.data[leaf.name]).tobytes()):08x}"
     count = 0
     for node in graph.nodes:

@@ -5,7 +5,7 @@ Nothing here depends on a framework, so that each can have its own front end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..ir import Array, DType, Graph, Role, Value, prune
@@ -76,7 +76,11 @@ class Model:
     example: Array | None = None  # a batch that it was calibrated with, as its graphs store it
     # Which elements of a parameter are live, for those that have zeros or that a mask prunes.
     live: Mapping[str, Array] = field(default_factory=dict)
+    shorter: Mapping[int, Model] = field(default_factory=dict)  # the same for shorter sequences
     masked: frozenset[str] = frozenset()  # those that a mask prunes: they never train whole
+    # Parameters in a file that the model came from: the format, and the bytes of its blocks.
+    blocks: Mapping[str, Callable[[], tuple[str, Array]]] = field(default_factory=dict)
+    meta: bool = False  # parameters have no values, so that programs can only be planned
 
 
 def without_loss(training: Imported) -> Imported:

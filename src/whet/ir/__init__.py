@@ -30,6 +30,7 @@ from .graph import (
     u8,
     verify,
 )
+from .meta import is_meta, meta_array, origin_of
 from .parts import Codebook, Factors, Live, Part, Places, WeightSlice
 from .traits import Layer, Sides
 
@@ -66,6 +67,9 @@ __all__ = [
     "f32",
     "i8",
     "i32",
+    "is_meta",
+    "meta_array",
+    "origin_of",
     "prune",
     "stored",
     "u8",

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ..errors import InternalError, ShapeError
 from ..names import quoted
+from .meta import is_meta
 from .printing import print_graph
 from .traits import Traits
 
@@ -30,6 +31,7 @@ class DType(Enum):
     """Element types a value may have; the number is its size in bytes."""
 
     F32 = ("f32", 4, np.float32, "float")
+    BF16 = ("bf16", 2, np.uint16, "uint16_t")  # the upper half of an f32, as bits
     I32 = ("i32", 4, np.int32, "int32_t")
     I16 = ("i16", 2, np.int16, "int16_t")
     I8 = ("i8", 1, np.int8, "int8_t")
@@ -90,7 +92,11 @@ class Role(Enum):
     PARAM = "param"  # a parameter of the model; in RAM if some entry point updates it
     STATE = "state"  # optimizer moments, running statistics, counters
     CONST = "const"  # known at compile time
+    CACHE = "cache"  # what entry points keep for each other in the arena, until others run
     TEMP = "temp"  # computed; lives in the arena
+
+
+CHANGING = (Role.PARAM, Role.STATE, Role.CACHE)  # what an entry point may update
 
 
 class Relation(Enum):
@@ -303,6 +309,9 @@ class Graph:
 
 def stored(array: Array, dtype: DType) -> Array:
     """Data as kept beside a graph: doubles stay, so that the graph can be evaluated in double."""
+    if is_meta(array):
+        found: Array = array.astype(dtype.numpy)
+        return found
     if dtype is DType.F32 and array.dtype == np.float64:
         return np.asarray(array, order="C")
     return np.asarray(array, dtype=dtype.numpy, order="C")
@@ -356,7 +365,7 @@ class Builder:
         value = Value(self.unique(name), type, role, link)
         self.leaves.append(value)
         if data is not None:
-            self.data[value.name] = stored(np.asarray(data), type.dtype)
+            self.data[value.name] = stored(np.asanyarray(data), type.dtype)
         return value
 
     def const(
@@ -367,9 +376,11 @@ class Builder:
         link: Link | None = None,
     ) -> Value:
         """A compile-time array; equal small arrays without a name of their own are shared."""
-        array = stored(np.asarray(data), dtype)
+        array = stored(np.asanyarray(data), dtype)
+        if array.size > 16 or is_meta(array):
+            return self.leaf(name, Type(dtype, array.shape), Role.CONST, array, link)
         key = (dtype.label, array.shape, array.tobytes())
-        if name == "const" and array.size <= 16 and key in self._consts:
+        if name == "const" and key in self._consts:
             return self._consts[key]
         value = self.leaf(name, Type(dtype, array.shape), Role.CONST, array, link)
         self._consts[key] = value
@@ -476,8 +487,8 @@ class _Verifier:
             if leaf in updated:
                 self.fail(f"{leaf} is updated twice")
             updated.add(leaf)
-            if leaf not in self.defined or leaf.role not in (Role.PARAM, Role.STATE):
-                self.fail(f"{leaf} is updated but is neither parameter nor state")
+            if leaf not in self.defined or leaf.role not in CHANGING:
+                self.fail(f"{leaf} is updated but is neither parameter nor state nor cache")
             if nxt not in self.defined or nxt.type != leaf.type:
                 self.fail(f"next value {nxt} of {leaf} is undefined or of another type")
 

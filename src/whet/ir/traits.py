@@ -75,6 +75,11 @@ class Traits:
     integer: ClassVar[type[Op] | None] = None
     # The operator that reads a frozen weight as it is stored. Set by its class: see ops/stored.py.
     stored: ClassVar[type[Op] | None] = None
+    # The operator that does the same with operands rounded to bfloat16. Set by its class: see
+    # ops/bf16.py.
+    rounded: ClassVar[type[Op] | None] = None
+    # What a linear layer, or a gradient of one, rounds its operands to: "int8" or "bf16".
+    multiplies: ClassVar[str] = ""
     # The operator that runs a chain of these row by row. Set by its class: see ops/stream.py.
     streamed: ClassVar[type[Op] | None] = None
 
@@ -90,6 +95,14 @@ class Traits:
     # check of int8 gradients uses it. An operator without it is differentiated by its own `vjp`.
     # PyTorch is an argument because operators do not import it.
     straight_through: ClassVar[Callable[..., Any] | None] = None
+
+    @staticmethod
+    def row_axis(node: Node, operand: int, axis: int) -> int | None:
+        """The axis of the results that runs along with this axis of an operand.
+
+        Each place along it depends on the operand at that place alone. None if it does not.
+        """
+        return None
 
     @staticmethod
     def limits(a: Any) -> tuple[float, float] | None:

@@ -22,13 +22,42 @@ static inline float whet_read_half(const uint8_t *at) {
     return bits & 0x8000 ? -value : value;
 }
 
+static inline int32_t whet_block_size(int32_t form) {
+    return form == WHET_Q4_K ? WHET_LONG_BLOCK : WHET_BLOCK;
+}
 static inline int32_t whet_block_bytes(int32_t form) {
-    return form == WHET_Q8_0 ? 34 : form == WHET_Q4_1 ? 20 : 18;
+    return form == WHET_Q4_K ? 144 : form == WHET_Q8_0 ? 34 : form == WHET_Q4_1 ? 20 : 18;
+}
+
+/* What q of a part of a WHET_Q4_K block is multiplied by, and what is subtracted then. Neither
+ * these products nor those with q are rounded. */
+static inline float whet_scale_of(const uint8_t *block, int32_t part, float *minimum) {
+    const uint8_t *s = block + 4 + part;
+    const int32_t scale = part < 4 ? s[0] & 63 : (s[4] & 15) | s[-4] >> 6 << 4;
+    const int32_t low = part < 4 ? s[4] & 63 : s[4] >> 4 | s[0] >> 6 << 4;
+    *minimum = whet_read_half(block + 2) * (float)low;
+    return whet_read_half(block) * (float)scale;
+}
+
+static inline void whet_read_long_block(float *to, const uint8_t *block, int32_t first, int32_t n) {
+    for (int32_t i = 0, count; i < n; i += count) {
+        const int32_t part = (first + i) / WHET_BLOCK, skip = (first + i) % WHET_BLOCK;
+        const uint8_t *q = block + 16 + part / 2 * WHET_BLOCK + skip;
+        float minimum;
+        const float scale = whet_scale_of(block, part, &minimum);
+        count = whet_min(n - i, WHET_BLOCK - skip);
+        for (int32_t e = 0; e < count; e++)
+            to[i + e] = (float)(part % 2 ? q[e] >> 4 : q[e] & 15) * scale - minimum;
+    }
 }
 
 /* to[n] = elements first, first + 1, ... of a block. */
 static inline void whet_read_block(float *to, int32_t form, const uint8_t *block, int32_t first,
                                    int32_t n) {
+    if (form == WHET_Q4_K) {
+        whet_read_long_block(to, block, first, n);
+        return;
+    }
     const float d = whet_read_half(block);
     if (form == WHET_Q8_0) {
         const int8_t *q = (const int8_t *)block + 2 + first;
@@ -76,11 +105,11 @@ static inline void whet_read_stored(float *to, const whet_stored_t *w, int32_t r
     } else if (w->form < WHET_Q8_ROWS) {
         whet_read_indices(to, w->table, w->data, w->form, start, n);
     } else {
-        const int32_t bytes = whet_block_bytes(w->form);
-        const uint8_t *block = w->data + start / WHET_BLOCK * (size_t)bytes;
-        int32_t skip = (int32_t)(start % WHET_BLOCK);
+        const int32_t bytes = whet_block_bytes(w->form), size = whet_block_size(w->form);
+        const uint8_t *block = w->data + start / (size_t)size * (size_t)bytes;
+        int32_t skip = (int32_t)(start % (size_t)size);
         for (int32_t i = 0, count; i < n; i += count, skip = 0, block += bytes) {
-            count = whet_min(n - i, WHET_BLOCK - skip);
+            count = whet_min(n - i, size - skip);
             whet_read_block(to + i, w->form, block, skip, count);
         }
     }

@@ -40,7 +40,8 @@ class Buffer:
 class Plan:
     """Where each value of one entry point is stored.
 
-    `home` maps a value to the leaf whose storage it uses, or to its buffer in the arena.
+    `home` maps a value to the leaf or output whose storage it uses, or to its buffer in the arena.
+    An output in that sense is written where the caller wants it, and so is not in the arena.
     `workspace` has a value for every kernel that needs scratch memory. `copies` (to, from) are the
     updates that could not be proven safe in place; they are made at the end, in this order.
     `lower_bound` is the largest sum of bytes live at one time; no placement can need less.
@@ -92,6 +93,23 @@ class _Storage:
             groups.setdefault(self.root(value), []).append(value)
         return groups
 
+    def results(self) -> dict[Value, Value]:
+        """The outputs that the caller's memory can hold from the start, by their roots.
+
+        That is for an entry point without updates: a step may end early, and returns a loss only.
+        All values in that memory are of the output's type: C allows no other access to it.
+        """
+        found: dict[Value, Value] = {}
+        groups = self.members() if not self.graph.state else {}
+        for value in self.graph.outputs if groups else ():
+            kind, root = value.type, self.root(value)
+            fits = all(
+                (v.type.dtype, v.type.bytes) == (kind.dtype, kind.bytes) for v in groups[root]
+            )
+            if root.role is Role.TEMP and fits:
+                found.setdefault(root, value)
+        return found
+
     def last_read(self, values: Sequence[Value]) -> int:
         return max((r for v in values for r in self.reads.get(v, ())), default=-1)
 
@@ -99,11 +117,14 @@ class _Storage:
         """Compute a next value in the storage of its leaf where that is safe.
 
         That requires that nothing reads the old value any more and that all outputs are computed: a
-        step that ends early, because its loss is not finite, must not change anything.
+        step that ends early, because its loss is not finite, must not change anything. A cache may
+        change at any time.
         """
         done = max((self.made[v] for v in self.graph.outputs), default=-1)
         updates = [(leaf, nxt) for leaf, nxt in self.graph.state if self.root(nxt) is not leaf]
-        computed = [u for u in updates if self.made[self.root(u[1])] > done]
+        computed = [
+            u for u in updates if u[0].role is Role.CACHE or self.made[self.root(u[1])] > done
+        ]
         copies = [u for u in updates if u not in computed]
         for _, nxt in copies:
             self.read_at_end(nxt)
@@ -176,17 +197,19 @@ def plan(graph: Graph, inplace: bool = True, inside: bool = False, vectors: bool
     """Plan a graph; without `inplace`, no result overwrites an operand.
 
     With `inside`, the inputs have buffers at the start of the arena, in this order, for as long as
-    they are read. The caller may still pass inputs from elsewhere. For `vectors`, buffers are
+    they are read. The caller may still pass inputs from elsewhere. Before these are caches, at the
+    same place in every entry point that has them. For `vectors`, buffers are
     aligned to cache lines from LARGE_FOR_VECTORS on.
     """
     need = lifetimes(graph, inplace, inside, vectors)
     placed, arena = place(need.buffers, need.pinned)
     home: dict[Value, Value | Buffer] = {
-        v: b for b in placed for v in b.values if v.role is Role.TEMP
+        v: b for b in placed for v in b.values if v.role in (Role.TEMP, Role.CACHE)
     }
     for value in need.storage.made:
         if value not in home:
-            home[value] = need.storage.root(value)
+            root = need.storage.root(value)
+            home[value] = need.results.get(root, root)
     bound, peak = need.peak
     result = Plan(
         graph, home, need.workspace, tuple(placed), tuple(need.copies), arena, bound, peak
@@ -203,6 +226,7 @@ class Lifetimes:
     buffers: list[Buffer]
     workspace: dict[Node, Value]
     copies: list[tuple[Value, Value]]
+    results: dict[Value, Value]  # by their roots, the outputs that are not in the arena
     pinned: int = 0  # number of leading buffers at the start of the arena
 
     @functools.cached_property
@@ -220,14 +244,19 @@ def lifetimes(
     copies = storage.join_updates()
     if inplace:
         storage.join_temporaries()
-    members = storage.members()
+    members, results = storage.members(), storage.results()
     inputs = graph.leaves_of(Role.INPUT) if inside else ()
+    caches = graph.leaves_of(Role.CACHE)
     buffers = [
+        Buffer(tuple(members[leaf]), aligned(leaf.type.bytes, LINE), 0, storage.end)
+        for leaf in caches
+    ]
+    buffers += [
         Buffer((leaf,), aligned(leaf.type.bytes), 0, max(0, storage.last_read(members[leaf])))
         for leaf in inputs
     ]
     for root, values in members.items():
-        if root.role is Role.TEMP:
+        if root.role is Role.TEMP and root not in results:
             first = min(storage.made[v] for v in values)
             last = max(first, storage.last_read(values))
             buffers.append(Buffer(tuple(values), aligned(root.type.bytes), first, last))
@@ -237,7 +266,8 @@ def lifetimes(
             value = Value(f"{node.out.name}.workspace", f32(floats), link=node.out.link)
             workspace[node] = value
             buffers.append(Buffer((value,), aligned(value.type.bytes), i, i))
-    need = Lifetimes(storage, buffers, workspace, copies, len(inputs))
+    pinned = len(caches) + len(inputs)
+    need = Lifetimes(storage, buffers, workspace, copies, results, pinned)
     if alignment(need.peak[0], vectors) == ALIGN:
         return need
     return replace(need, buffers=[replace(b, bytes=aligned(b.bytes, LINE)) for b in buffers])

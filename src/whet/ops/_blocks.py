@@ -4,6 +4,10 @@ A block has 32 neighbouring elements of a row. It begins with a 16-bit float d, 
 another, m. An element is d * q (`q8_0`, with 8 bits for q), d * (q - 8) (`q4_0`, with 4) or
 d * q + m (`q4_1`, with 4), in f32. Rounding puts the extremes of a block at the ends of the range
 of q, so that what was rounded is rounded to the same blocks again: floats lose nothing.
+
+`q4_k` has blocks of 256, whose parts of 32 are d * scale * q - e * minimum, with 4 bits for q, 6
+for scale and minimum, and 16-bit floats d and e. whet does not round to it, but keeps what a file
+has.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ class Block:
     highest: int
     has_minimum: bool = False
 
-    known: ClassVar[dict[str, Block]] = {}
+    size: ClassVar[int] = BLOCK  # elements
 
     @property
     def bytes(self) -> int:
@@ -87,6 +91,10 @@ class Block:
         nibbles = np.concatenate([rest & 15, rest >> 4], axis=1)
         return d, m, nibbles.astype(np.int8) + np.int8(self.lowest)
 
+    def numbers(self, blocks: Array) -> Array:
+        """The elements of the bytes of blocks, one row each."""
+        return self.floats(*self.unpacked(blocks))
+
     def guesses(self, x: Array) -> Iterator[tuple[Array, Array]]:
         """Other d and m that may make up x: the extremes may lie within the range of q."""
         d, m = self.scales(x)
@@ -103,12 +111,34 @@ class Block:
                 yield -most / F(steps), m
 
 
-Block.known |= {
+@dataclass(frozen=True)
+class Parts:
+    """`q4_k`: d, e, twelve bytes of scales and minima, and the low and the high halves of 32 bytes
+    for every two parts."""
+
+    form: int = 13
+    size: ClassVar[int] = 256
+    bytes: ClassVar[int] = 144
+
+    def numbers(self, blocks: Array) -> Array:
+        head = np.ascontiguousarray(blocks[:, :4]).view("<f2").astype(F)
+        first, second, last = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
+        scales = np.concatenate([first & 63, last & 15 | first >> 6 << 4], axis=1)
+        minima = np.concatenate([second & 63, last >> 4 | second >> 6 << 4], axis=1)
+        pairs = blocks[:, 16:].reshape(-1, 4, 1, BLOCK)
+        q = np.concatenate([pairs & 15, pairs >> 4], axis=2).reshape(-1, 8, BLOCK)
+        scale, low = head[:, :1] * scales.astype(F), head[:, 1:] * minima.astype(F)
+        found: Array = scale[:, :, None] * q.astype(F) - low[:, :, None]
+        return found.reshape(-1, self.size)
+
+
+ROUNDED = {
     "q8_0": Block(form=10, bits=8, lowest=-128, highest=127),
     "q4_0": Block(form=11, bits=4, lowest=-8, highest=7),
     "q4_1": Block(form=12, bits=4, lowest=0, highest=15, has_minimum=True),
 }
-BLOCKS = tuple(Block.known)
+BLOCKS = tuple(ROUNDED)  # that whet rounds to
+FORMATS: dict[str, Block | Parts] = {**ROUNDED, "q4_k": Parts()}  # that layers read
 
 
 def in_blocks(weight: Array) -> bool:
@@ -118,7 +148,7 @@ def in_blocks(weight: Array) -> bool:
 
 def encoded(kind: str, weight: Array) -> Array | None:
     """The bytes of its blocks, as ggml rounds; None if 16 bits cannot hold a scale."""
-    block, lost = Block.known[kind], 0.0
+    block, lost = ROUNDED[kind], 0.0
 
     def part(x: Array) -> Array | None:
         nonlocal lost
@@ -137,7 +167,7 @@ def encoded(kind: str, weight: Array) -> Array | None:
 
 def held(kind: str, weight: Array) -> Array | None:
     """The bytes of blocks that make up this very weight, or None."""
-    block = Block.known[kind]
+    block = ROUNDED[kind]
 
     def part(x: Array) -> Array | None:
         wrong = np.ones(len(x), bool)
@@ -178,10 +208,10 @@ def by_parts(weight: Array, part: Callable[[Array], Array | None]) -> Array | No
 
 def decoded(kind: str, data: Array, shape: tuple[int, ...]) -> Array:
     """The weight in f32."""
-    block = Block.known[kind]
+    block = FORMATS[kind]
     weight = np.empty(shape, F)
-    rows, blocks = weight.reshape(-1, BLOCK), data.reshape(-1, block.bytes)
+    rows, blocks = weight.reshape(-1, block.size), data.reshape(-1, block.bytes)
     for first in range(0, len(rows), AT_ONCE):
         part = slice(first, first + AT_ONCE)
-        rows[part] = block.floats(*block.unpacked(blocks[part]))
+        rows[part] = block.numbers(blocks[part])
     return weight

@@ -147,6 +147,24 @@ def unpack(array: Array, bits: int, shape: tuple[int, ...]) -> Array:
     return (spread.reshape(-1, bits) @ (1 << np.arange(bits))).reshape(shape)
 
 
+# `row_axis` of an op that computes each element alone, and of one that computes rows of channels.
+
+
+def same_axis(node: Node, operand: int, axis: int) -> int | None:
+    """The operands broadcast."""
+    return axis + node.out.type.rank - node.ins[operand].type.rank
+
+
+def row_of_channels(node: Node, operand: int, axis: int) -> int | None:
+    """Channels are the last axis of operand 0; other operands have no rows."""
+    return axis if operand == 0 and axis != node.ins[0].type.rank - 1 else None
+
+
+def other_axis(node: Node, operand: int, axis: int) -> int | None:
+    """It works along an axis of its own."""
+    return axis if axis != node.attrs.axis else None
+
+
 def over_first(node: Node) -> tuple[tuple[int, int], ...]:
     """`inplace` of an op whose result may take the place of its first operand."""
     return ((0, 0),)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ir import Arg, Array, Attributes, Builder, Call, Grads, Node, Op, Type
 from . import _exact
-from ._common import d, infer_pair, require_f32, require_same
+from ._common import d, infer_pair, require_f32, require_same, same_axis
 from .unary import Unary, erf, sigmoid
 
 
@@ -150,6 +150,7 @@ class Gate(Op):
         cls.dx = _both(cls)
 
     infer = staticmethod(infer_pair)
+    row_axis = staticmethod(same_axis)
 
     @classmethod
     def ref(cls, a: Attributes, u: Array, v: Array) -> Array:

@@ -8,7 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..ir import Arg, Array, Attributes, Builder, Call, DType, Field, Grads, Node, Op, Struct, Type
-from ._common import broadcast_shapes, collapse, d, padded, require, require_f32, strides
+from ._common import (
+    broadcast_shapes,
+    collapse,
+    d,
+    padded,
+    require,
+    require_f32,
+    same_axis,
+    strides,
+)
 from .reduce import sum_to
 from .unary import Neg
 
@@ -45,6 +54,8 @@ def number_type(a: Type, b: Type) -> DType:
 
 class Binary(Op):
     """y[i] = f(a[i], b[i])"""
+
+    row_axis = staticmethod(same_axis)
 
     @staticmethod
     def infer(attrs: Attributes, a: Type, b: Type) -> Type:
@@ -248,6 +259,7 @@ class Where(Op):
     """y = c ? a : b"""
 
     name = "where"
+    row_axis = staticmethod(same_axis)
 
     @staticmethod
     def infer(attrs: Attributes, c: Type, a: Type, b: Type) -> Type:

@@ -9,7 +9,7 @@ from ..ir import Array, Attributes, Call, Node, Op, Type, Workspace
 from ._common import require, require_f32
 from .conv import Conv2dDw, conv_struct
 from .linear import LinearDw, rows
-from .update import UpdateOp
+from .update import UpdateOp, kernel_of
 
 BLOCK = 2048  # floats of gradient that exist at a time, or a sixteenth of it if that is more
 
@@ -69,8 +69,8 @@ class FusedUpdate(Op):
         results = (node.out, *update.slots(a, node.outs[1:]))
         operands = (w, dy, x, *update.slots(a, rest))
         args = (*results, *operands, struct, block_rows(node), *update.numbers(a), block)
-        needs = ("conv2d", update.name)
-        return Call(f"whet_{node.op.name}_f32", args, node.op.name, needs=needs)
+        *_, file = kernel_of(update, kept := update.kept(a), ())
+        return Call(*kernel_of(node.op, kept, args), needs=("conv2d", file))
 
     @staticmethod
     def workspace(node: Node) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, Grads, Layer, Node, Op, Type, Value
 from . import _exact
-from ._common import d, require, require_f32
+from ._common import d, require, require_f32, row_of_channels
 from .reduce import Sum
 from .shape import Reshape
 
@@ -29,6 +29,7 @@ class Linear(Op):
 
     name = "linear"
     layer = Layer(inputs=-1, outputs=0)
+    row_axis = staticmethod(row_of_channels)
 
     @staticmethod
     def infer(a: Attributes, x: Type, w: Type, b: Type | None = None) -> Type:

@@ -8,15 +8,17 @@ class by class, relative to the largest score so far.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from ..ir import Array, Call, Node, Op, Type, Workspace, f32
+from ..ir import Array, Call, Node, Op, Type, Value, Workspace, f32
 from . import _exact
 from ._common import require
 from .linear import Linear, matrix, rows
 from .loss import ClassLoss, CrossEntropy, CrossEntropyDx, check_loss
+from .stored import ReadsStored, StoredWeight, floats, require_stored
 
 ROWS = 256  # at a time: with fewer, reading and arranging all weights for each block shows
 CLASSES = 256  # at a time: as many as a product sums up before it adds them to memory
@@ -104,9 +106,8 @@ class LinearCrossEntropy(Op):
     @staticmethod
     def macs(node: Node) -> int:
         """Of all rows; those without a label cost nothing."""
-        a, (x, w, *_) = node.attrs, (v.type for v in node.ins)
-        again = a.dw or a.db  # the scores
-        return (1 + a.dx + a.dw + again) * x.elements * w.shape[0]
+        x, w = (v.type for v in node.ins[:2])
+        return head_macs(node.attrs, x.elements * w.shape[0])
 
     @staticmethod
     def inplace(node: Node) -> tuple[tuple[int, int], ...]:
@@ -117,15 +118,95 @@ class LinearCrossEntropy(Op):
         return {len(node.ins) - 1: (node.ins[1].shape[0], node.attrs.ignore_index)}
 
 
+class LinearCrossEntropyStored(ReadsStored):
+    """linear_cross_entropy and its gradients dx, db as asked for, with w as it is stored"""
+
+    name = "linear_cross_entropy_stored"
+    instead = (LinearCrossEntropy,)
+
+    class Attrs(LinearCrossEntropy.Attrs, StoredWeight):
+        pass
+
+    @staticmethod
+    def fits(node: Node) -> bool:
+        return not node.attrs.dw
+
+    @staticmethod
+    def more(node: Node) -> dict[str, object]:
+        return asdict(node.attrs)
+
+    @staticmethod
+    def infer(a: Attrs, x: Type, data: Type, *rest: Type) -> tuple[Type, ...]:
+        require(not a.dw, "a weight as it is stored has no gradient")
+        require(len(rest) == a.arrays + a.bias, "operands do not match the attributes")
+        require_stored(a, data, rest[0] if a.arrays > 1 else None)
+        return LinearCrossEntropy.infer(a, x, weight(a), *rest[a.arrays - 1 :])
+
+    @staticmethod
+    def ref(a: Attrs, x: Array, data: Array, *rest: Array) -> tuple[Array, ...]:
+        w = floats(a, data, *rest[: a.arrays - 1]).astype(x.dtype)
+        return LinearCrossEntropy.ref(a, x, w, *rest[a.arrays - 1 :])
+
+    @staticmethod
+    def exact(a: Attrs, x: Array, data: Array, *rest: Array) -> tuple[Array, ...]:
+        w = floats(a, data, *rest[: a.arrays - 1])
+        return LinearCrossEntropy.exact(a, x, w, *rest[a.arrays - 1 :])
+
+    @staticmethod
+    def call(node: Node) -> Call:
+        (x, data, *rest), a = node.ins, node.attrs
+        table, more = rest[0] if a.arrays > 1 else None, rest[a.arrays - 1 :]
+        own = iter(node.outs[1:])
+        slots: list[Value | None] = [next(own) if asked else None for asked in (a.dx, a.db)]
+        n = rows(x.shape)
+        args = (node.out, *slots, x, data, table, more[0] if a.bias else None, more[-1], n,
+                a.inputs, a.outputs)  # fmt: skip
+        numbers = (a.ignore_index, int(a.mean), *blocks(a, n, a.outputs), a.form)
+        needs = ("linear_cross_entropy", "linear", "head_parts", "stored")
+        work = Workspace(node.op.workspace(node))
+        kernel = "whet_linear_cross_entropy_stored_f32"
+        return Call(kernel, (*args, *numbers, work), node.op.name, needs=needs)
+
+    @staticmethod
+    def workspace(node: Node) -> int:
+        a, x = node.attrs, node.ins[0].type
+        return head_floats(a, x, weight(a)) + row_floats(a, weight(a))
+
+    @staticmethod
+    def macs(node: Node) -> int:
+        return head_macs(node.attrs, node.ins[0].type.elements * node.attrs.outputs)
+
+    inplace = LinearCrossEntropy.inplace
+
+    @staticmethod
+    def bounds(node: Node) -> dict[int, tuple[int, int]]:
+        return {len(node.ins) - 1: (node.attrs.outputs, node.attrs.ignore_index)}
+
+
+def weight(a: StoredWeight) -> Type:
+    """In floats."""
+    return f32(a.outputs, a.inputs)
+
+
 def blocks(a: LinearCrossEntropy.Attrs, n: int, o: int) -> tuple[int, int]:
     """Rows and classes at a time. Gradients of weights are made of all rows together."""
     return min(n, n if a.dw or a.db else a.rows or ROWS), min(o, a.classes or CLASSES)
+
+
+def head_macs(a: LinearCrossEntropy.Attrs, scores: int) -> int:
+    """If those of the scores are so many, which the gradients of weights are made of again."""
+    return (1 + a.dx + a.dw + (a.dw or a.db)) * scores
 
 
 def head_floats(a: LinearCrossEntropy.Attrs, x: Type, w: Type) -> int:
     """Of the workspace."""
     some, classes = blocks(a, rows(x.shape), w.shape[0])
     return some * (classes + w.shape[1] + 4)
+
+
+def row_floats(a: LinearCrossEntropy.Attrs, w: Type) -> int:
+    """Of the workspace for rows of a weight that is not stored in floats."""
+    return blocks(a, 1, w.shape[0])[1] * w.shape[1]
 
 
 class _Rows:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Type
 from . import _exact
-from ._common import d, packed, require, require_bits, require_f32, unpack
+from ._common import d, packed, require, require_bits, require_f32, row_of_channels, unpack
 from .linear import matrix, rows, sum_rows
 
 
@@ -34,6 +34,7 @@ class LinearLive(Op):
     """y[r, o] = b[o] + sum of x[r, i] * v over the live elements w[o, i]; the bias is optional"""
 
     name = "linear_live"
+    row_axis = staticmethod(row_of_channels)
 
     class Attrs(Attributes):
         outputs: int = 0

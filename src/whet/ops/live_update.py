@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..ir import Array, Attributes, Call, Node, Op, Type, Workspace
+from ..ir import Array, Attributes, Call, DType, Node, Op, Type, Workspace
+from ._common import require
 from .fused_update import BLOCK, Arrays
 from .linear import rows
 from .live import Count, LinearLiveDw
@@ -23,6 +24,7 @@ class LiveUpdate(Op):
     def infer(
         cls, a: Attributes, v: Type, dy: Type, x: Type, bits: Type, *rest: Type
     ) -> Type | tuple[Type, ...]:
+        require(cls.update.kept(a) is DType.F32, "live weights have moments in f32")
         return cls.update.infer(a, v, LinearLiveDw.infer(counted(v), dy, x, bits), *rest)
 
     @classmethod

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Grads, Node, Op, Type, Workspace
-from ._common import d, packed, require, require_dtype, require_f32, unpack
+from ._common import d, packed, require, require_dtype, require_f32, row_of_channels, unpack
 from .linear import Linear, matrix, rows, sum_rows
 from .stored import LinearStoredDx
 
@@ -162,6 +162,7 @@ class LinearShared(Op):
     """y[r, o] = b[o] + sum_i x[r, i] * codebook[index[o, i]]; the bias is optional"""
 
     name = "linear_shared"
+    row_axis = staticmethod(row_of_channels)
 
     class Attrs(Attributes):
         outputs: int = 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Type, Value
 from . import _exact
-from ._common import d, over_first, require, require_f32
+from ._common import d, over_first, require, require_f32, row_of_channels
 from .linear import rows, sum_rows
 
 
@@ -262,6 +262,10 @@ class GroupNorm(Op):
     name = "group_norm"
     norm = True
 
+    @staticmethod
+    def row_axis(node: Node, operand: int, axis: int) -> int | None:
+        return 0 if operand == axis == 0 else None
+
     class Attrs(Eps):
         groups: int = 1
 
@@ -368,6 +372,7 @@ class RmsNorm(Op):
     name = "rms_norm"
     norm = True
     Attrs = Eps
+    row_axis = staticmethod(row_of_channels)
 
     @staticmethod
     def infer(a: Eps, x: Type, w: Type) -> tuple[Type, Type]:

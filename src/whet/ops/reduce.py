@@ -19,6 +19,7 @@ from ._common import (
     padded,
     require,
     require_f32,
+    same_axis,
     strides,
 )
 from ._exact import reduce_sum
@@ -42,6 +43,10 @@ class Reduce(Op):
 
     Attrs = Axes
     reduction: ClassVar[Callable[..., Any]]
+
+    @staticmethod
+    def row_axis(node: Node, operand: int, axis: int) -> int | None:
+        return axis if axis not in node.attrs.axes else None
 
     @staticmethod
     def infer(a: Axes, x: Type) -> Type:
@@ -146,6 +151,7 @@ class Expand(Op):
     """y = scale * x, repeated along axes of size 1 until it has the given shape"""
 
     name = "expand"
+    row_axis = staticmethod(same_axis)
 
     class Attrs(Attributes):
         shape: tuple[int, ...] = ()

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Type
-from ._common import d, over_first, require, require_f32
+from ._common import d, over_first, require, require_f32, same_axis
 
 
 class Rotary(Op):
@@ -57,6 +57,10 @@ class Rotary(Op):
         return Call("whet_rotary_f32", (*args, -1.0 if node.attrs.back else 1.0), "rotary")
 
     inplace = staticmethod(over_first)
+
+    @staticmethod
+    def row_axis(node: Node, operand: int, axis: int) -> int | None:
+        return same_axis(node, operand, axis) if axis != node.out.type.rank - 1 else None
 
 
 def walk(x: Type, table: Type) -> tuple[int, int, int] | None:

@@ -15,10 +15,12 @@ from ._common import (
     collapse,
     d,
     infer_as_is,
+    other_axis,
     padded,
     require,
     require_axis,
     require_dtype,
+    same_axis,
     strides,
 )
 
@@ -69,6 +71,10 @@ class Transpose(Op):
         perm: tuple[int, ...] = ()
 
     @staticmethod
+    def row_axis(node: Node, operand: int, axis: int) -> int | None:
+        return int(node.attrs.perm.index(axis))
+
+    @staticmethod
     def infer(a: Attrs, x: Type) -> Type:
         require(sorted(a.perm) == list(range(x.rank)), f"{a.perm} is not an order of {x}'s axes")
         return Type(x.dtype, tuple(x.shape[i] for i in a.perm))
@@ -100,6 +106,7 @@ class Slice(Op):
 
     name = "slice"
     moves = True
+    row_axis = staticmethod(other_axis)
 
     class Attrs(Axis):
         start: int = 0
@@ -189,6 +196,7 @@ class Concat(Op):
 
     name = "concat"
     Attrs = Axis
+    row_axis = staticmethod(other_axis)
 
     @staticmethod
     def infer(a: Axis, *xs: Type) -> Type:
@@ -278,6 +286,13 @@ class Take(Op):
 
     class Attrs(Axis):
         skip: int = -1  # rows of this index get no gradient (an embedding's padding)
+
+    @staticmethod
+    def row_axis(node: Node, operand: int, axis: int) -> int | None:
+        own = node.attrs.axis
+        if operand == 1:
+            return int(own + axis)
+        return None if axis == own else axis + (axis > own) * (node.ins[1].type.rank - 1)
 
     @staticmethod
     def infer(a: Attrs, x: Type, index: Type) -> Type:
@@ -423,6 +438,7 @@ class Detach(Op):
     moves = True
     view = True
     differentiable = False
+    row_axis = staticmethod(same_axis)
 
     infer = staticmethod(infer_as_is)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, DType, Node, Op, Type, Value
 from . import _exact
-from ._blocks import BLOCK, Block, decoded
+from ._blocks import FORMATS, decoded
 from ._common import packed, require, require_f32, unpack
 from .fused import Epilogue, LinearFused
 from .linear import Linear, LinearDx, rows
@@ -40,8 +40,8 @@ class StoredWeight(Attributes):
     @property
     def form(self) -> int:
         """The number that kernels know the form by."""
-        if self.kind in Block.known:
-            return Block.known[self.kind].form
+        if self.kind in FORMATS:
+            return FORMATS[self.kind].form
         return self.bits if self.kind == "book" else ROWS
 
 
@@ -58,16 +58,17 @@ def require_stored(a: StoredWeight, data: Type, table: Type | None) -> None:
         fits = table is not None and table.rank == 1 and table.elements <= 2**a.bits
         require(fits, f"{table} is not a codebook for {a.bits} bits")
     else:
-        require(a.kind in Block.known, f"there is no form {a.kind!r} of a weight")
-        require(a.inputs % BLOCK == 0, f"rows of {a.inputs} are not blocks of {BLOCK}")
-        size = a.outputs * a.inputs // BLOCK * Block.known[a.kind].bytes
+        require(a.kind in FORMATS, f"there is no form {a.kind!r} of a weight")
+        block = FORMATS[a.kind]
+        require(a.inputs % block.size == 0, f"rows of {a.inputs} are not blocks of {block.size}")
+        size = a.outputs * a.inputs // block.size * block.bytes
         require(data == Type(DType.U8, (size,)), f"{data} is not a weight {shape} in {a.kind}")
 
 
 def floats(a: StoredWeight, data: Array, table: Array | None = None) -> Array:
     """The weight."""
     shape = (a.outputs, a.inputs)
-    if a.kind in Block.known:
+    if a.kind in FORMATS:
         return decoded(a.kind, data, shape)
     assert table is not None
     if a.kind == "book":
@@ -122,7 +123,7 @@ class LinearStored(ReadsStored):
     """y = min(max(linear(x, w, b) + add, low), high), with w as it is stored"""
 
     name = "linear_stored"
-    instead = (Linear, LinearFused)
+    instead: ClassVar[tuple[type[Op], ...]] = (Linear, LinearFused)
 
     class Attrs(Epilogue, StoredWeight):
         pass

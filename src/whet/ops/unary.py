@@ -11,7 +11,7 @@ import numpy as np
 
 from ..ir import Array, Attributes, Builder, Call, Grads, Node, Op, Sides
 from . import _exact
-from ._common import d, infer_float, infer_pair
+from ._common import d, infer_float, infer_pair, same_axis
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 
@@ -48,6 +48,7 @@ class Unary(Op):
         return None
 
     infer = staticmethod(infer_float)
+    row_axis = staticmethod(same_axis)
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:

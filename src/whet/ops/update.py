@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..ir import Array, Attributes, Call, Node, Op, Type, Value, f32
+from ..ir import Array, Attributes, Call, DType, Node, Op, Type, Value, f32
 from ._common import infer_float, infer_pair, over_first, require, require_f32, require_same
 from ._exact import line_sum
 
@@ -60,10 +60,12 @@ class UpdateOp(Op):
 
     @classmethod
     def infer(cls, a: Attributes, w: Type, g: Type, *rest: Type) -> Type | tuple[Type, ...]:
-        require_f32(w, g, *rest)
         count = sum(moment.exists(a) for moment in cls.moments)
+        require_f32(w, g, *rest[count:])
         require(len(rest) == count + cls.counts + 1, f"needs {count} moments")
-        require_same(w, g, *rest[:count])
+        require_same(w, g)
+        kept = replace(w, dtype=cls.kept(a))
+        require(all(t == kept for t in rest[:count]), f"moments must be {kept}")
         require(all(t.shape == () for t in rest[count:]), "the learning rate is one number")
         return (w, *rest[:count]) if count else w
 
@@ -71,6 +73,16 @@ class UpdateOp(Op):
     def numbers(cls, a: Attributes) -> tuple[int | float, ...]:
         """What the kernel is told behind the sizes."""
         return numbers_of(cls.Attrs, a)
+
+    @classmethod
+    def kept(cls, a: Attributes) -> DType:
+        """What moments are stored as."""
+        return DType.BF16 if getattr(a, "narrow", False) else DType.F32
+
+    @classmethod
+    def sizes(cls, a: Attributes, elements: int) -> tuple[int, ...]:
+        """What the kernel is told between operands and numbers."""
+        return (elements,)
 
     @classmethod
     def slots(cls, a: Attributes, values: Sequence[Value]) -> tuple[Value | None, ...]:
@@ -84,8 +96,9 @@ class UpdateOp(Op):
         assert issubclass(node.op, UpdateOp)
         op, a, (w, g, *rest) = node.op, node.attrs, node.ins
         results = (node.out, *op.slots(a, node.outs[1:]))
-        args = (*results, w, g, *op.slots(a, rest), w.type.elements, *op.numbers(a))
-        return Call(f"whet_{op.name}_f32", args, op.name)
+        sizes = op.sizes(a, w.type.elements)
+        args = (*results, w, g, *op.slots(a, rest), *sizes, *op.numbers(a))
+        return Call(*kernel_of(op, op.kept(a), args))
 
     inplace = staticmethod(update_inplace)
 
@@ -96,6 +109,12 @@ class NextOp(Op):
     differentiable = False
     call = staticmethod(update_call)
     inplace = staticmethod(over_first)
+
+
+def kernel_of(op: type[Op], kept: DType, args: Sequence[Any]) -> tuple[str, tuple[Any, ...], str]:
+    """The kernel for moments of this type, its arguments, and its file."""
+    file = op.name if kept is DType.F32 else f"{op.name}_{kept.label}"
+    return f"whet_{op.name}_{kept.label}", tuple(args), file
 
 
 class CountStep(NextOp):

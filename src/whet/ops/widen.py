@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from ..ir import Array, Attributes, Call, DType, Node, Op, Type
 from ._common import require, require_f32
+
+AT_ONCE = 1 << 19  # elements
 
 
 class Widen(Op):
@@ -42,14 +46,26 @@ class Widen(Op):
 def narrowed(weight: Array, last: bool, tolerance: float = 1e-6) -> tuple[Array, Array] | None:
     """Integers and a scale for each channel that make up a weight; None if there are none."""
     axes = tuple(range(weight.ndim - 1)) if last else tuple(range(1, weight.ndim))
-    most = np.abs(weight).max(axis=axes)
+    most = np.maximum(weight.max(axis=axes), -weight.min(axis=axes))
     if not np.all(np.isfinite(most)):
         return None
+    integers = np.empty(weight.shape, np.int8)
     for bits in range(8, 1, -1):  # rounded to fewer, the largest has fewer steps
         steps = 2 ** (bits - 1) - 1
         scale = (np.where(most > 0, most, 1.0) / steps).astype(np.float32)
-        wide = scale if last else scale.reshape(-1, *(1,) * (weight.ndim - 1))
-        q = np.rint(weight / wide)
-        if np.all(np.abs(q * wide - weight) <= tolerance * steps * wide):
-            return q.astype(np.int8), scale
+        wide = np.broadcast_to(scale if last else scale.reshape(-1, *(1,) * (weight.ndim - 1)),
+                               weight.shape)  # fmt: skip
+        for rows in some_rows(weight):
+            q = np.rint(weight[rows] / wide[rows])
+            if not np.all(np.abs(q * wide[rows] - weight[rows]) <= tolerance * steps * wide[rows]):
+                break
+            integers[rows] = q
+        else:
+            return integers, scale
     return None
+
+
+def some_rows(weight: Array) -> Iterator[slice]:
+    """Its rows, a few at a time, so that what is in between takes a few MB."""
+    count = max(1, AT_ONCE * len(weight) // max(1, weight.size))
+    return (slice(first, first + count) for first in range(0, len(weight), count))

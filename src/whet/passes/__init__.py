@@ -7,6 +7,7 @@ from collections.abc import Collection
 from ..errors import FrontendError
 from ..ir import Codebook, Graph, Live
 from .add_factors import add_factors, find_factors
+from .add_generation import add_generation
 from .add_parts import add_parts
 from .choose_kernels import choose_kernels
 from .drop_masks import drop_masks
@@ -26,17 +27,20 @@ from .fuse_rotary import fuse_rotary
 from .fuse_updates import fuse_updates
 from .keep_bits import keep_bits
 from .manager import Context, Entries, Observer, Pass, Recompute, Stage, run_passes
+from .multiply_bytes import multiply_bytes
 from .narrow_frozen import narrow_frozen
 from .narrow_gradients import narrow_gradients
 from .one_sample import one_sample
 from .rematerialize import rematerialize
 from .renew_norms import renew_norms
 from .reorder import reorder
+from .round_products import round_products
 from .schedule import schedule
 from .share_common import share_common
 from .slice_first import slice_first
 from .split_channels import find_slices, split_channels
 from .split_live import find_live, split_live, spread_late, stored_whole
+from .split_prefix import split_prefix
 from .split_shared import find_shared, split_shared
 from .stream_rows import stream_rows
 from .trim_attention import trim_attention
@@ -72,17 +76,15 @@ PASSES = (
     Pass(split_live, MODEL, told=("parts",), switch=False, when=sparse),
     Pass(split_shared, MODEL, told=("parts",), switch=False, when=shared),
     Pass(one_sample, STEP, program=True, when=lambda c: c.single),
+    Pass(add_generation, STEP, switch=False, program=True, when=lambda c: c.generate),
     Pass(
         narrow_gradients, STEP, told=("gradients",), switch=False,
         when=lambda c: c.gradients != "float32",
     ),
     Pass(share_common, STEP),
     Pass(spread_late, STEP, switch=False, when=lambda c: sparse(c) or shared(c)),
-    Pass(fuse_head, STEP, when=lambda c: c.narrow is None),
-    Pass(
-        fuse_trained_head, STEP, alternative=True,
-        when=lambda c: c.narrow is None,
-    ),
+    Pass(fuse_head, STEP, told=("narrow",)),
+    Pass(fuse_trained_head, STEP, alternative=True),
     Pass(drop_masks, STEP),
     Pass(add_parts, STEP),
     Pass(keep_bits, STEP),
@@ -94,6 +96,7 @@ PASSES = (
     ),
     Pass(fuse_narrow, STEP),
     Pass(fuse_layers, STEP),
+    Pass(round_products, STEP, switch=False, when=lambda c: "bf16" in c.products),
     Pass(fuse_updates, STEP),
     Pass(stream_rows, STEP, told=("inside",)),
     Pass(schedule, STEP),
@@ -101,10 +104,12 @@ PASSES = (
         narrow_frozen, STEP, told=("narrow", "inplace", "inside"), switch=False, program=True,
         when=lambda c: c.narrow is not None,
     ),
+    Pass(multiply_bytes, STEP, switch=False, when=lambda c: "int8" in c.products),
     Pass(
         choose_kernels, STEP, told=("machine", "inplace", "grow"), program=True,
         when=lambda c: c.vectors,
     ),
+    Pass(split_prefix, STEP, switch=False, program=True, when=lambda c: c.cached),
 )  # fmt: skip
 
 SWITCHES = (*(p.name for p in PASSES if p.switch), "inplace")

@@ -103,7 +103,7 @@ def _fold(
         leaf = _leaf_of(uses, value)
         if not fixed(leaf):
             return None
-        return np.asarray(b.data[leaf.name], np.float64).reshape(value.shape)
+        return np.asanyarray(b.data[leaf.name]).astype(np.float64).reshape(value.shape)
 
     def layer_before(value: Value) -> Node | None:
         """The layer whose result this is, or is a view of by channel, if nothing else reads it."""

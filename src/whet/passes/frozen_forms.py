@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ..ir import Array, Builder, DType, Op, Relation, Value
-from ..ops._blocks import BLOCKS, held, in_blocks
-from ..ops._common import pack
+from ..ir import Array, Builder, DType, Op, Relation, Value, is_meta, meta_array, origin_of
+from ..ops._blocks import BLOCKS, FORMATS, decoded, held, in_blocks
+from ..ops._common import pack, packed
 from ..ops.lookup import Lookup, LookupScaled
 from ..ops.widen import Widen, narrowed
+
+Given = Mapping[str, Callable[[], tuple[str, Array]]]  # by parameter: a format, and its bytes
 
 CODE = 64  # bytes that a call and its arguments take, roughly
 
@@ -53,7 +55,10 @@ class Bytes:
 
     def stored(self, leaf: Value, weight: Array) -> Stored | None:
         last = is_depthwise(leaf)
-        found = narrowed(weight, last)
+        if is_meta(weight):
+            found: tuple[Array, Array] | None = planned_rows(weight, last)
+        else:
+            found = narrowed(weight, last)
         if found is None:
             return None
         arrays = (("narrow", found[0], DType.I8), ("scale", found[1], DType.F32))
@@ -63,20 +68,43 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The first of these formats of GGUF that has the numbers, or `other`."""
+    """What a file has, or the first of these formats of GGUF that has the numbers, or `other`."""
 
     kinds: tuple[str, ...]
     other: Form | None = None
+    given: Given = field(default_factory=dict)  # in a file
 
     dtypes: ClassVar[tuple[DType, ...]] = (DType.F32,)
 
     def stored(self, leaf: Value, weight: Array) -> Stored | None:
+        if found := self.shipped(leaf, weight) or self.blocks(weight):
+            kind, data = found
+            return Stored(((kind, data, DType.U8),), kind)
+        return None if self.other is None else self.other.stored(leaf, weight)
+
+    def shipped(self, leaf: Value, weight: Array) -> tuple[str, Array] | None:
+        """The format and the bytes in the file, if the weight is what they stand for."""
+        given = self.given.get(parameter_of(leaf))
+        if given is None or weight.ndim != 2:
+            return None
+        kind, data = given()
+        block = FORMATS.get(kind)
+        if block is None or weight.shape[1] % block.size:
+            return None
+        data = np.ascontiguousarray(data).reshape(-1)
+        if data.dtype != np.uint8 or data.size * block.size != weight.size * block.bytes:
+            return None
+        same = np.array_equal(decoded(kind, data, weight.shape), weight)
+        return (kind, data) if same else None
+
+    def blocks(self, weight: Array) -> tuple[str, Array] | None:
+        """The format and the bytes."""
         if in_blocks(weight):
             for kind in self.kinds:
-                data = held(kind, weight)
+                data = planned_blocks(kind, weight) if is_meta(weight) else held(kind, weight)
                 if data is not None:
-                    return Stored(((kind, data, DType.U8),), kind)
-        return None if self.other is None else self.other.stored(leaf, weight)
+                    return kind, data
+        return None
 
 
 @dataclass(frozen=True)
@@ -84,12 +112,15 @@ class Codebooks:
     """A codebook, indices of so many bits, and a scale for each channel if a norm was folded in."""
 
     bits: int
-    parameters: Mapping[str, Array] = field(default_factory=dict)  # before norms were folded in
+    # Before norms were folded in; of a model without values, those that are to have codebooks.
+    parameters: Mapping[str, Array] = field(default_factory=dict)
 
     dtypes: ClassVar[tuple[DType, ...]] = (DType.F32, DType.I8)
 
     def stored(self, leaf: Value, weight: Array) -> Stored | None:
         attrs: dict[str, Any] = {"shape": weight.shape, "bits": self.bits}
+        if is_meta(weight):
+            return self.planned(leaf, weight, attrs)
         book, index = np.unique(weight, return_inverse=True)
         if len(book) <= 2**self.bits:
             kind, scale = leaf.type.dtype, None
@@ -106,6 +137,17 @@ class Codebooks:
         else:
             direct = kind is DType.F32 and weight.ndim == 2
             stored = Stored(arrays, "book" if direct else "", self.bits, Lookup, attrs)
+        return None if stored.bytes + CODE > leaf.type.bytes else stored
+
+    def planned(self, leaf: Value, weight: Array, attrs: dict[str, Any]) -> Stored | None:
+        """What a weight without values takes, with a codebook that is full."""
+        if parameter_of(leaf) not in self.parameters:
+            return None
+        size = packed(weight.size, self.bits).shape
+        book = planned(weight, "book", (2**self.bits,), np.float32)
+        arrays = (("book", book, DType.F32), ("index", planned(weight, "index", size), DType.U8))
+        direct = "book" if weight.ndim == 2 else ""
+        stored = Stored(arrays, direct, self.bits, Lookup, attrs)
         return None if stored.bytes + CODE > leaf.type.bytes else stored
 
     def before(self, leaf: Value, weight: Array) -> Array:
@@ -129,14 +171,32 @@ class Codebooks:
         return scale.ravel() if np.all(apart <= 1e-6 * largest) else None
 
 
-def form_named(frozen: str | None, parameters: Mapping[str, Array]) -> Form | None:
+def planned(weight: Array, end: str, shape: tuple[int, ...], dtype: Any = np.uint8) -> Array:
+    """An array of what is stored of a weight without values."""
+    return meta_array(shape, dtype, f"{origin_of(weight)}.{end}")
+
+
+def planned_rows(weight: Array, last: bool) -> tuple[Array, Array]:
+    channels = weight.shape[-1 if last else 0]
+    numbers = planned(weight, "narrow", weight.shape, np.int8)
+    return numbers, planned(weight, "scale", (channels,), np.float32)
+
+
+def planned_blocks(kind: str, weight: Array) -> Array:
+    block = FORMATS[kind]
+    return planned(weight, kind, (weight.size // block.size * block.bytes,))
+
+
+def form_named(
+    frozen: str | None, parameters: Mapping[str, Array], given: Given | None = None
+) -> Form | None:
     """How frozen weights are stored by this word for `frozen=`, if not as they are."""
     if frozen is None:
         return None
     if frozen == "int8":
         return Bytes()
     if frozen == "gguf":
-        return Blocks(("q4_0", "q4_1", "q8_0"))
+        return Blocks(("q4_0", "q4_1", "q8_0"), given=given or {})
     if frozen in BLOCKS:
         return Blocks((frozen,), Bytes())
     return Codebooks(codebook_bits(frozen), parameters)

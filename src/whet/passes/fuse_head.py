@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field, replace
 from ..ir import Builder, Graph, Node, Role, Value
 from ..ops.binary import Mul
 from ..ops.linear import Linear, LinearDw, LinearDx
-from ..ops.linear_loss import LinearCrossEntropy, head_floats
+from ..ops.linear_loss import LinearCrossEntropy, head_floats, row_floats
 from ..ops.loss import CrossEntropy, CrossEntropyDx
 from ..ops.reduce import Sum
 from ..ops.shape import Reshape
+from .frozen_forms import Form
 from .rewriting import Uses, rewrite
 from .slice_first import layer_of
 
@@ -38,20 +39,20 @@ class Head:
         wanted = dict.fromkeys(self.gradients, True)
         return LinearCrossEntropy.Attrs(own.ignore_index, own.mean, bias=bias, **wanted)
 
-    @property
-    def pays(self) -> bool:
+    def pays(self, narrow: bool) -> bool:
         x, w = (v.type for v in self.layer.ins[:2])
-        return self.layer.out.type.bytes >= max(LARGE, GAIN * 4 * head_floats(self.attrs, x, w))
+        workspace = head_floats(self.attrs, x, w) + narrow * row_floats(self.attrs, w)
+        return self.layer.out.type.bytes >= max(LARGE, GAIN * 4 * workspace)
 
 
-def fuse_head(graph: Graph) -> Graph:
+def fuse_head(graph: Graph, narrow: Form | None = None) -> Graph:
     """cross_entropy(linear(x, w), labels) and its gradient become linear_cross_entropy.
 
     That is done where the layer is frozen and has many scores, as over the vocabulary of a language
     model. They never exist whole, and rows without a label cost nothing. The gradient of x is made
-    with the loss.
+    with the loss. Its weight may be stored in the form `narrow`, see narrow_frozen.
     """
-    return fuse(graph, lambda head: not head.trains)
+    return fuse(graph, lambda head: not head.trains and head.pays(narrow is not None))
 
 
 def fuse_trained_head(graph: Graph) -> Graph:
@@ -60,13 +61,13 @@ def fuse_trained_head(graph: Graph) -> Graph:
     That saves memory where the gradient of the weight exists whole anyway. Where its update is
     fused with it (see fuse_updates), all the scores may be smaller.
     """
-    return fuse(graph, lambda head: head.trains)
+    return fuse(graph, lambda head: head.trains and head.pays(narrow=False))
 
 
 def fuse(graph: Graph, wanted: Callable[[Head], bool]) -> Graph:
     uses = Uses(graph)
     found = (head_of(node, uses, graph) for node in graph.nodes if node.op is CrossEntropy)
-    heads = {h.loss.out: h for h in found if h is not None and h.pays and wanted(h)}
+    heads = {h.loss.out: h for h in found if h is not None and wanted(h)}
     made: dict[Value, tuple[Value, Head]] = {}  # gradients, by the values that they replace
 
     def rule(b: Builder, node: Node) -> tuple[Value, ...] | None:

@@ -11,13 +11,15 @@ from ..ops.conv_i8 import Conv2dI8Dw
 from ..ops.fused_update import BLOCK
 from ..ops.linear import LinearDw
 from ..ops.live import LinearLiveDw
-from ..ops.optimizers import FUSED, FUSED_LIVE, FUSED_STEPS
+from ..ops.optimizers import FUSED, FUSED_LIVE, FUSED_STEPS, FUSED_TAKES
 from ..ops.settle import Settle
+from ..ops.shape import TakeDx
 from .rewriting import Uses, rewrite
 
 
 def fuse_updates(graph: Graph) -> Graph:
-    """sgd(w, conv2d_dw(dy, x), lr) becomes dw_sgd(w, dy, x, lr); other optimizers too.
+    """sgd(w, conv2d_dw(dy, x), lr) becomes dw_sgd(w, dy, x, lr); other optimizers too, and Adam of
+    embeddings.
 
     That is done where the gradient is larger than a block, and than the x it is made from: until
     the update is due, which is after the last reader of w, x is kept in its place. If the peak
@@ -36,11 +38,18 @@ def fuse_updates(graph: Graph) -> Graph:
 
 
 def fused_float(b: Builder, node: Node, uses: Uses) -> tuple[Value, ...] | None:
-    dw = made_for_one(node.ins[1], uses, Conv2dDw, LinearDw, LinearLiveDw)
+    dw = made_for_one(node.ins[1], uses, Conv2dDw, LinearDw, LinearLiveDw, TakeDx)
     if dw is None or not is_large(dw) or node.ins[0].type != dw.out.type:
         return None
     w, _, *rest = node.ins
+    if dw.op is TakeDx:
+        if node.op not in FUSED_TAKES or dw.attrs.axis != 0 or w.type.rank != 2:
+            return None
+        attrs = asdict(dw.attrs) | asdict(node.attrs)
+        return b.emit_all(FUSED_TAKES[node.op], w, *dw.ins, *rest, **attrs)
     if dw.op is LinearLiveDw:
+        if any(v.type.dtype is not DType.F32 for v in rest):
+            return None
         return b.emit_all(FUSED_LIVE[node.op], w, *dw.ins, *rest, **asdict(node.attrs))
     attrs = asdict(dw.attrs) | asdict(node.attrs)
     return b.emit_all(FUSED[node.op], w, *dw.ins, *rest, **attrs)
@@ -72,4 +81,5 @@ def made_for_one(value: Value, uses: Uses, *ops: type[Op]) -> Node | None:
 
 
 def is_large(dw: Node) -> bool:
-    return dw.out.type.bytes > max(4 * BLOCK, dw.ins[1].type.bytes)
+    kept = dw.ins[0] if dw.op is TakeDx else dw.ins[1]
+    return dw.out.type.bytes > max(4 * BLOCK, kept.type.bytes)

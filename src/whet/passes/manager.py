@@ -41,7 +41,10 @@ class Context:
     recompute: Recompute | None = None
     inside: bool = False  # inputs may be inside the arena
     single: bool = False  # the program also predicts single samples
+    cached: bool = False  # results of the frozen beginning are kept for each sample
+    generate: bool = False  # the program also writes texts, token by token
     narrow: Form | None = None  # how frozen weights are stored
+    products: Collection[str] = ()  # what linear layers multiply, if not float32
     vectors: bool = False  # vector kernels are available
     machine: Machine = UNTUNED  # for the choice of kernels
     grow: bool = False  # a large program may use more memory for faster kernels

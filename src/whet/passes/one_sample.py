@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
 
 from ..errors import ShapeError
-from ..ir import Graph, Node, Role, Type, Value, verify
-from ..ops.reduce import Expand
-from ..ops.shape import Reshape
+from ..ir import Graph, Node, Role, Value, verify
 from .rewriting import Uses
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The position of the batch in a value: within `axis`, which is outer x samples x the rest."""
-
-    axis: int
-    outer: int = 1
+from .shorter import Along, Fewer, resized
 
 
 def one_sample(entries: Mapping[str, Graph]) -> dict[str, Graph]:
@@ -36,111 +26,88 @@ def for_one_sample(graph: Graph) -> Graph | None:
     each other. Every value that depends on an input must then have exactly one axis that shrinks by
     the batch size. A constant may be repeated for every sample, too.
     """
-    return _with_constants(graph, {}) or _with_constants(graph, _repeated(graph))
+    return _with_constants(graph, {}) or _with_constants(graph, repeated_constants(graph))
 
 
-def _repeated(graph: Graph) -> dict[Value, Batch]:
+def repeated_constants(graph: Graph) -> dict[Value, Along]:
     """Constants that do not vary along an axis as long as the batch, and that axis."""
-    size = _size(graph)
+    size = batch_size(graph)
     found = {}
     for leaf in graph.leaves_of(Role.CONST):
         for axis in (k for k, n in enumerate(leaf.shape) if n == size):
             data = graph.data[leaf.name]
             if (data == data.take([0], axis)).all():
-                found[leaf] = Batch(axis)
+                found[leaf] = Along(axis)
                 break
     return found
 
 
-def _size(graph: Graph) -> int | None:
+def batch_size(graph: Graph) -> int | None:
     sizes = {leaf.shape[0] if leaf.shape else 1 for leaf in graph.leaves_of(Role.INPUT)}
     return sizes.pop() if len(sizes) == 1 else None
 
 
-def _with_constants(graph: Graph, repeated: Mapping[Value, Batch]) -> Graph | None:
-    size, inputs = _size(graph), graph.leaves_of(Role.INPUT)
-    if size in (None, 1):
+def _with_constants(graph: Graph, repeated: Mapping[Value, Along]) -> Graph | None:
+    found = follow_batch(graph, repeated)
+    if found is None or found.mixed:
         return None
-    batches = {v: Batch(0) for v in inputs} | dict(repeated)
-    now = {v: replace(v, type=_without(v.type, batch.axis)) for v, batch in batches.items()}
-    uses, nodes = Uses(graph), []
+    batches, now = found.batches, found.now
+    if any(batches.get(v) != Along(0) or now[v].shape[0] != 1 for v in graph.outputs):
+        return None
+    leaves, outputs = (tuple(now.get(v, v) for v in part) for part in (graph.leaves, graph.outputs))
+    once = {v.name: graph.data[v.name].take([0], batch.axis) for v, batch in repeated.items()}
+    data = {**graph.data, **once}
+    made = replace(graph, leaves=leaves, nodes=found.nodes, outputs=outputs, data=data)
+    verify(made)
+    return made
+
+
+@dataclass(frozen=True)
+class Followed:
+    """Where the batch is in the values of a graph, and the graph's nodes for one sample."""
+
+    batches: Mapping[Value, Along]
+    now: Mapping[Value, Value]  # values for one sample, by those for the batch
+    nodes: tuple[Node, ...]
+    mixed: frozenset[Value]  # they depend on the batch in some other way
+
+    def in_rows(self, value: Value) -> bool:
+        """Whether the value has the samples one behind the other."""
+        batch = self.batches.get(value)
+        return batch is not None and prod(value.shape[: batch.axis]) * batch.outer == 1
+
+
+def follow_batch(graph: Graph, repeated: Mapping[Value, Along]) -> Followed | None:
+    """Follow the batch from the inputs on; None if they have none, or one of one sample."""
+    size, inputs = batch_size(graph), graph.leaves_of(Role.INPUT)
+    if size is None or size == 1:
+        return None
+    batches = {v: Along(0) for v in inputs} | dict(repeated)
+    fewer = Fewer(size)
+    now = {v: replace(v, type=resized(v.type, batch.axis, 1)) for v, batch in batches.items()}
+    uses, nodes, mixed = Uses(graph), [], set[Value]()
     for node in graph.nodes:
+        if not mixed.isdisjoint(node.ins):
+            mixed.update(node.outs)
+            continue
         ins = tuple(now.get(v, v) for v in node.ins)
-        again = replace(node, ins=ins, attrs=_attributes(node, batches, size))
+        again = replace(node, ins=ins, attrs=fewer.attributes(node, batches))
         if again.ins == node.ins and again.attrs == node.attrs:
             nodes.append(node)
             continue
         try:
             outs = tuple(replace(v, type=t) for v, t in zip(node.outs, again.inferred, strict=True))
         except ShapeError:
-            return None
-        for old, new in zip(node.outs, outs, strict=True):
-            found = _batch(node, old, new, batches, size)
-            if found is not None:
-                batches[old] = found
-            elif old in uses.readers or old in uses.kept:
-                return None
+            mixed.update(node.outs)
+            continue
+        found = {
+            old: fewer.found(node, old, new, batches)
+            for old, new in zip(node.outs, outs, strict=True)
+        }
+        if any(b is None and (v in uses.readers or v in uses.kept) for v, b in found.items()):
+            mixed.update(node.outs)
+            continue
+        batches.update((v, batch) for v, batch in found.items() if batch is not None)
         now.update(zip(node.outs, outs, strict=True))
         nodes.append(replace(again, outs=outs))
-    if any(batches.get(v) != Batch(0) or now[v].shape[0] != 1 for v in graph.outputs):
-        return None
-    leaves, outputs = (tuple(now.get(v, v) for v in part) for part in (graph.leaves, graph.outputs))
-    once = {v.name: graph.data[v.name].take([0], batch.axis) for v, batch in repeated.items()}
-    data = {**graph.data, **once}
-    made = replace(graph, leaves=leaves, nodes=tuple(nodes), outputs=outputs, data=data)
-    verify(made)
-    return made
-
-
-def _without(kind: Type, axis: int) -> Type:
-    """The type with size 1 along an axis."""
-    return replace(kind, shape=(*kind.shape[:axis], 1, *kind.shape[axis + 1 :]))
-
-
-def _batch(
-    node: Node, old: Value, new: Value, batches: Mapping[Value, Batch], size: int
-) -> Batch | None:
-    """The position of the batch in a result: the only axis that has become shorter."""
-    pairs = zip(old.shape, new.shape, strict=True)
-    axes = [k for k, (before, after) in enumerate(pairs) if before != after]
-    if len(axes) != 1 or old.shape[axes[0]] != size * new.shape[axes[0]]:
-        return None
-    (axis,) = axes
-    if node.op is Reshape:
-        return _reshaped(node.ins[0], old.shape, batches[node.ins[0]], size)
-    given = [(v, batches[v]) for v in node.ins if v in batches]
-    outer = {batch.outer for _, batch in given}
-    same = all(v.shape[batch.axis] == old.shape[axis] for v, batch in given)
-    if outer <= {1} or (same and len(outer) == 1):
-        return Batch(axis, *outer)
-    return None
-
-
-def _reshaped(value: Value, shape: tuple[int, ...], batch: Batch, size: int) -> Batch | None:
-    """The position of the batch of a value after a reshape."""
-    outer = prod(value.shape[: batch.axis]) * batch.outer
-    for axis, n in enumerate(shape):
-        before = prod(shape[:axis])
-        if outer % before == 0 and n % (outer // before * size) == 0:
-            return Batch(axis, outer // before)
-    return None
-
-
-def _attributes(node: Node, batches: Mapping[Value, Batch], size: int) -> Any:
-    """The node's attributes for one sample: explicit shapes contain the batch size."""
-    if node.op not in (Reshape, Expand):
-        return node.attrs
-    shape, value = list(node.attrs.shape), node.ins[0]
-    batch, more = batches.get(value), len(shape) - value.type.rank
-    if batch is None:  # a value repeated for every sample
-        once = node.op is Expand and shape[0] == size and (more or value.shape[0] == 1)
-        axis = 0 if once else None
-    elif node.op is Expand:
-        axis = batch.axis + more
-    else:
-        found = _reshaped(value, node.attrs.shape, batch, size)
-        axis = None if found is None else found.axis
-    if axis is None:
-        return node.attrs
-    shape[axis] //= size
-    return replace(node.attrs, shape=tuple(shape))
+    return Followed(batches, now, tuple(nodes), frozenset(mixed))

@@ -13,7 +13,7 @@ from ..ir import Array, DType, Graph, Node, Part, Role, Value
 from ..ops._blocks import BLOCKS, decoded, encoded, in_blocks
 from ..ops.shape import Reshape, Transpose
 from ..ops.stored import ReadsStored
-from ..ops.widen import narrowed
+from ..ops.widen import narrowed, some_rows
 from ..passes.frozen_forms import codebook_bits
 from ..passes.narrow_frozen import LEAST
 from ..passes.rewriting import Uses
@@ -118,9 +118,13 @@ def by_rows(weight: Array, axis: int) -> Array:
     if narrowed(weight, last=axis != 0) is not None:
         return weight
     axes = tuple(i for i in range(weight.ndim) if i != axis % weight.ndim)
-    scale = few_bits(np.abs(weight).max(axis=axes, keepdims=True) / np.float32(127))
-    q = np.divide(weight, scale, out=np.zeros_like(weight), where=scale > 0)
-    rounded: Array = np.clip(np.rint(q), -127, 127).astype(np.float32) * scale
+    most = np.maximum(weight.max(axis=axes, keepdims=True), -weight.min(axis=axes, keepdims=True))
+    scale = np.broadcast_to(few_bits(most / np.float32(127)), weight.shape)
+    rounded: Array = np.zeros_like(weight)
+    for rows in some_rows(weight):
+        by, part = scale[rows], rounded[rows]
+        np.divide(weight[rows], by, out=part, where=by > 0)
+        part[...] = np.clip(np.rint(part), -127, 127) * by
     return rounded
 
 

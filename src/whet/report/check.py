@@ -21,6 +21,7 @@ class CheckReport:
     torch_parameters: dict[str, float]
     losses: list[tuple[float, float]]  # (PyTorch, C) of every step
     notes: tuple[str, ...] = ()
+    changed: float | None = None  # how far rounded products move all gradients, by their norm
 
     @property
     def worst_gradient(self) -> tuple[str, float]:
@@ -65,6 +66,7 @@ class CheckReport:
             each(min, self.parameters, other.parameters),
             each(max, self.torch_parameters, other.torch_parameters),
             other.losses,
+            changed=other.changed,
         )
 
     def __str__(self) -> str:
@@ -80,4 +82,6 @@ class CheckReport:
             f"loss {self.losses[0][1]:.6f} -> {self.losses[-1][1]:.6f}, "
             f"PyTorch {self.losses[0][0]:.6f} -> {self.losses[-1][0]:.6f}",
         ]
+        if self.changed is not None:
+            lines.append(f"rounding products changes the gradient by {100 * self.changed:.1f} %")
         return "\n".join([*lines, *self.notes])

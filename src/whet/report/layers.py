@@ -19,6 +19,7 @@ from ..names import quoted
 from ..ops.fused_update import FusedUpdate
 from ..ops.live_update import LiveUpdate
 from ..ops.stream import StreamOp, stage_macs
+from ..ops.take_update import TakeUpdate
 from .kept import kept_buffers, loss_step
 from .program import kernel_calls, kib, live_at_peak, macs
 
@@ -73,7 +74,7 @@ def gradient_buffers(plan: Plan) -> dict[Buffer, Value]:
         node = makers.get(following)
         is_target = leaf.role is Role.PARAM or leaf.is_a(Relation.GRADIENT_SUM)
         if is_target and node is not None and len(node.ins) > 1:
-            in_blocks = issubclass(node.op, (FusedUpdate, LiveUpdate))
+            in_blocks = issubclass(node.op, (FusedUpdate, LiveUpdate, TakeUpdate))
             home = plan.home[plan.workspace[node] if in_blocks else node.ins[1]]
             if isinstance(home, Buffer):
                 found.setdefault(home, leaf)

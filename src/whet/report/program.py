@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ..ir import Call, Codebook, Live
+from ..ir import Call, Codebook, DType, Live
 from ..ir.printing import summary
 from ..names import printable, quoted
 from .kept import kept_buffers
@@ -33,6 +33,7 @@ def program_report(program: Program, measured: Mapping[str, int] | None = None) 
     elements = sum(t.elements for t in store.params.values())
     parts = ("arena", "trained", "state", "io", "stack")
     padding = memory["ram"] - sum(memory[part] for part in parts)
+    width = max(12, *map(len, program.plans))
     lines = [
         f"{program.name}: {program.parameters:,} parameters, {elements:,} of them trained "
         f"({len(store.params)} tensors)",
@@ -45,20 +46,22 @@ def program_report(program: Program, measured: Mapping[str, int] | None = None) 
         f"{gap(memory['arena'], memory['lower_bound'])}",
         f"    trained parameters                {exactly(memory['trained'])}",
         f"    optimizer and running state       {exactly(memory['state'])}",
+        *moment_lines(program),
         *base_lines(program),
         f"    {program.target.io_words:<33} {exactly(memory['io'])}",
         *stack_lines(program, seen),
         f"    alignment                         {exactly(padding)}",
         f"  flash, code aside                   {exactly(memory['flash'])}"
         f"{beside(seen, 'built flash', 'measured, with the code')}",
+        *(["    mapped from weights.bin"] if store.mapped else []),
         f"    frozen parameters and constants   {exactly(memory['frozen'])}",
         *narrow_lines(program),
         f"    initial values                    {exactly(memory['flash'] - memory['frozen'])}",
         "",
-        f"  {'entry point':<12} {'calls':>6} {'kernels':>8} {'MMACs':>9}"
+        f"  {'entry point':<{width}} {'calls':>6} {'kernels':>8} {'MMACs':>9}"
         f" {'arena':>14} {'bound':>14}",
     ]
-    lines += [entry_line(name, plan) for name, plan in program.plans.items()]
+    lines += [entry_line(name, plan, width) for name, plan in program.plans.items()]
     name, plan = max(program.plans.items(), key=lambda item: item[1].arena)
     return "\n".join([*lines, "", *training_against_inference(program), *peak_lines(name, plan)])
 
@@ -93,12 +96,27 @@ def narrow_lines(program: Program) -> list[str]:
     return lines
 
 
+def product_lines(program: Program) -> list[str]:
+    """Linear layers of a step whose products are rounded."""
+    if not program.options.products:
+        return []
+    counts = {word: len(nodes) for word, nodes in program.rounded_products.items()}
+    words = [f"{count} multiply {word}" for word, count in counts.items() if count]
+    return [f"linear layers and their gradients: {', '.join(words) or 'none is rounded'}"]
+
+
 def stack_lines(program: Program, measured: Mapping[str, int]) -> list[str]:
     """Only if the target reserves a stack; elsewhere the operating system provides it."""
     if not program.target.stack:
         return []
     line = f"    stack                             {exactly(program.memory['stack'])}"
     return [line + beside(measured, "stack", "used, measured in a run")]
+
+
+def moment_lines(program: Program) -> list[str]:
+    """Only if moments of an optimizer are in fewer bits."""
+    size = sum(t.bytes for t in program.storage.state.values() if t.dtype is DType.BF16)
+    return [f"      moments in bf16                 {exactly(size)}"] if size else []
 
 
 def base_lines(program: Program) -> list[str]:
@@ -125,7 +143,7 @@ def scheme_lines(program: Program) -> list[str]:
         for part in program.parts.values()
         if isinstance(part, Codebook)
     ]
-    lines += factor_lines(program)
+    lines += factor_lines(program) + cache_lines(program) + product_lines(program)
     if program.options.without:
         lines.append(f"compiled without: {', '.join(sorted(program.options.without))}")
     return lines
@@ -140,6 +158,17 @@ def factor_lines(program: Program) -> list[str]:
         f"LoRA: factors of rank {rank}, times {scale:g}, train beside "
         + (f"{len(names)} weights, {quoted(names[0])} first" if names[1:] else quoted(names[0]))
         for (rank, scale), names in kinds.items()
+    ]
+
+
+def cache_lines(program: Program) -> list[str]:
+    """What is kept of a sample, and what a step from it saves."""
+    if not program.kept:
+        return []
+    whole, rest = (macs(program.plans[name]) for name in ("train_step", "train_step_kept"))
+    size, share = kib(program.kept_bytes), 100 * (1 - rest / whole)
+    return [
+        f"kept of a sample: {size}; a step from it takes {share:.1f} % fewer multiply-accumulates"
     ]
 
 
@@ -176,11 +205,11 @@ def live_at_peak(plan: Plan) -> list[Buffer]:
     return sorted(live, key=lambda b: -b.bytes)
 
 
-def entry_line(name: str, plan: Plan) -> str:
+def entry_line(name: str, plan: Plan, width: int) -> str:
     calls = kernel_calls(plan)
     kernels = len({c.kernel for c in calls})
     return (
-        f"  {name:<12} {len(calls):>6} {kernels:>8} {macs(plan) / 1e6:>9,.1f}"
+        f"  {name:<{width}} {len(calls):>6} {kernels:>8} {macs(plan) / 1e6:>9,.1f}"
         f" {kib(plan.arena):>14} {kib(plan.lower_bound):>14}"
     )
 

@@ -16,7 +16,8 @@ import numpy as np
 from ..errors import DataError
 from ..ir import Array, Relation
 from ..ops.settle import LIMITS
-from .trainer import Trainer, from_stored, to_numpy
+from .arrays import from_stored, to_numpy
+from .trainer import Trainer
 
 
 def trained(trainer: Trainer) -> dict[str, Array]:

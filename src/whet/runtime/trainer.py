@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..emit.c import STATUSES, Signature
+from ..emit.blob import WEIGHTS
+from ..emit.c import GENERATION, STATUSES, Signature
 from ..emit.program import Program
 from ..emit.tensor_info import TensorInfo
-from ..errors import CheckpointError, DataError, InternalError, NotFinite, TargetError, option
-from ..ir import Array, DType, Graph, Part, Relation, Role, Type, Value, f32
+from ..errors import CheckpointError, DataError, InternalError, NotFinite, option
+from ..ir import Array, DType, Graph, Part, Relation, Role, Value, f32
 from ..ir.quant import Quant
 from ..ops.settle import LIMITS
+from .arrays import accept, accept_labels, from_stored, sized, to_numpy, to_stored
 from .build import library
 from .checkpoint import Checkpoint, Layout
-from .ids import out_of_range, ranges, uncounted
+from .ids import ranges, uncounted
+from .kept import kept_values
+from .mapping import map_weights
+from .sample_cache import SampleCache
+from .sampling import Sampling
 from .steps import along, step_sizes
+from .texts import Texts, numbers, written
 
 C_TYPES: dict[DType, Any] = {
     DType.F32: ctypes.c_float,
+    DType.BF16: ctypes.c_uint16,
     DType.I32: ctypes.c_int32,
     DType.I16: ctypes.c_int16,
     DType.I8: ctypes.c_int8,
@@ -41,7 +50,10 @@ class Trainer:
         self, program: Program, flags: Sequence[str] | None = None, threads: int | None = None
     ) -> None:
         self.program = program
-        self._library = ctypes.CDLL(str(library(program, flags)))
+        path = library(program, flags)
+        self._library = ctypes.CDLL(str(path))
+        if program.storage.mapped:
+            map_weights(self._function("map_weights"), path.with_name(WEIGHTS))
         if threads is not None:
             self._set_threads(threads)
         self._net = self._allocate()
@@ -60,16 +72,24 @@ class Trainer:
 
     # Training ----------------------------------------------------------------------------------
 
-    def step(self, x: Any, y: Any, lr: float | None = None) -> float:
+    @functools.cached_property
+    def cache(self) -> SampleCache:
+        """What the frozen layers made of samples; another `whet.SampleCache` may take its place."""
+        return SampleCache()
+
+    def step(self, x: Any, y: Any, lr: float | None = None, sample: Any = None) -> float:
         """One training step on a batch; returns its loss. `x` is a tuple for several inputs.
 
+        `sample`, for programs compiled with `cache_prefix`, is the id of the sample, or a list of
+        one for each of the batch. What the frozen layers make of a sample is then kept in
+        `self.cache`; for samples in there, `x` may be None and is not looked at.
         Raises NotFinite, having changed nothing, if the loss is NaN or infinite.
         """
-        return self._loss("train_step", x, y, {"lr": lr})
+        return self._loss("train_step", x, y, {"lr": lr}, sample)
 
-    def gradients(self, x: Any, y: Any) -> float:
+    def gradients(self, x: Any, y: Any, sample: Any = None) -> float:
         """Add this batch's gradients to those collected so far; returns its loss."""
-        return self._loss("gradients", x, y, {})
+        return self._loss("gradients", x, y, {}, sample)
 
     def apply(self, lr: float | None = None, scale: float = 1.0) -> None:
         """Update from the collected gradients, times `scale`, and clear them."""
@@ -101,6 +121,7 @@ class Trainer:
         """The model's output in eval mode, as a NumPy array (a tuple if there are several).
 
         Any number of samples will do: those that do not fill a batch are predicted one by one.
+        Sequences of one of the shorter `lengths` come in whole batches.
         """
         given = [to_numpy(part) for part in (x if isinstance(x, (tuple, list)) else (x,))]
         pieces = [self._predict(entry, piece) for entry, piece in self._pieces(given)]
@@ -118,6 +139,9 @@ class Trainer:
 
     def _pieces(self, given: list[Array]) -> Iterator[tuple[str, list[Array]]]:
         """Samples in portions that an entry point takes: batches, then single ones."""
+        if (entry := sized(self.program, "predict", given)) != "predict":
+            yield entry, given
+            return
         size, rows = self.program.batch, {part.shape[0] if part.ndim else 0 for part in given}
         single = "predict_one" if size > 1 else "predict"
         known = self.program.independent and self._has(single)
@@ -132,6 +156,36 @@ class Trainer:
             entry, step = ("predict", size) if count - start >= size else (single, 1)
             yield entry, [part[start : start + step] for part in given]
             start += step
+
+    # Texts -------------------------------------------------------------------------------------
+
+    def scores(self, ids: Sequence[int]) -> Array:
+        """The scores of the token behind `ids`, from a program compiled with `generate`.
+
+        What the last call had in common with this one, from the first token on, is not computed
+        again, unless the program has trained or predicted in between.
+        """
+        return self._texts.scores(numbers(to_numpy(ids)))
+
+    def generate(
+        self,
+        ids: Sequence[int],
+        count: int,
+        *,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        stop: int | Collection[int] = (),
+    ) -> Iterator[int]:
+        """Up to `count` tokens that follow `ids`, one by one; the first one in `stop` ends them.
+
+        With a temperature of 0 each is the most probable one. Otherwise it is drawn: scores are
+        divided by the temperature, only the `top_k` most probable tokens take part, and of these
+        the fewest that have at least `top_p` of the probability. Equal seeds give equal texts.
+        """
+        sampling = Sampling(temperature, top_k, top_p)
+        return written(self._texts, numbers(to_numpy(ids)), count, sampling, seed, stop)
 
     # Parameters and state ----------------------------------------------------------------------
 
@@ -279,7 +333,17 @@ class Trainer:
         return changing(self.program).from_buffer(self._memory, start)
 
     def _written(self) -> None:
-        """What `_view` showed has been changed: here that is all there is to do."""
+        """What `_view` showed has been changed, so keys and values are those of other weights."""
+        self._forget()
+
+    def _forget(self) -> None:
+        """The cache of a text is no longer what it was."""
+        if "_texts" in self.__dict__:
+            self._texts.held = []
+
+    @functools.cached_property
+    def _texts(self) -> Texts:
+        return Texts(self)
 
     def _read(self) -> dict[str, Array]:
         """Trained parameters and state as they lie in memory."""
@@ -372,18 +436,38 @@ class Trainer:
         info = replace(self.program.tensors[leaf.name], type=leaf.type)
         return info, leaf.name, self.program.quants.get(leaf.name)
 
-    def _loss(self, entry: str, x: Any, y: Any, scalars: dict[str, float | None]) -> float:
-        feed = self._inputs(entry, x)
+    def _loss(
+        self, entry: str, x: Any, y: Any, scalars: dict[str, float | None], sample: Any
+    ) -> float:
+        if sample is None:
+            entry = sized(self.program, entry, x)
+            feed = self._inputs(entry, x)
+        else:
+            self._entry(entry)
+            if not self.program.kept:
+                raise DataError(
+                    "sample= is for a program that keeps what the frozen layers make of a sample",
+                    try_="whet.compile(..., cache_prefix=True)",
+                )
+            feed = kept_values(self.program, self.cache, self._prefix, x, sample)
+            entry = f"{entry}_kept"
         feed |= accept_labels(self.program, self._entry(entry), y)
         return float(self._run(entry, feed, scalars)[0])
+
+    def _prefix(self, x: Any, places: Array) -> list[Array]:
+        """What the frozen layers make of the samples at these places of a batch."""
+        feed = self._inputs("prefix", x)
+        return self._run("prefix", {n: a[places] for n, a in feed.items()}, {})
 
     def _run(
         self, entry: str, feed: dict[str, Array], scalars: dict[str, float | None]
     ) -> list[Array]:
         signature = Signature.of(self._entry(entry))
+        if entry not in GENERATION:
+            self._forget()
         args: list[Any] = [self._pointer]
         for name, leaf in signature.leaves:
-            args.append(self._scalar(scalars[name]) if leaf.role is Role.SCALAR
+            args.append(self._number(leaf, scalars[name]) if leaf.role is Role.SCALAR
                         else feed[leaf.name].ctypes.data_as(ctypes.c_void_p))  # fmt: skip
         outs = [np.zeros(v.shape, v.type.dtype.numpy) for _, v in signature.outputs]
         args += [out.ctypes.data_as(ctypes.c_void_p) for out in outs]
@@ -402,6 +486,10 @@ class Trainer:
         room = ctypes.c_size_t(len(buffer))
         size = function(self._pointer, buffer, room, ctypes.c_uint32(round), key)
         return buffer.raw[:size]
+
+    def _number(self, leaf: Value, value: float | None) -> ctypes.c_float | ctypes.c_int32:
+        whole = leaf.type.dtype is DType.I32
+        return ctypes.c_int32(int(value or 0)) if whole else self._scalar(value)
 
     def _scalar(self, value: float | None) -> ctypes.c_float:
         return ctypes.c_float(self.program.lr if value is None else float(value))
@@ -441,93 +529,3 @@ def changing(program: Program) -> Any:
             members = [(store.ids[n], C_TYPES[t.dtype] * t.elements) for n, t in table.items()]
             fields.append((part, type(part, (ctypes.Structure,), {"_fields_": members})))
     return type("net_t", (ctypes.Structure,), {"_fields_": fields})
-
-
-def stored_batch(program: Program, x: Any, y: Any) -> tuple[Array, ...]:
-    """Input and labels as they go into a training step, for a program with one input."""
-    check_one_input(program)
-    step = program.entries["train_step"]
-    (given,) = step.leaves_of(Role.INPUT)
-    quant = program.quants.get(given.name)
-    feed = {given.name: accept(x, program.tensors[given.name], given.name, quant)}
-    feed |= accept_labels(program, step, y)
-    if wrong := out_of_range(step, feed):
-        raise DataError("a label or id is out of range", why=wrong)
-    return tuple(feed.values())
-
-
-def accept_labels(program: Program, graph: Graph, y: Any) -> dict[str, Array]:
-    """What the loss compares with, by name: `y`, or a tuple of as many as the loss takes."""
-    wanted = [(leaf.name, program.tensors[leaf.name]) for leaf in graph.leaves_of(Role.LABEL)]
-    several = isinstance(y, (tuple, list)) and (
-        len(wanted) > 1 or (len(y) == 1 and np.shape(y[0]) == wanted[0][1].shape)
-    )
-    given = y if several else (y,)
-    if len(given) != len(wanted):
-        raise DataError(f"the loss takes {len(wanted)} labels, got {len(given)}")
-    return {
-        name: accept(array, info, name) for (name, info), array in zip(wanted, given, strict=True)
-    }
-
-
-def check_one_input(program: Program) -> None:
-    """Boards and samples in flash are for programs with one input."""
-    step = program.entries["train_step"]
-    count = len(step.leaves_of(Role.INPUT))
-    if count != 1 or not step.leaves_of(Role.LABEL):
-        raise TargetError(
-            f"a board is sent one input and its labels, not {count} inputs",
-            try_="program.write(), and a main.c of your own",
-        )
-
-
-def to_numpy(x: Any) -> Array:
-    if hasattr(x, "detach"):
-        x = x.detach().cpu()
-        x = (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
-    return np.asarray(x)
-
-
-def to_stored(array: Array, info: TensorInfo) -> Array:
-    moved = array.transpose(info.order) if info.order else array
-    return np.ascontiguousarray(moved, dtype=info.type.dtype.numpy)
-
-
-def from_stored(array: Array, info: TensorInfo) -> Array:
-    shaped = array.reshape(info.type.shape)
-    return np.asarray(shaped.transpose(np.argsort(info.order)) if info.order else shaped).copy()
-
-
-def accept(x: Any, info: TensorInfo, name: str, quant: Quant | None = None) -> Array:
-    """An array from the caller, checked and laid out as the program wants it.
-
-    An int8 input is given as int8, or as the floats that it stands for.
-    """
-    array = to_numpy(x)
-    if quant is not None and array.dtype.kind == "f":
-        if not np.isfinite(array).all():
-            raise DataError(f"{name} holds numbers that are not finite")
-        array = quant.quantize(array)
-    if tuple(array.shape) != info.shape:
-        alone = tuple(array.shape) == info.shape[1:]
-        raise DataError(
-            f"{name} has shape {tuple(array.shape)}, the program was compiled for {info.shape}",
-            try_="x[None], if this is one sample: the first axis is that of the batch"
-            if alone
-            else "compile with an example of the shape you train on",
-        )
-    kinds = {DType.F32: "f", DType.I32: "iu", DType.I8: "i", DType.U8: "bu"}[info.type.dtype]
-    wrong = info.type.dtype is DType.I8 and array.dtype != np.int8
-    if array.dtype.kind not in kinds or wrong:
-        raise DataError(f"{name} has dtype {array.dtype}, the program takes {describe(info.type)}")
-    if info.type.dtype is DType.I32 and array.size:
-        limits = np.iinfo(np.int32)
-        for extreme in (int(array.min()), int(array.max())):
-            if not limits.min <= extreme <= limits.max:
-                raise DataError(f"{name} holds {extreme}, which is not a 32-bit index")
-    return to_stored(array, info)
-
-
-def describe(t: Type) -> str:
-    words = {DType.F32: "float32", DType.I32: "integers", DType.U8: "booleans"}
-    return words.get(t.dtype, "int8, or the floats it stands for")

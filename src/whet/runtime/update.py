@@ -39,8 +39,8 @@ import numpy as np
 from ..errors import UpdateError
 from ..ir import Array, f32
 from . import varint
+from .arrays import from_stored, to_stored
 from .steps import fold_scale
-from .trainer import from_stored, to_stored
 
 if TYPE_CHECKING:
     from ..emit.program import Program

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ..emit.program import Program
 from ..emit.target import Target
@@ -14,6 +15,8 @@ from .project import cmake_files, filled, main_c, template, words_of
 @dataclass(frozen=True)
 class Portable(Target):
     """A program with an operating system around it, loaded into this process to run here."""
+
+    maps_files: ClassVar[bool] = True
 
     def portable(self) -> Target:
         return PORTABLE

@@ -7,8 +7,10 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
-from ..emit.c import WIDTH, Signature, call_text, input_buffers_of
+from ..emit.c import Signature, input_buffers_of
 from ..emit.c_main import example_c, with_allocated_memory
+from ..emit.c_mapped import with_mapped_weights
+from ..emit.c_text import WIDTH, call_text
 from ..emit.program import Program
 from ..ir import Role
 
@@ -28,9 +30,10 @@ def label_names(program: Program) -> list[str]:
 
 def main_c(program: Program, name: str) -> str:
     """The main program: a fixed file whose few macros say what this model is called."""
-    if program.large:
-        return with_allocated_memory(static_main(program, name), program.alignment)
-    return static_main(program, name)
+    main = static_main(program, name)
+    if program.storage.mapped:
+        main = with_mapped_weights(main, program.name)
+    return with_allocated_memory(main, program.alignment) if program.large else main
 
 
 def static_main(program: Program, name: str) -> str:
@@ -124,7 +127,6 @@ def words_of(program: Program) -> dict[str, str]:
         "kernel_lines": "\n    ".join(sources),
         "flags": " ".join(program.flags),
         "libraries": " ".join(program.target.libraries),
-        "far": " -fPIC -Wl,--no-relax" if program.far else "",  # whole addresses
         "of_memory": ALLOCATED if program.large else "data + bss",
     }
 

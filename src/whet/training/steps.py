@@ -24,6 +24,7 @@ from ..ir import (
     prune,
     verify,
 )
+from ..ops._bf16 import nearest
 from ..ops.binary import Add, Mul
 from ..ops.bits import BitsDx
 from ..ops.optimizers import Optimizer
@@ -54,6 +55,12 @@ class UpdateRule:
     @property
     def moments(self) -> tuple[Moment, ...]:
         return self.optimizer.moments(self.attrs)
+
+    @property
+    def kept(self) -> DType:
+        """What the moments are stored as."""
+        update = self.optimizer.update
+        return update.kept(update.Attrs(**self.attrs))
 
 
 @dataclass(frozen=True)
@@ -166,16 +173,13 @@ class _Updater:
             b.update(leaf, nxt)
 
     def moments(self, param: Value, rule: UpdateRule) -> list[Value]:
-        return [
-            self.b.leaf(
-                f"{param.name}.{moment.name}",
-                f32(*param.shape),
-                Role.STATE,
-                rule.state.get(moment.name, np.zeros(param.shape, np.float32)),
-                Link(Relation.MOMENT, param.name),
-            )
-            for moment in rule.moments
-        ]
+        kind, found = Type(rule.kept, param.shape), []
+        for moment in rule.moments:
+            data = rule.state.get(moment.name, np.zeros(param.shape, np.float32))
+            data = nearest(data) if rule.kept is DType.BF16 else data
+            link = Link(Relation.MOMENT, param.name)
+            found.append(self.b.leaf(f"{param.name}.{moment.name}", kind, Role.STATE, data, link))
+        return found
 
     def move(self, param: Value, grad: Value, rule: UpdateRule) -> None:
         """Update an integer parameter: how far, then by how many whole numbers."""

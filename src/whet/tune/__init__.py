@@ -2,5 +2,6 @@
 
 from .kept import forget, keep, this_machine
 from .measure import QUIET, tune
+from .predict import Cost, Prediction, predict
 
-__all__ = ["QUIET", "forget", "keep", "this_machine", "tune"]
+__all__ = ["QUIET", "Cost", "Prediction", "forget", "keep", "predict", "this_machine", "tune"]

@@ -33,7 +33,9 @@ class Sum(nn.Module):
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
         product = self.scale * (self.up @ self.down)
-        return weight + (product.T if self.turned else product)
+        whole = weight + (product.T if self.turned else product)
+        whole.whet_parts = weight, self  # type: ignore[attr-defined]  # for products.py
+        return whole
 
 
 def beside(trainer: Trainer) -> list[Beside]:

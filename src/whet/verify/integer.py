@@ -16,7 +16,8 @@ from ..ops.gradient_i8 import NarrowGradient
 from ..pipeline import Options, as_compiled, assemble
 from ..quantize.agreement import LEAST, correlation
 from ..report.html import table
-from ..runtime.trainer import Trainer, accept, accept_labels, from_stored
+from ..runtime.arrays import accept, accept_labels, from_stored
+from ..runtime.trainer import Trainer
 from .check import Batches, compare, copies, options_here
 from .straight_through import gradients
 
@@ -138,7 +139,7 @@ def with_gradients(program: Program) -> Program:
     """The same program with an entry point for its gradients."""
     if "gradients" in program.entries:
         return program
-    return rebuilt(program, replace(options_here(program), accumulate=True))
+    return rebuilt(program, replace(options_here(program), accumulate=True, cache_prefix=False))
 
 
 def runs_here(program: Program) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import keyword
 import logging
 import re
@@ -17,13 +18,14 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from ...errors import FrontendError, either
-from ...ir import Array, Graph, Role
+from ...ir import Array, Graph, Role, is_meta
 from ..model import Model, without_loss
 from . import aten as _register_handlers  # noqa: F401
 from .halves import HALVES, tell_widened
 from .importer import HANDLERS, Importer
 from .locations import location_of
-from .masks import copied
+from .masks import sharing
+from .meta import check_read, integer_buffers, meta_names, output_of
 from .optim import trainable, training_of
 
 Loss = Callable[[Any, Any], torch.Tensor]
@@ -173,11 +175,11 @@ def canonical_names(model: nn.Module) -> dict[str, str]:
     return {f"model.{name}": first.setdefault(id(t), name) for name, t in tensors}
 
 
-def example_output(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    """The model's output for the example, in eval mode."""
+def example_output(model: nn.Module, inputs: tuple[torch.Tensor, ...], meta: bool) -> torch.Tensor:
+    """The model's output for the example, in eval mode; without values if the model has none."""
     try:
         with torch.no_grad():
-            output = model.eval()(*inputs)
+            output = output_of(model.eval(), inputs) if meta else model.eval()(*inputs)
     except Exception as error:
         shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
         raise FrontendError(
@@ -206,7 +208,7 @@ def independent(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> bool:
     def predicted(rows: slice) -> torch.Tensor:
         return main_output(alone(*(x[rows] for x in batch)))
 
-    batch, alone = [drawn(x) for x in inputs], copied(model, model).eval()
+    batch, alone = [drawn(x) for x in inputs], sharing(model).eval()
     try:
         with torch.no_grad():
             together = predicted(slice(count))
@@ -245,32 +247,45 @@ def import_model(
     clip_norm: float | None,
 ) -> Model:
     """Import `model`, using copies only, since some models cache what they computed."""
-    names = canonical_names(model)
-    output = example_output(copied(model, model), inputs)
+    names, meta = canonical_names(model), meta_names(model)
+    output = example_output(sharing(model), inputs, bool(meta))
     target = target if target is not None else example_target(loss, output)
     inputs, target = distinct(inputs, target)
-    wrapper = WithLoss(copied(model, model), loss)
+    wrapper = WithLoss(sharing(model), loss)
     wrapper.training = model.training
     labels = len(target) if isinstance(target, tuple) else 1
-    importer = Importer(export(wrapper, (inputs, target)), names, labels)
+    exported = export(wrapper, (inputs, target))
+    check_read(exported, integer_buffers(model))
+    importer = Importer(exported, names, labels, meta=meta)
     training = importer.run()
     tell_widened(importer.folded.items())
     if any(module.training for module in model.modules()):
-        alone = export(Alone(copied(model, model).eval()), (inputs,))
+        alone = export(Alone(sharing(model).eval()), (inputs,))
         changing = {leaf.name for leaf, _ in training.graph.state}
-        prediction = Importer(alone, names, 0, changing, training.orders).run()
+        prediction = Importer(alone, names, 0, changing, training.orders, meta).run()
     else:
         prediction = without_loss(training)
     by_id = {id(p): names[f"model.{name}"] for name, p in model.named_parameters()}
     rules, lr = training_of(optimizer, by_id, training.orders, clip_norm)
     ids = trainable(model, optimizer)
     requested = dict.fromkeys(name for i, name in by_id.items() if i in ids)
-    alike = independent(model, inputs)
+    alike = not meta and independent(model, inputs)
     masks = {name: mask for name, mask in training.masks.items() if not mask.all()}
     return Model(
         training, prediction, rules, lr, tuple(requested), alike,
-        live=live_of(training.graph) | masks, masked=frozenset(masks),
+        live=live_of(training.graph) | masks, masked=frozenset(masks), blocks=blocks_of(model),
+        meta=bool(meta),
     )  # fmt: skip
+
+
+def blocks_of(model: nn.Module) -> dict[str, Callable[[], tuple[str, Array]]]:
+    """What `from_gguf` keeps of the file."""
+
+    def read(own: Any) -> tuple[str, Array]:
+        return own.format.lower(), own.data
+
+    stored = getattr(model, "whet_blocks", {})
+    return {name: functools.partial(read, own) for name, own in stored.items()}
 
 
 def distinct(inputs: tuple[torch.Tensor, ...], target: Target) -> tuple[Any, Any]:
@@ -281,7 +296,8 @@ def distinct(inputs: tuple[torch.Tensor, ...], target: Target) -> tuple[Any, Any
 def live_of(graph: Graph) -> dict[str, Array]:
     """Which elements are not zero, of every parameter that has zeros."""
     leaves = (leaf.name for leaf in graph.leaves_of(Role.PARAM))
-    return {name: graph.data[name] != 0 for name in leaves if not graph.data[name].all()}
+    known = [name for name in leaves if not is_meta(graph.data[name])]
+    return {name: graph.data[name] != 0 for name in known if not graph.data[name].all()}
 
 
 UNTRACED = re.compile(r'["\\\n\r\0\ud800-\udfff]')

@@ -23,7 +23,7 @@ from ...ops.random import RngNext
 from ..model import Imported, Order, Tensor, plain_order
 from .locations import source_of
 from .masks import masks_of
-from .tensor import Arranger, channels_last, ir_dtype, parameter
+from .tensor import Arranger, channels_last, ir_dtype, meta_parameter, parameter
 from .weights import stored_orders
 
 Operand = Tensor | torch.Tensor | float | int | bool
@@ -64,10 +64,12 @@ class Importer:
         labels: int = 0,
         changing: Collection[str] = (),
         given: Mapping[str, Order] | None = None,
+        meta: Collection[str] = (),
     ) -> None:
         self.exported = exported
         self.changing = changing  # buffers that another entry point updates
         self.given = given or {}  # how another entry point stores parameters
+        self.meta = meta  # parameters without values
         self.names = names  # exported name -> canonical name of a parameter or buffer
         self.labels = labels  # how many of the last user inputs are labels
         self.b = Builder("forward")
@@ -180,7 +182,10 @@ class Importer:
                 if spec.kind is InputKind.PARAMETER and name in zeros:
                     data = torch.where(zeros[name], data, 0)
                     self.masks[name] = zeros[name].cpu().numpy().transpose(order)
-                made[name] = parameter(self.b, name, data, order, role)
+                if name in self.meta:
+                    made[name] = meta_parameter(self.b, name, data, order)
+                else:
+                    made[name] = parameter(self.b, name, data, order, role)
                 self.orders[name] = order
             self.env[node] = made[name]
 

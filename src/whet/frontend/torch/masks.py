@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -12,6 +13,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.fx import Node as FxNode
 from torch.nn.utils import prune
+
+from .meta import buffer_for, stand_in
 
 T = TypeVar("T")
 SAME = ("aten.to.", "aten._to_copy.", "aten.alias.", "aten.detach.", "aten.clone.")
@@ -101,12 +104,13 @@ def hooks(model: nn.Module) -> Iterator[Any]:
     return (h for module in model.modules() for h in module._forward_pre_hooks.values())
 
 
-def copied(x: T, model: nn.Module) -> T:
+def copied(x: T, model: nn.Module, copies: Mapping[int, Any] = MappingProxyType({})) -> T:
     """A deep copy of something that has this model in it, whose masked weights `follow`.
 
     A pruned layer keeps the product of its last run as an attribute, which PyTorch does not copy.
+    `copies`, by the id of the original, are taken as they are.
     """
-    memo: dict[int, Any] = {}
+    memo: dict[int, Any] = dict(copies)
     for module in model.modules():
         for value in vars(module).values():
             if isinstance(value, torch.Tensor) and not value.is_leaf:
@@ -114,3 +118,17 @@ def copied(x: T, model: nn.Module) -> T:
     made = copy.deepcopy(x, memo)
     follow(memo.get(id(model), made))
     return made
+
+
+def sharing(model: nn.Module) -> nn.Module:
+    """A copy to run or to export, with the numbers of the model's own parameters.
+
+    What it caches while it runs, and its buffers, are its own. See meta.py for parameters that have
+    no numbers.
+    """
+    shared: dict[int, torch.Tensor] = {
+        id(p): nn.Parameter(stand_in(p.detach()), requires_grad=p.requires_grad)
+        for p in model.parameters()
+    }
+    shared |= {id(b): buffer_for(b) for b in model.buffers() if b.is_meta}
+    return copied(model, model, shared)

@@ -78,6 +78,9 @@ def _rule(
                 raise FrontendError(
                     f"{kind.__name__}: {word} is not supported", at=f"{key}={group[key]}"
                 )
+        if group.get("moments") and not record.narrows:
+            what = f"{kind.__name__} has no moments in {group['moments']}"
+            raise FrontendError(what, try_="Adam or AdamW of torch.optim")
         if (attrs := record.read(group)) is not None:
             return record, {"weight_decay": float(group["weight_decay"]), **attrs}
     *others, last = (named.torch for named in NAMES.values())

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ...errors import ShapeError
-from ...ir import Array, Builder, DType, Role, Type, Value
+from ...ir import Array, Builder, DType, Role, Type, Value, f32, meta_array
 from ...ir.axes import channels_last as channels_last
 from ...ops.shape import Reshape, Transpose
 from ..model import Order, Tensor, plain_order
@@ -145,3 +145,9 @@ def parameter(
     dtype = ir_dtype(tensor.dtype)
     assert dtype is not None
     return Tensor(b.leaf(name, Type(dtype, array.shape), role, array), order)
+
+
+def meta_parameter(b: Builder, name: str, tensor: torch.Tensor, order: Order) -> Tensor:
+    """One without values."""
+    shape = tuple(tensor.shape[axis] for axis in order)
+    return Tensor(b.leaf(name, f32(*shape), Role.PARAM, meta_array(shape, np.float32, name)), order)

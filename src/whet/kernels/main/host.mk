@@ -4,23 +4,22 @@
 CC ?= cc
 CFLAGS ?= @flags@
 WARN = -std=c11 -Wall -Wextra -Werror -pedantic
-FAR =@far@
 SOURCES = model.c weights.c @kernels@
 OTHERS = Makefile $(wildcard *.h kernels/*.h kernels/*/*.h weights.bin)
 
 @name@: main.c $(SOURCES) $(OTHERS)
-	$(CC) $(CFLAGS) $(WARN) $(FAR) -I. -Ikernels $(filter %.c,$^) $(LDFLAGS) @libraries@ -o $@
+	$(CC) $(CFLAGS) $(WARN) -I. -Ikernels $(filter %.c,$^) $(LDFLAGS) @libraries@ -o $@
 
 lib: lib@name@.so
 
 lib@name@.so: $(SOURCES) $(OTHERS)
-	$(CC) $(CFLAGS) $(WARN) $(FAR) -fPIC -shared -I. -Ikernels $(filter %.c,$^) $(LDFLAGS) @libraries@ -o $@
+	$(CC) $(CFLAGS) $(WARN) -fPIC -shared -I. -Ikernels $(filter %.c,$^) $(LDFLAGS) @libraries@ -o $@
 
 size: @name@.o
 	size $<
 
 @name@.o: main.c $(SOURCES) $(OTHERS)
-	$(CC) $(CFLAGS) $(WARN) $(FAR) -I. -Ikernels -fno-pie -nostdlib -r $(filter %.c,$^) -o $@
+	$(CC) $(CFLAGS) $(WARN) -I. -Ikernels -fno-pie -nostdlib -r $(filter %.c,$^) -o $@
 
 clean:
 	rm -f @name@ @name@.o lib@name@.so

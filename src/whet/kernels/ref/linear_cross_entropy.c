@@ -4,7 +4,8 @@
 
 /* Rows [first, end), of which `count` have a label. What is known of the k-th of these: */
 typedef struct {
-    const float *w, *b; /* of the layer */
+    const whet_head_weight_t *w;
+    const float *b;
     const int32_t *labels;
     int32_t i, o, ignore, first, end, count;
     float *some;   /* [count,i]: the row of x */
@@ -22,9 +23,11 @@ static void gather(head_t *h, const float *x, int32_t n, int32_t most) {
             memcpy(h->some + h->i * h->count++, x + h->i * h->end, (size_t)h->i * sizeof *x);
 }
 
-static void score(const head_t *h, int32_t class, int32_t n) {
-    const float *b = h->b == NULL ? NULL : h->b + class;
-    whet_linear_f32(h->scores, h->some, h->w + class * h->i, b, h->count, h->i, n);
+/* Returns the rows of w for these classes. */
+static const float *score(const head_t *h, int32_t class, int32_t n) {
+    const float *w = h->w->rows(h->w->who, class, n), *b = h->b == NULL ? NULL : h->b + class;
+    whet_linear_f32(h->scores, h->some, w, b, h->count, h->i, n);
+    return w;
 }
 
 /* Sums over all classes but the label: of exponentials, and in dx[count,i], unless that is NULL, of
@@ -32,7 +35,7 @@ static void score(const head_t *h, int32_t class, int32_t n) {
 static void add_classes(const head_t *h, float *dx, int32_t classes) {
     for (int32_t class = 0; class < h->o; class += classes) {
         const int32_t n = whet_min(classes, h->o - class);
-        score(h, class, n);
+        const float *w = score(h, class, n);
         for (int32_t r = h->first, k = 0; r < h->end; r++) {
             const int32_t label = h->labels[r] - class;
             if (h->labels[r] == h->ignore) continue;
@@ -43,7 +46,6 @@ static void add_classes(const head_t *h, float *dx, int32_t classes) {
             k++;
         }
         whet_softmax_some_f32(h->scores, class > 0 ? dx : NULL, h->top, h->sum, h->count, n, h->i);
-        const float *w = h->w + class * h->i;
         if (dx != NULL && class > 0)
             whet_linear_dx_add_f32(dx, h->scores, w, h->count, h->i, n);
         else if (dx != NULL)
@@ -61,7 +63,7 @@ static void add_labels(const head_t *h, whet_sum_t *loss, float *dx, float scale
         const float total = others + whet_exp(own - top), share = scale / total;
         const float gain = share * change, slope = -(share * others);
         whet_add(loss, whet_log(total) - (own - top));
-        const float *w = h->w + h->labels[r] * h->i;
+        const float *w = dx == NULL ? NULL : h->w->rows(h->w->who, h->labels[r], 1);
         for (int32_t j = 0; j < h->i && dx != NULL; j++)
             dx[k * h->i + j] = gain * dx[k * h->i + j] + slope * w[j];
         h->top[k] = top;
@@ -115,15 +117,15 @@ static void spread(const head_t *h, float *dx) {
  *            count if `mean`; dx, dw, db = its gradients. Of `rows` rows with a label at a time,
  *            and their scores for `classes` classes: exponentials are relative to the largest score
  *            so far, and the sums made of them are corrected when a larger one comes.
- * shapes     loss[1], x[n,i], w[o,i], b[o] or NULL, labels[n]; dx[n,i], dw[o,i] and db[o] or NULL;
- *            dw and db need rows >= n
+ * shapes     loss[1], x[n,i], w[o,i] by its rows, b[o] or NULL, labels[n]; dx[n,i], dw[o,i] and
+ *            db[o] or NULL; dw and db need rows >= n
  * aliasing   dx = x
  * rounding   compensated sums of losses and exponentials; dx as linear_dx of `classes` at a time
  * workspace  rows * (classes + i + 4) floats */
-void whet_linear_cross_entropy_f32(float *loss, float *dx, float *dw, float *db, const float *x,
-                                   const float *w, const float *b, const int32_t *labels, int32_t n,
-                                   int32_t i, int32_t o, int32_t ignore, int32_t mean, int32_t rows,
-                                   int32_t classes, float *workspace) {
+void whet_head_loss_f32(float *loss, float *dx, float *dw, float *db, const float *x,
+                        const whet_head_weight_t *w, const float *b, const int32_t *labels,
+                        int32_t n, int32_t i, int32_t o, int32_t ignore, int32_t mean, int32_t rows,
+                        int32_t classes, float *workspace) {
     head_t h = {.w = w, .b = b, .labels = labels, .i = i, .o = o, .ignore = ignore};
     h.some = workspace;
     h.scores = h.some + rows * i;
@@ -147,4 +149,30 @@ void whet_linear_cross_entropy_f32(float *loss, float *dx, float *dw, float *db,
         if (dx != NULL) spread(&h, some);
     }
     *loss = total.sum / divisor;
+}
+
+typedef struct {
+    const float *w;
+    int32_t i;
+} floats_t;
+
+static const float *in_memory(const void *who, int32_t first, int32_t count) {
+    const floats_t *f = who;
+    (void)count;
+    return f->w + first * f->i;
+}
+
+/* formula    loss = cross_entropy(linear(x, w, b), labels), and dx, dw, db, as whet_head_loss_f32
+ * shapes     the same, with w[o,i] in memory
+ * aliasing   dx = x
+ * rounding   the same
+ * workspace  rows * (classes + i + 4) floats */
+void whet_linear_cross_entropy_f32(float *loss, float *dx, float *dw, float *db, const float *x,
+                                   const float *w, const float *b, const int32_t *labels, int32_t n,
+                                   int32_t i, int32_t o, int32_t ignore, int32_t mean, int32_t rows,
+                                   int32_t classes, float *workspace) {
+    const floats_t floats = {w, i};
+    const whet_head_weight_t own = {in_memory, &floats};
+    whet_head_loss_f32(loss, dx, dw, db, x, &own, b, labels, n, i, o, ignore, mean, rows, classes,
+                       workspace);
 }

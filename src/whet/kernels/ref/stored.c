@@ -87,3 +87,15 @@ void whet_take_stored_f32(float *y, const void *w, const float *table, const int
     for (int32_t j = 0; j < count; j++)
         whet_read_stored(y + (size_t)j * (size_t)columns, &from, index[j], 0, columns);
 }
+
+/* formula    y[j,:] = w[first + j,:]
+ * shapes     y[count,columns], w[any,columns] as it is stored
+ * aliasing   none
+ * rounding   that of the weight in floats
+ * workspace  none */
+void whet_rows_stored_f32(float *y, const void *w, const float *table, int32_t first, int32_t count,
+                          int32_t columns, int32_t form) {
+    const whet_stored_t from = {w, table, form, columns};
+    for (int32_t j = 0; j < count; j++)
+        whet_read_stored(y + j * columns, &from, first + j, 0, columns);
+}

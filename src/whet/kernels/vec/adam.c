@@ -12,17 +12,28 @@ typedef struct {
     float keep, decay, step, scale, fresh1, fresh2, eps;
 } adam_t;
 
-static void some(const void *args, int32_t first, int32_t end) {
-    const adam_t *a = args;
-    const int32_t stop = whet_min(end * UNIT, a->n);
-    for (int32_t i = first * UNIT; i < stop; i++) {
-        const float h = a->g[i] + a->decay * a->w[i];
-        const float mean = a->m[i] + a->fresh1 * (h - a->m[i]);
-        const float square = a->v[i] + a->fresh2 * (h * h - a->v[i]);
-        a->next[i] = a->w[i] * a->keep - a->step * mean / (sqrtf(square) * a->scale + a->eps);
-        a->m_next[i] = mean;
-        a->v_next[i] = square;
+/* Elements [i, i + n); n is a constant after inlining. Results wait in arrays of their own, because
+ * compilers use no vectors where a result may be in the place of an operand. */
+static inline __attribute__((always_inline)) void lanes(const adam_t *a, int32_t i,
+                                                        const int32_t n) {
+    float next[WHET_LANES], mean[WHET_LANES], square[WHET_LANES];
+    for (int32_t l = 0; l < n; l++) {
+        const float w = a->w[i + l], h = a->g[i + l] + a->decay * w;
+        mean[l] = a->m[i + l] + a->fresh1 * (h - a->m[i + l]);
+        square[l] = a->v[i + l] + a->fresh2 * (h * h - a->v[i + l]);
+        next[l] = w * a->keep - a->step * mean[l] / (sqrtf(square[l]) * a->scale + a->eps);
     }
+    memcpy(a->next + i, next, sizeof(float) * (size_t)n);
+    memcpy(a->m_next + i, mean, sizeof(float) * (size_t)n);
+    memcpy(a->v_next + i, square, sizeof(float) * (size_t)n);
+}
+
+static void some(const void *args, int32_t first, int32_t end) {
+    const adam_t a = *(const adam_t *)args;
+    const int32_t stop = whet_min(end * UNIT, a.n);
+    int32_t i = first * UNIT;
+    for (; i + WHET_LANES <= stop; i += WHET_LANES) lanes(&a, i, WHET_LANES);
+    for (; i < stop; i++) lanes(&a, i, 1);
 }
 
 /* formula    m' = (1 - fresh1) * m + fresh1 * h;  v' = (1 - fresh2) * v + fresh2 * h^2;

@@ -12,26 +12,48 @@ typedef struct {
     float rate, decay, fresh, eps, momentum;
 } rule_t;
 
-static void some(const void *args, int32_t first, int32_t end) {
-    const rule_t *r = args;
-    const int32_t stop = whet_min(end * UNIT, r->n);
-    for (int32_t i = first * UNIT; i < stop; i++) {
-        const float h = r->g[i] + r->decay * r->w[i];
-        const float square = r->v[i] + r->fresh * (h * h - r->v[i]);
-        float spread = square;
-        r->v_next[i] = square;
-        if (r->a) {
-            const float mean = r->a[i] + r->fresh * (h - r->a[i]), rest = square - mean * mean;
-            spread = rest < 0.0f ? 0.0f : rest;
-            r->a_next[i] = mean;
+/* Elements [i, i + n); n, and whether there are means and momentum, are constants after inlining.
+ * Results wait in arrays of their own, as in adam.c. */
+static inline __attribute__((always_inline)) void lanes(const rule_t *r, int32_t i, const int32_t n,
+                                                        const int32_t means,
+                                                        const int32_t momentum) {
+    float next[WHET_LANES], square[WHET_LANES], mean[WHET_LANES], change[WHET_LANES];
+    for (int32_t l = 0; l < n; l++) {
+        const float w = r->w[i + l], h = r->g[i + l] + r->decay * w;
+        float spread = square[l] = r->v[i + l] + r->fresh * (h * h - r->v[i + l]);
+        if (means) {
+            mean[l] = r->a[i + l] + r->fresh * (h - r->a[i + l]);
+            spread -= mean[l] * mean[l];
+            spread = spread < 0.0f ? 0.0f : spread;
         }
-        float change = h / (sqrtf(spread) + r->eps);
-        if (r->m) {
-            change = r->momentum * r->m[i] + change;
-            r->m_next[i] = change;
-        }
-        r->next[i] = r->w[i] - r->rate * change;
+        change[l] = h / (sqrtf(spread) + r->eps);
+        if (momentum) change[l] = r->momentum * r->m[i + l] + change[l];
+        next[l] = w - r->rate * change[l];
     }
+    memcpy(r->next + i, next, sizeof(float) * (size_t)n);
+    memcpy(r->v_next + i, square, sizeof(float) * (size_t)n);
+    if (means) memcpy(r->a_next + i, mean, sizeof(float) * (size_t)n);
+    if (momentum) memcpy(r->m_next + i, change, sizeof(float) * (size_t)n);
+}
+
+static inline __attribute__((always_inline)) void between(const rule_t *r, int32_t i, int32_t stop,
+                                                          const int32_t means,
+                                                          const int32_t momentum) {
+    for (; i + WHET_LANES <= stop; i += WHET_LANES) lanes(r, i, WHET_LANES, means, momentum);
+    for (; i < stop; i++) lanes(r, i, 1, means, momentum);
+}
+
+static void some(const void *args, int32_t first, int32_t end) {
+    const rule_t r = *(const rule_t *)args;
+    const int32_t i = first * UNIT, stop = whet_min(end * UNIT, r.n);
+    if (r.a && r.m)
+        between(&r, i, stop, 1, 1);
+    else if (r.a)
+        between(&r, i, stop, 1, 0);
+    else if (r.m)
+        between(&r, i, stop, 0, 1);
+    else
+        between(&r, i, stop, 0, 0);
 }
 
 /* formula    h = g + weight_decay * w;  v' = v + fresh * (h^2 - v);  a' = a + fresh * (h - a);

@@ -1,84 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "whet_stored.h"
 
-#include "whet_bytes.h"
-
-#ifndef WHET_HAS_HALF
-static inline whet_vec_t whet_all_half(const uint8_t *x) { return whet_all(whet_read_half(x)); }
-#endif
-
-/* Elements [first, end) of a block, whose form is a constant after inlining; both are multiples of
- * WHET_LANES. */
-static inline __attribute__((always_inline)) void read_block(float *to, const uint8_t *block,
-                                                             int32_t first, int32_t end,
-                                                             const int32_t form) {
-    const whet_vec_t d = whet_all_half(block);
-    const whet_vec_t m = form == WHET_Q4_1 ? whet_all_half(block + 2) : whet_all(0.0f);
-    const uint8_t *q = block + (form == WHET_Q4_1 ? 4 : 2);
-#pragma GCC unroll 8
-    for (int32_t i = first; i < end; i += WHET_LANES) {
-        whet_vec_t v;
-        if (form == WHET_Q8_0) {
-            v = whet_floats_v((const int8_t *)q + i, 0) * d;
-        } else {
-            const whet_bits_t both = whet_wide_v(q + i % 16),
-                              nibble = i < 16 ? both & 15 : both >> 4;
-            v = __builtin_convertvector(form == WHET_Q4_1 ? nibble : nibble - 8, whet_vec_t) * d;
-            if (form == WHET_Q4_1) v += m;
-        }
-        whet_store(to + i - first, v);
-    }
-}
-
-/* Row by row; the first and the last block of each may be a part of one. */
-static inline __attribute__((always_inline)) void read_blocks(const whet_stored_t *w, float *to,
-                                                              int32_t ldto, int32_t row,
-                                                              int32_t rows, int32_t first,
-                                                              int32_t n, const int32_t form,
-                                                              const size_t bytes) {
-    const size_t line = (size_t)(w->columns / WHET_BLOCK) * bytes;
-    const uint8_t *from = w->data + (size_t)row * line + (size_t)(first / WHET_BLOCK) * bytes;
-    for (int32_t r = 0; r < rows; r++, from += line, to += ldto) {
-        const uint8_t *block = from;
-        int32_t skip = first % WHET_BLOCK;
-        for (int32_t j = 0, end; j < n; j += end - skip, skip = 0, block += bytes) {
-            end = whet_min(skip + n - j, WHET_BLOCK);
-            if (skip == 0 && end == WHET_BLOCK)
-                read_block(to + j, block, 0, WHET_BLOCK, form);
-            else
-                read_block(to + j, block, skip, end, form);
-        }
-    }
-}
-
-static void read_rows(const whet_stored_t *w, float *to, int32_t ldto, int32_t row, int32_t rows,
-                      int32_t first, int32_t n) {
-    for (int32_t r = 0; r < rows; r++) {
-        const int8_t *q =
-            (const int8_t *)w->data + (size_t)(row + r) * (size_t)w->columns + (size_t)first;
-        const float d = w->table[row + r];
-        const int32_t whole = n / WHET_LANES * WHET_LANES;
-        for (int32_t j = 0; j < whole; j += WHET_LANES)
-            whet_store(to + r * ldto + j, whet_floats_v(q + j, 0) * d);
-        for (int32_t j = whole; j < n; j++) to[r * ldto + j] = (float)q[j] * d;
-    }
-}
-
-/* whet_product_t's `read` for a whet_stored_t. */
-static void read_stored(const void *stored, float *to, int32_t ldto, int32_t row, int32_t rows,
-                        int32_t first, int32_t n) {
-    const whet_stored_t *w = stored;
-    if (w->form == WHET_Q8_0)
-        read_blocks(w, to, ldto, row, rows, first, n, WHET_Q8_0, 34);
-    else if (w->form == WHET_Q4_0)
-        read_blocks(w, to, ldto, row, rows, first, n, WHET_Q4_0, 18);
-    else if (w->form == WHET_Q4_1)
-        read_blocks(w, to, ldto, row, rows, first, n, WHET_Q4_1, 20);
-    else if (w->form == WHET_Q8_ROWS)
-        read_rows(w, to, ldto, row, rows, first, n);
-    else
-        for (int32_t r = 0; r < rows; r++) whet_read_stored(to + r * ldto, w, row + r, first, n);
-}
+#include "whet_read.h"
+#include "whet_threads.h"
 
 /* formula    y = min(max(linear(x, w, b) + add, low), high)
  * shapes     y[rows,o], x[rows,i], w[o,i] as it is stored, b[o] or NULL, add[rows,o] or NULL
@@ -90,7 +14,7 @@ void whet_linear_stored_f32(float *y, const float *x, const void *w, const float
                             int32_t i, int32_t o, int32_t form) {
     const whet_stored_t from = {w, table, form, i};
     whet_product_t p = {.rows = rows, .columns = o, .depth = i, .w = &from, .bl = 1, .bj = i};
-    p.read = read_stored;
+    p.read = whet_read_rows;
     p.bias = b;
     p.add = add;
     p.low = low;
@@ -107,7 +31,7 @@ void whet_linear_stored_dx_f32(float *dx, const float *dy, const void *w, const 
                                int32_t rows, int32_t i, int32_t o, int32_t form) {
     const whet_stored_t from = {w, table, form, i};
     whet_product_t p = {.rows = rows, .columns = i, .depth = o, .w = &from, .bl = i, .bj = 1};
-    p.read = read_stored;
+    p.read = whet_read_rows;
     p.low = -INFINITY;
     p.high = INFINITY;
     whet_dense_product(dx, i, dy, o, &p);
@@ -122,5 +46,30 @@ void whet_take_stored_f32(float *y, const void *w, const float *table, const int
                           int32_t count, int32_t columns, int32_t form) {
     const whet_stored_t from = {w, table, form, columns};
     for (int32_t j = 0; j < count; j++)
-        read_stored(&from, y + (size_t)j * (size_t)columns, columns, index[j], 1, 0, columns);
+        whet_read_rows(&from, y + (size_t)j * (size_t)columns, columns, index[j], 1, 0, columns);
+}
+
+typedef struct {
+    float *y;
+    const whet_stored_t *w;
+    int32_t first;
+} rows_t;
+
+static void some_rows(const void *args, int32_t first, int32_t end) {
+    const rows_t *a = args;
+    const int32_t columns = a->w->columns;
+    whet_read_rows(a->w, a->y + first * columns, columns, a->first + first, end - first, 0,
+                   columns);
+}
+
+/* formula    y[j,:] = w[first + j,:]
+ * shapes     y[count,columns], w[any,columns] as it is stored
+ * aliasing   none
+ * rounding   that of the weight in floats
+ * workspace  none */
+void whet_rows_stored_f32(float *y, const void *w, const float *table, int32_t first, int32_t count,
+                          int32_t columns, int32_t form) {
+    const whet_stored_t from = {w, table, form, columns};
+    const rows_t a = {y, &from, first};
+    whet_share_work(some_rows, &a, count, (int64_t)count * columns * 4);
 }

@@ -273,6 +273,21 @@ static inline whet_dots_t whet_flips(void) {
 #endif
     return v;
 }
+typedef float whet_dot_reals_t __attribute__((vector_size(WHET_WIDE)));
+/* a * b + c, rounded once. */
+static inline whet_dot_reals_t whet_fma_dots(whet_dot_reals_t a, whet_dot_reals_t b,
+                                             whet_dot_reals_t c) {
+#if WHET_WIDE == 64
+    return (whet_dot_reals_t)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif WHET_WIDE == 32 && defined(__FMA__)
+    return (whet_dot_reals_t)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    return (whet_dot_reals_t)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    for (int32_t l = 0; l < WHET_DOTS; l++) c[l] = fmaf(a[l], b[l], c[l]);
+    return c;
+#endif
+}
 /* Sums that wrap around. */
 typedef uint32_t whet_sums_t __attribute__((vector_size(WHET_WIDE)));
 typedef uint32_t whet_sums_u __attribute__((vector_size(WHET_WIDE), aligned(4), may_alias));

@@ -22,7 +22,7 @@ class Padded(NamedTuple):
 
 def pad(
     sequences: Sequence[Sequence[int]],
-    length: int,
+    length: int | Sequence[int],
     labels: Sequence[Sequence[int]] | None = None,
     token: int = 0,
 ) -> Padded:
@@ -30,7 +30,8 @@ def pad(
 
     `labels` are the ids themselves unless given. In a causal model no position sees those on its
     right, so the loss and the gradients of a padded sequence are those of the sequence itself; an
-    encoder needs the mask for that.
+    encoder needs the mask for that. Of several lengths, as `program.lengths` has them, the shortest
+    is taken that all sequences fit in.
     """
     wanted = sequences if labels is None else labels
     lengths = [len(row) for row in sequences]
@@ -38,6 +39,10 @@ def pad(
         raise DataError("there are no sequences")
     if [len(row) for row in wanted] != lengths:
         raise DataError("every sequence needs as many labels as it has ids")
+    if not isinstance(length, int):
+        if not length:
+            raise DataError("there are no lengths", try_="a number, or a program with lengths=")
+        length = min((n for n in length if n >= max(lengths)), default=max(length))
     for i, size in enumerate(lengths):
         if not 0 < size <= length:
             raise DataError(

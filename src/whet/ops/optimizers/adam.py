@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from ...ir import Array
+from .._bf16 import dithered, widened
 from ..conv import Conv2dDw
 from ..fused_update import Block, FusedUpdate
 from ..live_update import LiveUpdate
 from ..settle import Step, StepOp, real
+from ..shape import TakeDx
+from ..take_update import TakeUpdate
 from ..update import Moment, UpdateOp
 from .record import Named, Optimizer, Options
 
@@ -20,7 +23,8 @@ class Adam(UpdateOp):
     w' = w - lr * scale * (m' / (1-beta1^t)) / (sqrt(v' / (1-beta2^t)) + eps)
 
     Weight decay is added to g, or, if decoupled (AdamW), shrinks w by 1 - lr*scale*decay first.
-    Operands w, g, m, v, t (the number of this step, from 1), lr; results w', m', v'.
+    Operands w, g, m, v, t (the number of this step, from 1), lr; results w', m', v'. `narrow`
+    keeps m and v in bf16, dithered: v changes by less than half of its last bit, and would not.
     """
 
     name = "adam"
@@ -32,11 +36,13 @@ class Adam(UpdateOp):
         beta2: float = 0.999
         eps: float = 1e-8
         decoupled: bool = False
+        narrow: bool = False
 
     @staticmethod
     def ref(
         a: Attrs, w: Array, g: Array, m: Array, v: Array, t: Array, lr: Array
     ) -> tuple[Array, Array, Array]:
+        m, v = (widened(x) if a.narrow else x for x in (m, v))
         rate = lr * a.lr_scale
         if a.decoupled:
             w = w * (1 - rate * a.weight_decay)
@@ -46,13 +52,14 @@ class Adam(UpdateOp):
         v = a.beta2 * v + (1 - a.beta2) * g * g
         mean = m / (1 - np.float64(a.beta1) ** t)
         spread = np.sqrt(v / (1 - np.float64(a.beta2) ** t)) + a.eps
-        return w - rate * mean / spread, m, v
+        return (w - rate * mean / spread, *stored(a, t, m, v))
 
     @staticmethod
     def exact(
         a: Attrs, w: Array, g: Array, m: Array, v: Array, t: Array, lr: Array
     ) -> tuple[Array, Array, Array]:
         f = np.float32
+        m, v = (widened(x) if a.narrow else x for x in (m, v))
         rate = lr * f(a.lr_scale)
         fresh1, fresh2 = f(1 - a.beta1), f(1 - a.beta2)
         c1, c2 = (f(correction(1 - float(fresh), float(t))) for fresh in (fresh1, fresh2))
@@ -61,7 +68,11 @@ class Adam(UpdateOp):
         h = g + f(0 if a.decoupled else a.weight_decay) * w
         m = m + fresh1 * (h - m)
         v = v + fresh2 * (h * h - v)
-        return w * keep - step * m / (np.sqrt(v) * scale + f(a.eps)), m, v
+        return (w * keep - step * m / (np.sqrt(v) * scale + f(a.eps)), *stored(a, t, m, v))
+
+    @classmethod
+    def sizes(cls, a: Any, elements: int) -> tuple[int, ...]:
+        return (elements, 0) if a.narrow else (elements,)
 
     @classmethod
     def numbers(cls, a: Any) -> tuple[int | float, ...]:
@@ -115,6 +126,10 @@ class DwAdam(FusedUpdate):
         pass
 
 
+def stored(a: Any, t: Array, m: Array, v: Array) -> tuple[Array, Array]:
+    return (dithered(m, float(t)), dithered(v, float(t))) if a.narrow else (m, v)
+
+
 def correction(beta: float, t: float) -> float:
     """1 - beta^t by repeated squaring in double, so that it has the same bits everywhere."""
     power, base, n = 1.0, float(beta), int(t)
@@ -134,13 +149,24 @@ class LiveAdam(LiveUpdate):
     Attrs = Adam.Attrs
 
 
+class TakeAdam(TakeUpdate):
+    """w', m', v' = adam(w, take_dx(dy, index), m, v, t, lr)"""
+
+    name = "take_adam"
+    update = Adam
+
+    class Attrs(Adam.Attrs, TakeDx.Attrs):
+        pass
+
+
 def read(group: Options) -> dict[str, Any]:
     beta1, beta2 = group["betas"]
     attrs = {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
-    return attrs | {"decoupled": bool(group.get("decoupled_weight_decay"))}
+    attrs |= {"decoupled": bool(group.get("decoupled_weight_decay"))}
+    return attrs | ({"narrow": True} if group.get("moments") else {})
 
 
 ADAM = Optimizer(
     Adam, AdamStep, DwAdam, LiveAdam, (Named("adam", "Adam"), Named("adamw", "AdamW")), read,
-    refused={"amsgrad": "AMSGrad"},
+    refused={"amsgrad": "AMSGrad"}, take=TakeAdam,
 )  # fmt: skip

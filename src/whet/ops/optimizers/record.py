@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ...ir import Op
 from ..fused_update import FusedUpdate
 from ..live_update import LiveUpdate
 from ..settle import StepOp
+from ..take_update import TakeUpdate
 from ..update import Moment, UpdateOp
 
 Options = Mapping[str, Any]  # of a parameter group, by the framework's names
@@ -41,11 +42,17 @@ class Optimizer:
     read: Callable[[Options], dict[str, Any] | None]
     refused: Mapping[str, str] = field(default_factory=dict)  # options that must be off, in words
     fused_step: type[Op] | None = None  # `step`, then rounding, with the gradient in blocks
+    take: type[TakeUpdate] | None = None  # `update` of an embedding, with the gradient in blocks
 
     @property
     def counts(self) -> bool:
         """Whether it needs the number of the step."""
         return self.update.counts
+
+    @property
+    def narrows(self) -> bool:
+        """Whether its moments may be in bf16."""
+        return "narrow" in {f.name for f in fields(self.update.Attrs)}
 
     def moments(self, attrs: Mapping[str, Any]) -> tuple[Moment, ...]:
         """The state that it keeps with these attributes of `update`, in the order of operands."""

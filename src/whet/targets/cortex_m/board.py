@@ -12,7 +12,8 @@ from ...emit.memory import network_bytes
 from ...emit.program import Program
 from ...errors import DataError, RunError
 from ...ir import Array
-from ...runtime.trainer import Trainer, changing, check_one_input
+from ...runtime.arrays import check_one_input
+from ...runtime.trainer import Trainer, changing
 from .chip import chip_of
 from .emulator import Emulator, Watched
 from .firmware import firmware

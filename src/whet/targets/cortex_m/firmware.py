@@ -70,7 +70,7 @@ def build(program: Program, folder: Path) -> Firmware:
     they were compiled before."""
     program.write(folder)
     chip = chip_of(program)
-    setting = [text.decode() for name, text in program.files.items() if "/libc/" in name]
+    setting = [bytes(text).decode() for name, text in program.files.items() if "/libc/" in name]
     setting += [template("cortex-m/cortex-m.mk"), *chip.cpu_flags, chip.zig_cpu, *program.flags]
     setting += [*compiler(), version()]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
