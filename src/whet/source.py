@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from .errors import FrontendError, either, option, warn
 from .frontend.model import Model
@@ -50,7 +51,11 @@ def check_lengths(lengths: Sequence[int], inputs: Sequence[torch.Tensor]) -> tup
         )
     whole = inputs[0].shape[1]
     for length in lengths:
-        if isinstance(length, bool) or not isinstance(length, Integral) or not 1 < length <= whole:
+        if (
+            isinstance(length, bool)
+            or not isinstance(length, (int, np.integer))
+            or not 1 < length <= whole
+        ):
             raise FrontendError(
                 f"{length!r} is not a length of sequences up to that of the example, {whole}",
                 try_="an example as long as the longest",

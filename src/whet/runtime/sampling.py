@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
 
 import numpy as np
 
@@ -26,7 +25,9 @@ class Sampling:
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < np.inf:
             raise DataError(f"temperature={self.temperature} is not a number from 0 on")
-        if self.top_k is not None and (not isinstance(self.top_k, Integral) or self.top_k < 1):
+        if self.top_k is not None and (
+            not isinstance(self.top_k, (int, np.integer)) or self.top_k < 1
+        ):
             raise DataError(f"top_k={self.top_k!r} is not a number of tokens from 1 on")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise DataError(f"top_p={self.top_p} is not a share above 0, and at most 1")

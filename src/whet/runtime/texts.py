@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -85,9 +84,9 @@ def written(
     stop: int | Collection[int],
 ) -> Iterator[int]:  # fmt: skip
     """Everything is checked before the first token is asked for."""
-    if isinstance(count, bool) or not isinstance(count, Integral) or count < 0:
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
         raise DataError(f"count={count!r} is not a number of tokens")
-    ends = set(numbers([stop] if isinstance(stop, Integral) else list(stop)))
+    ends = set(numbers([stop] if isinstance(stop, (int, np.integer)) else list(stop)))
     texts.check(len(ids))
     if len(ids) + count > texts.context + 1:  # the last one is not read
         raise DataError(
