@@ -194,7 +194,7 @@ def attention(s: Samples) -> None:
     s.add(name, f, q, k, v, seen, kinds="ippc")
     s.add(name, f, q, k, v, seen, kinds="ippd")
     s.add(name, f, q, k, v, normal(5, 6), kinds="ippc")
-    s.add(name, f, q, k, v, normal(2, 1, 5, 6))
+    s.add(name, f, q, k, v, normal(2, 1, 5, 6), stays=(3,))  # no input gets a gradient as a mask
     s.add(name, f, q, k, v, torch.ones(5, 6, dtype=torch.bool), kinds="ippc")
     s.add(name, partial(f, enable_gqa=True), (2, 6, 5, 4), (2, 2, 7, 4), (2, 2, 7, 3))
     s.add(name, f, (5, 4), (6, 4), (6, 3))
@@ -213,7 +213,7 @@ def attention(s: Samples) -> None:
             s.add(name, f, q, k, v, one, kinds="ippd")
     s.add(name, f, q, k, v, some[:1, :1, :, :1], kinds="ippc")
     s.add(name, f, (2, 5, 4), (2, 6, 4), (2, 6, 3), some[0, :2], kinds="ippd")
-    s.add(name, f, q, k, v, (2, 1, 5, 6), kinds="pppp")
+    s.add(name, f, q, k, v, (2, 1, 5, 6), kinds="pppp", stays=(3,))
 
     def repeated(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         k, v = (t[:, :, None].expand(2, 2, 3, 5, 4).reshape(2, 6, 5, 4) for t in (k, v))

@@ -32,7 +32,7 @@ class Samples:
 
     def add(
         self, handler: str, f: Callable[..., Any], *operands: Operand, kinds: str = "",
-        exact: float = EXACT,
+        exact: float = EXACT, stays: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         count = self.counts[handler] = self.counts.get(handler, 0) + 1
         name = f"{handler}-{count}"
@@ -41,7 +41,7 @@ class Samples:
             x if isinstance(x, Tensor) else torch.randn(x, generator=generator) for x in operands
         )
         kinds = kinds or usual_kinds(tensors)
-        self.cases.append(Case(name, f, tensors, kinds, handler, exact))
+        self.cases.append(Case(name, f, tensors, kinds, handler, exact, stays))
 
 
 def usual_kinds(tensors: tuple[Tensor, ...]) -> str:
@@ -57,7 +57,7 @@ def usual_kinds(tensors: tuple[Tensor, ...]) -> str:
 def placed(case: Case) -> Iterator[Case]:
     """The case, and the same with its operands stored or held differently."""
     yield case
-    floats = [i for i, kind in enumerate(case.kinds) if kind in "ip"]
+    floats = [i for i, kind in enumerate(case.kinds) if kind in "ip" and i not in case.stays]
     ways = ["p", "ci", "ic", "pi"] if len(floats) > 1 else ["p"]
     for way in ways:
         kinds = list(case.kinds)

@@ -52,6 +52,7 @@ class Case:
     kinds: str
     handler: str = ""  # the aten operator this is a sample of; must have been imported
     exact: float = EXACT  # larger where PyTorch's own double precision contains a float constant
+    stays: tuple[int, ...] = ()  # operands that are tried only as what they are
 
     def __post_init__(self) -> None:
         assert len(self.kinds) == len(self.tensors), f"{self.name}: {self.kinds}"

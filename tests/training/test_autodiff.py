@@ -12,7 +12,7 @@ import whet
 from rewriting import parse
 from strategies import feed, graphs
 from token_models import Tied
-from whet.errors import FrontendError
+from whet.errors import FrontendError, ShapeError
 from whet.ir import Array, Builder, Graph, Role, Value, f32
 from whet.ir.interp import interpret
 from whet.ops import by_name
@@ -295,3 +295,16 @@ def test_a_loss_of_several_numbers_is_refused() -> None:
         gradient_graph(forward, "w")
     assert "the loss has shape (3,); training needs a single number" in str(caught.value)
     assert "reduction='mean' or 'sum'" in str(caught.value)
+
+
+def test_a_gradient_nobody_can_give_is_refused() -> None:
+    """A mask of `attention` that asks for one; zeros would be wrong."""
+    b = Builder("masked")
+    rows = [b.leaf(name, f32(1, 3, 2, 4), Role.PARAM, np.ones((1, 3, 2, 4))) for name in "qkv"]
+    mask = b.leaf("mask", f32(1, 1, 3, 3), Role.INPUT)
+    y, *_ = b.emit_all(by_name("attention"), *rows, mask, scale=0.5)
+    total = b.emit(by_name("sum"), y, axes=(0, 1, 2, 3))
+    forward = b.finish([b.emit(by_name("reshape"), total, shape=())])
+    agree(forward, "q", values=feed(forward))
+    with pytest.raises(ShapeError, match="the mask of this operator has no gradient"):
+        gradient_graph(forward, "mask")

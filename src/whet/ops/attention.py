@@ -141,8 +141,9 @@ class Attention(Op):
 
     @staticmethod
     def vjp(b: Builder, node: Node, douts: Grads, wants: tuple[bool, ...]) -> Grads:
-        """The mask has no gradient: the front end gives this operator none that needs one."""
+        """The mask has no gradient: the front end gives this operator none made of parameters."""
         (dy, *_), (q, k, v, *mask) = douts, node.ins
+        require(not any(wants[3:]), f"{node.out.name}: the mask of this operator has no gradient")
         assert dy is not None
         found: Grads = ()
         if any(wants[:3]):
