@@ -22,6 +22,7 @@ REAL = (DType.F32, DType.I8, DType.I32)  # what may stand for real numbers
 # operators on integers that stand for such
 QUANTIZED = {"conv2d_i8", "depthwise_i8", "requantize", "add_i8", "dequantize", "avg_pool_i8"}
 QUANTIZED |= {"upsample_bilinear_i8"}
+REFUSED = {"attention": 3}  # the operand whose gradient an operator refuses
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class Sample:
         if self.op.vjp is not Op.vjp and self.trains(outs[0]):
             dy = b.leaf("dy", Type(DType.F32, outs[0].shape), Role.INPUT)
             env[dy] = Numbers(self.name + ".dy").normal(*dy.shape)
-            wants = tuple(v.type.dtype in REAL for v in values)
+            refused = REFUSED.get(self.op.name)
+            wants = tuple(v.type.dtype in REAL and i != refused for i, v in enumerate(values))
             self.op.vjp(b, b.nodes[0], (dy, *(None for _ in outs[1:])), wants)
         env |= {
             v: np.asarray(b.data[v.name], v.type.dtype.numpy) for v in b.leaves if v.name in b.data
