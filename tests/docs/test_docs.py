@@ -49,6 +49,12 @@ def test_the_operator_page_is_up_to_date() -> None:
     assert page == operator_page(), "run: python tools/operator_page.py"
 
 
+def test_the_picture_of_memory_shows_the_results() -> None:
+    from memory_picture import PICTURE, picture
+
+    assert PICTURE.read_text() == picture(), "run: python tools/memory_picture.py"
+
+
 MODEL = """
 from torch import nn
 def make():

@@ -356,7 +356,7 @@ def llm_page() -> Iterator[str]:
 
 
 PAGES: dict[str, tuple[Callable[[], Iterator[str]], ...]] = {
-    "README.md": (memory, speed, integers, search, tinytl, chip),
+    "docs/results.md": (memory, speed, integers, search, tinytl, chip),
     "docs/int8.md": (int8_page,),
     "docs/search.md": (search_page,),
     "docs/llm.md": (llm_page,),
@@ -423,7 +423,7 @@ def test_the_reader_finds_figures() -> None:
     """Both tests above would hold if it found none."""
     found = figures("it has 3.5 and 1,024 or 12 KB, 5 % (7x), w0.35 of arXiv:2206.15472, 128 x 128")
     assert found == ["3.5", "1,024", "12 KB", "5 %", "7x"]
-    assert len(sections("README.md")) == 6 and len(tables(MEMORY)) == 6
+    assert len(sections("docs/results.md")) == 8 and len(tables(MEMORY)) == 6
     assert (
         whole("26.5") == "27" and whole(0.125, 2) == "0.13" and number("**1,024.5** (3)") == 1024.5
     )
