@@ -284,6 +284,7 @@ def test_tokens_are_drawn_as_often_as_they_are_probable() -> None:
         (dict(temperature=1, top_p=0), "top_p=0"),
         (dict(temperature=1, top_p=1.5), "top_p=1.5"),
         (dict(top_k=4), "no effect at a temperature of 0"),
+        (dict(temperature=1, seed=-1), "seed=-1"),
     ],
 )
 def test_how_tokens_are_drawn_must_make_sense(options: dict[str, Any], what: str) -> None:

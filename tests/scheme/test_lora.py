@@ -355,6 +355,7 @@ def test_the_preset_joins_others() -> None:
         (dict(alpha=0), "alpha = 0"),
         (dict(alpha=float("nan")), "alpha = nan"),
         (dict(alpha="16"), "alpha = '16'"),
+        (dict(targets=5), "targets = (5,)"),
         (dict(targets=()), "without targets"),
         (dict(targets=("",)), "targets ="),
         (dict(targets=(3,)), "targets ="),
