@@ -144,7 +144,7 @@ def test_compile_finds_a_scheme_by_itself(tmp_path: Path) -> None:
     assert np.isfinite(program.load().step(x, torch.zeros(small.BATCH, dtype=torch.int64)))
 
 
-@pytest.mark.parametrize("cache", [False, True])
+@pytest.mark.parametrize("cache", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_search_leaves_a_frozen_beginning_to_keep(tmp_path: Path, cache: bool) -> None:
     """Where memory is no limit, training the first layer gains most."""
     how = whet.Search(store=tmp_path, trial=QUICK, by="fisher", finalists=0)
