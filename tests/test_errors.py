@@ -86,6 +86,7 @@ def test_a_warning_is_about_the_line_that_called(recwarn: Any) -> None:
         ({"update": whet.Search}, "is not a valid scheme"),
         ({"update": "auto", "ram": "1M"}, 'update="auto" needs data='),
         ({"clip_norm": -1}, "clip_norm=-1 limits nothing"),
+        ({"clip_norm": "much"}, 'clip_norm="much" limits nothing'),
         ({"without": ["reord"]}, "'reord' is not a pass"),
     ],
 )

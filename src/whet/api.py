@@ -157,7 +157,7 @@ def compile(
         moments,
     )
     imported = source.imported()
-    bench = Workbench(imported, replace(options, single=False, cache_prefix=False), source)
+    bench = Workbench(imported, replace(options, single=False), source)
     if searching:
         assert budget is not None
         scheme = finder(settings.update).find_scheme(bench, data, budget)

@@ -248,7 +248,11 @@ def check_name(name: str) -> str:
 
 
 def check_clip_norm(limit: float | None) -> float | None:
-    if limit is not None and not 0 < float(limit) < float("inf"):
+    try:
+        number = None if limit is None else float(limit)
+    except (TypeError, ValueError):
+        number = 0.0
+    if number is not None and not 0 < number < float("inf"):
         hint = either("a number above 0, or None", "a number above 0")
         raise FrontendError(f"{option('clip_norm', limit)} limits nothing", try_=hint)
-    return None if limit is None else float(limit)
+    return number

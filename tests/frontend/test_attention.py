@@ -121,9 +121,16 @@ def seen(m: Attends, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return weights @ v + weights.mean()
 
 
-@pytest.mark.parametrize("attend", [relative, spelled, seen])
+def blind(m: Attends, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """A query sees no key: all alike then, by numbers without a gradient."""
+    hidden = torch.zeros(5, 5, dtype=torch.bool)
+    hidden[2] = True
+    return (q @ k.mT).masked_fill(hidden, torch.finfo(torch.float32).min).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("attend", [relative, spelled, seen, blind])
 def test_what_the_operator_cannot_do_stays_a_composition(attend: Any) -> None:
-    """A mask that trains, and weights that something else reads."""
+    """A mask that trains, weights that something else reads, and scores that are replaced."""
     torch.manual_seed(0)
     report = agreement(Attends(attend), torch.randn(2, 5, 8), loss=nn.MSELoss())
     assert report is not None

@@ -292,6 +292,18 @@ def test_a_sentence_that_is_all_padding_does_no_harm(hidden: int) -> None:
         np.testing.assert_allclose(gradient, theirs[name], atol=1e-6, err_msg=name)
 
 
+def test_queries_that_see_nothing_are_checked_where_float64_gives_nan() -> None:
+    """The lowest float64 becomes -inf in the softmax, which is in float32 whatever the model is."""
+    torch.manual_seed(0)
+    sizes = SIZES | OWN["Llama"] | dict(num_hidden_layers=1)
+    config = t.LlamaConfig(**sizes, attn_implementation="eager")
+    model = Task(t.LlamaForSequenceClassification(config)).eval()
+    given = (GIVEN[IDS], GIVEN[MASK].flip(1))
+    report = whet.compile(model, given, labels=SENTENCES, update="sparse-1").check(steps=2)
+    assert any("float64" in note for note in report.notes)
+    assert max(report.gradients.values()) < 1e-4
+
+
 def test_a_task_has_as_many_inputs_as_names() -> None:
     model = Task(model_of("Bert", "Model"))
     assert model(GIVEN[IDS], GIVEN[MASK]).shape == (2, LENGTH, 32), "no head: vectors"

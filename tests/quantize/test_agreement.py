@@ -68,6 +68,17 @@ def test_a_transformer_that_integers_lose_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("seeded")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_function_of_a_model_of_ids_is_compared() -> None:
+    words = nn.Sequential(nn.Embedding(40, 16), nn.Flatten(), nn.Linear(96, 8), nn.Linear(8, 4))
+    ids = torch.randint(40, (8, 6))
+    program = whet.compile(words.eval(), (ids[:2],), dtype="int8", update="last", calibrate=[ids])
+    report = program.check(steps=2)
+    assert isinstance(report, integer.IntegerReport) and report.function is not None
+    assert report.function > 0.99
+
+
+@pytest.mark.usefixtures("seeded")
 def test_check_refuses_a_program_that_lost_its_function(monkeypatch: pytest.MonkeyPatch) -> None:
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4))
     program = compiled(net, 3, 8, 8)

@@ -234,6 +234,15 @@ def test_a_buffer_that_is_used_after_it_changed_is_not_changed_by_an_abandoned_s
     unchanged(trainer, lambda: trainer.step(X * float("inf"), Y), NotFinite)
 
 
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e39, "fast"])
+def test_a_rate_that_is_no_finite_number_changes_nothing(bad: Any, trainer: whet.Trainer) -> None:
+    before = trainer.save()
+    assert f"lr={bad!r} is not a finite number" in message(
+        DataError, lambda: trainer.step(X, Y, lr=bad)
+    )
+    assert trainer.save() == before
+
+
 def test_an_entry_point_that_was_not_compiled(trainer: whet.Trainer) -> None:
     for call in (lambda: trainer.gradients(X, Y), trainer.apply):
         text = unchanged(trainer, call, DataError)

@@ -304,6 +304,8 @@ def test_texts_without_room_are_refused_before_anything_is_computed(program: whe
     ]:
         with pytest.raises(DataError, match=what):
             trainer.scores(ids)
+    with pytest.raises(DataError, match="seed=-1 is not a whole number"):
+        trainer.generate([1], 1, temperature=1, seed=-1)
     with pytest.raises(DataError, match="cannot write texts") as error:
         compiled(llama(), generate=False).load().generate([1], 1)
     assert "generate=True" in str(error.value)

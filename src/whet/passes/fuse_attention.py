@@ -34,7 +34,8 @@ def fuse_attention(graph: Graph) -> Graph:
     """bmm(softmax(scale * bmm(q, k) + mask), v) becomes `attention`, which holds no weights.
 
     Nothing else may read the weights or the scores, and the mask may not depend on parameters,
-    because it gets no gradient. A query that sees no key gives 0, where a softmax gives NaN.
+    because it gets no gradient. A query that sees no key gives 0, where a softmax gives NaN; if
+    finite numbers may hide all of its keys, attention stays as it is.
     """
     reader = Reader(graph)
 
@@ -104,13 +105,25 @@ class Reader:
     def chosen(self, node: Node) -> Iterator[Scores]:
         condition, *either = node.ins
         for inner, other in sides(tuple(either), node.out):
-            value = self.number(other)
+            value, inverse = self.number(other), inner is not either[0]
             if value is None or value > FINAL or not expands(condition, node.out):
+                continue
+            if value > -np.inf and not self.shows_some(condition, inverse):
                 continue
             for found in self.scores(inner):
                 if found.mask is None:
-                    inverse = inner is not either[0]
                     yield replace(found, mask=condition, instead=value, inverse=inverse)
+
+    def shows_some(self, condition: Value, inverse: bool) -> bool:
+        """Whether each query is known to see a key.
+
+        Where it sees none, finite numbers in place of scores stop the gradient, and the same
+        numbers added to them would not.
+        """
+        if condition.role is not Role.CONST:
+            return False
+        seen = (self.data[condition.name] != 0) ^ inverse
+        return bool(seen.any(axis=-1).all())
 
     def number(self, value: Value) -> float | None:
         """A constant that is a single number."""

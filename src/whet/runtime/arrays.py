@@ -129,3 +129,14 @@ def other_shape(array: Array, wanted: tuple[int, ...]) -> str:
 def describe(t: Type) -> str:
     words = {DType.F32: "float32", DType.I32: "integers", DType.U8: "booleans"}
     return words.get(t.dtype, "int8, or the floats it stands for")
+
+
+def finite(name: str, value: Any) -> float:
+    """A rate or a factor: any other would make all parameters NaN."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = np.nan
+    if not abs(found) <= float(np.finfo(np.float32).max):
+        raise DataError(f"{name}={value!r} is not a finite number")
+    return found

@@ -86,6 +86,8 @@ def written(
     """Everything is checked before the first token is asked for."""
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 0:
         raise DataError(f"count={count!r} is not a number of tokens")
+    if seed is not None and (not isinstance(seed, (int, np.integer)) or seed < 0):
+        raise DataError(f"seed={seed!r} is not a whole number from 0 on")
     ends = set(numbers([stop] if isinstance(stop, (int, np.integer)) else list(stop)))
     texts.check(len(ids))
     if len(ids) + count > texts.context + 1:  # the last one is not read

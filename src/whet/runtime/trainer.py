@@ -20,7 +20,7 @@ from ..errors import CheckpointError, DataError, InternalError, NotFinite, optio
 from ..ir import Array, DType, Graph, Part, Relation, Role, Value, f32
 from ..ir.quant import Quant
 from ..ops.settle import LIMITS
-from .arrays import accept, accept_labels, from_stored, sized, to_numpy, to_stored
+from .arrays import accept, accept_labels, finite, from_stored, sized, to_numpy, to_stored
 from .build import library
 from .checkpoint import Checkpoint, Layout
 from .ids import ranges, uncounted
@@ -488,11 +488,12 @@ class Trainer:
         return buffer.raw[:size]
 
     def _number(self, leaf: Value, value: float | None) -> ctypes.c_float | ctypes.c_int32:
-        whole = leaf.type.dtype is DType.I32
-        return ctypes.c_int32(int(value or 0)) if whole else self._scalar(value)
+        if leaf.type.dtype is DType.I32:
+            return ctypes.c_int32(int(value or 0))
+        return self._scalar(value, leaf.name)
 
-    def _scalar(self, value: float | None) -> ctypes.c_float:
-        return ctypes.c_float(self.program.lr if value is None else float(value))
+    def _scalar(self, value: float | None, name: str = "lr") -> ctypes.c_float:
+        return ctypes.c_float(finite(name, self.program.lr if value is None else value))
 
     def _raise(
         self,

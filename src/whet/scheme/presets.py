@@ -160,7 +160,7 @@ def lora(
     fused projection is the query, the key and the value. `last` leaves the last so many blocks. Add
     rules to train other parameters whole: `Scheme([*whet.lora().rules, Rule("classifier.*")])`.
     """
-    words = (targets,) if isinstance(targets, str) else tuple(targets)
+    words = tuple(targets) if isinstance(targets, (list, tuple)) else (targets,)
     if not words:
         raise SchemeError("LoRA without targets adapts nothing", try_='targets=("query", "value")')
     rule = Rule("*", targets=words, last=last, lora=r, alpha=alpha)

@@ -108,9 +108,10 @@ def float_agreement(trainer: Trainer) -> float | None:
     if example is None:
         return None
     (leaf,) = program.entries["predict"].leaves_of(Role.INPUT)
-    x = from_stored(example, program.tensors[leaf.name])
+    stored = from_stored(example, program.tensors[leaf.name])
+    x = torch.from_numpy(stored).to(program.source.inputs[0].dtype)  # ids were calibrated as floats
     with torch.no_grad():
-        theirs = main_output(copies(program.source)[0].eval()(torch.from_numpy(x)))
+        theirs = main_output(copies(program.source)[0].eval()(x))
     found = correlation([trainer.predict(x)], [theirs.numpy()])
     if not found >= LEAST:
         raise CheckError(

@@ -144,6 +144,19 @@ def test_compile_finds_a_scheme_by_itself(tmp_path: Path) -> None:
     assert np.isfinite(program.load().step(x, torch.zeros(small.BATCH, dtype=torch.int64)))
 
 
+@pytest.mark.parametrize("cache", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_a_search_leaves_a_frozen_beginning_to_keep(tmp_path: Path, cache: bool) -> None:
+    """Where memory is no limit, training the first layer gains most."""
+    how = whet.Search(store=tmp_path, trial=QUICK, by="fisher", finalists=0)
+    program = whet.compile(
+        small.network(), (small.example(),), update=how, ram="1M", data=small.arrays(),
+        cache_prefix=cache,
+    )  # fmt: skip
+    assert any(name.startswith("first") for name in program.trained) != cache
+    assert any(name.startswith("last") for name in program.trained)
+    assert bool(program.kept) == cache
+
+
 def test_the_best_mean_score_that_fits_is_chosen() -> None:
     plans = small.plans()
     small_one, large = Candidate(1), Candidate(4, ((0, 1.0), (3, 1.0)))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...errors import WhetError, option
+from ...errors import SchemeError, WhetError, option
 from ...workbench import Footprint, Workbench
 from ..common.progress import Progress, silent
 from ..common.workers import Workers
@@ -34,15 +34,25 @@ class Plans:
     """Candidates as the planner lays them out, each planned once."""
 
     bench: Workbench
-    known: dict[Candidate, Footprint] = field(default_factory=dict)
+    known: dict[Candidate, Footprint | None] = field(default_factory=dict)
 
-    def run(self, candidate: Candidate) -> Footprint:
+    def run(self, candidate: Candidate) -> Footprint | None:
+        """None if what it freezes is not the beginning that `cache_prefix` asks for."""
         if candidate not in self.known:
-            self.known[candidate] = self.bench.plan(candidate.scheme(self.bench.parameters))
+            self.known[candidate] = self.planned(candidate)
         return self.known[candidate]
 
+    def planned(self, candidate: Candidate) -> Footprint | None:
+        try:
+            return self.bench.plan(candidate.scheme(self.bench.parameters))
+        except SchemeError:
+            if candidate == HEAD or not self.bench.options.cache_prefix:
+                raise
+            return None
+
     def ram(self, candidate: Candidate) -> int:
-        return self.run(candidate).ram
+        need = self.run(candidate)
+        return sys.maxsize if need is None else need.ram
 
 
 @dataclass(frozen=True)
@@ -65,12 +75,11 @@ class Costs:
         for done, (candidate, need) in enumerate(workers.results(plans.run, jobs), 1):
             plans.known[candidate] = need
             progress("planning parts", done, len(jobs))
-        return cls(
-            {c.biases: plans.run(c) for c in space.prefixes},
-            {c.weights[0]: plans.run(c) for c in space.singles},
-            {layer: space.reach(layer) for layer in space.ratios},
-            plans.bench.layer_input_bytes,
-        )
+        prefixes = {c.biases: need for c in space.prefixes if (need := plans.run(c))}
+        parts = {c.weights[0]: need for c in space.singles if (need := plans.run(c))}
+        reaches = {layer: space.reach(layer) for layer in space.ratios}
+        parts = {part: need for part, need in parts.items() if reaches[part[0]] in prefixes}
+        return cls(prefixes, parts, reaches, plans.bench.layer_input_bytes)
 
     def added(self, part: Part) -> int:
         """What a part adds outside of the arena."""
