@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ..errors import BuildError, InternalError, TargetError, WhetError, option
 from ..ir import Array, DType, Factors, Graph, Node, Part, Places, Role, Type
@@ -19,7 +19,9 @@ from ..ops.random import RngNext
 from ..passes.frozen_forms import Blocks, form_named
 from ..passes.narrow_frozen import bytes_by_form, wide_weights
 from ..report import program_report
+from ..report.energy import Factors
 from ..report.html import program_html
+from ..report.page import Extras, html_page
 from ..scheme import Scheme
 from ..training import IntegerRules
 from . import c, c_header, c_mapped, c_threads, c_weights, saving
@@ -275,6 +277,11 @@ class Program:
         found: dict[str, bytes | Blob] = {n: t.encode() for n, t in (files | sources).items()}
         return found if blob is None else found | {WEIGHTS: blob}
 
+    @functools.cached_property
+    def statements(self) -> dict[str, dict[Node, list[str]]]:
+        """The lines of model.c that call a kernel, by entry point and node."""
+        return c.statements(self.name, self.plans, self.storage)
+
     @property
     def more_declared(self) -> list[str]:
         """What model.h declares besides the usual."""
@@ -337,12 +344,64 @@ class Program:
             )
         return {f"{folder}/{name}": text for name, text in (headers | sources).items()}
 
-    def report(self) -> str:
+    @overload
+    def report(self) -> str: ...
+
+    @overload
+    def report(
+        self,
+        path: str | Path,
+        *,
+        title: str = "",
+        against: Program | str | Scheme | None = None,
+        budget: int | None = None,
+        without: Collection[str] = (),
+        history: Any = None,
+        energy: Factors | None = None,
+    ) -> Path: ...
+
+    def report(self, path: str | Path | None = None, **extras: Any) -> str | Path:
         """What is in the program, how many bytes, and where they lie.
 
         Once it was built or run for a microcontroller, with what was measured there.
+
+        With a path, as one page of HTML: the arena step by step, layers, scheme and energy.
+        `against` is another program, or a scheme to compile, whose arena is shown beside it.
+        `budget` is drawn into the arena; by default it is the RAM of the target. `without` names
+        passes, to show the arena without each of them. `history` has curves of a training, as
+        {"val_accuracy": [...]}. `energy` are other figures than those of `whet.report.energy`.
         """
-        return self._report(self.measured)
+        if path is None:
+            return self._report(self.measured)
+        return self._write_report(path, **extras)
+
+    def _write_report(
+        self,
+        path: str | Path,
+        title: str = "",
+        against: Program | str | Scheme | None = None,
+        budget: int | None = None,
+        without: Collection[str] = (),
+        history: Any = None,
+        energy: Factors | None = None,
+    ) -> Path:
+        other = against
+        if not isinstance(against, Program) and against is not None:
+            other = self._require_source().by_scheme(self, against)
+        others = self._require_source().without(self, without) if without else {}
+        arenas = {name: program.memory["arena"] for name, program in others.items()}
+        curves = dict(getattr(history, "history", history) or {})
+        page = html_page(self, Extras(title, other, budget, arenas, curves, energy))
+        try:
+            Path(path).write_text(page, encoding="utf-8")
+        except OSError as error:
+            raise BuildError(f"cannot write {path}", why=str(error.strerror)) from error
+        return Path(path)
+
+    def _require_source(self) -> Any:
+        if self.source is None:
+            raise WhetError("this program does not remember the model it was compiled from")
+        return self.source
 
     def __repr__(self) -> str:
         scheme = f" by {self.scheme.name!r}" if self.scheme is not None else ""
@@ -439,6 +498,4 @@ class Program:
         An integer program's steps are compared with its NumPy reference instead, bit for bit.
         """
         self.require_values()
-        if self.source is None:
-            raise WhetError("this program does not remember the model it was compiled from")
-        return self.source.check(self, steps)
+        return self._require_source().check(self, steps)

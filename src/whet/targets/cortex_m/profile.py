@@ -10,15 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...emit.program import Program
-from ...ir import Graph, Node
-from ...ops import settle, update
-from ...ops.settle import StepOp
-from ...ops.update import UpdateOp
+from ...ir import Node
+from ...report.phases import PHASES as PHASES
+from ...report.phases import phases_of
 from .emulator import Watched
 from .firmware import Firmware
-
-PHASES = ("forward", "backward", "update")
-UPDATES = (settle.__name__, update.__name__)
 
 
 @dataclass(frozen=True)
@@ -69,17 +65,6 @@ def profile(program: Program, built: Firmware, seen: Watched, steps: int) -> Pro
         costs.append(Cost(node, call.kernel, phases[node], found[place][1] / steps))
         place += 1
     return Profile(tuple(costs))
-
-
-def phases_of(graph: Graph) -> dict[Node, str]:
-    (loss,) = graph.outputs
-    phase, found = "forward", {}
-    for node in graph.nodes:
-        updates = node.op.__module__ in UPDATES or issubclass(node.op, (UpdateOp, StepOp))
-        found[node] = "update" if updates else phase
-        if loss in node.outs:
-            phase = "backward"
-    return found
 
 
 def calls(code: bytes, begin: int) -> Iterator[tuple[int, int]]:
