@@ -49,7 +49,7 @@ STYLE = {
     "legend.frameon": False,
     "legend.labelcolor": INK,
 }
-WIDTH = 8.6  # inches of 72 points
+WIDTH = 6.2  # inches of 72 points: as wide as the page on a phone, twice that beside each other
 ROWS = 40  # of a chart; the smallest layers share one
 
 
@@ -65,12 +65,11 @@ def library() -> Any:
     return matplotlib
 
 
-def drawn(name: str, height: float, panels: int = 1, **more: Any) -> tuple[Figure, list[Axes]]:
+def drawn(height: float) -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    axes = figure.subplots(1, panels, squeeze=False, **more)
-    return figure, list(axes[0])
+    return figure, figure.subplots()
 
 
 def svg_of(figure: Figure, name: str, words: str) -> str:
@@ -93,31 +92,34 @@ def svg_of(figure: Figure, name: str, words: str) -> str:
     return text.replace("<svg", f'<svg role="img" aria-label="{words}"', 1)
 
 
-def layer_chart(found: Sequence[Layer]) -> str:
-    """Multiply-accumulates and bytes of every layer, in forward order from above."""
+# Title -> the size of its unit, and the parts of a bar.
+LAYER_CHARTS = {
+    "million multiply-accumulates": (1e6, (
+        ("forward_macs", "forward", KEPT), ("backward_macs", "backward", COTANGENT))),
+    "KiB": (1024, (
+        ("kept_bytes", "kept", KEPT), ("gradient_bytes", "gradients", PARAMETER),
+        ("trained_bytes", "trained weights", WEIGHT), ("frozen_bytes", "frozen weights", OTHER))),
+}  # fmt: skip
+
+
+def layer_charts(found: Sequence[Layer]) -> list[str]:
+    """Multiply-accumulates, and bytes, of every layer, in forward order from above."""
     rows = shown(found)
-    library()
-    with library().rc_context(STYLE):
-        figure, (work, size) = drawn("layers", 1.1 + 0.19 * len(rows), 2, sharey=True)
-        names = [name for name, _ in rows]
-        stacked(work, rows, 1e6, [("forward_macs", "forward", KEPT),
-                                  ("backward_macs", "backward", COTANGENT)])  # fmt: skip
-        stacked(size, rows, 1024, [("kept_bytes", "kept", KEPT),
-                                   ("gradient_bytes", "gradients", PARAMETER),
-                                   ("trained_bytes", "trained weights", WEIGHT),
-                                   ("frozen_bytes", "frozen weights", OTHER)])  # fmt: skip
-        work.set_yticks(range(len(rows)), names)
-        work.invert_yaxis()
-        work.set_title("million multiply-accumulates")
-        size.set_title("KiB")
-        return svg_of(figure, "layers", "Multiply-accumulates and bytes of every layer")
+    charts = []
+    for title, (unit, parts) in LAYER_CHARTS.items():
+        with library().rc_context(STYLE):
+            figure, axes = drawn(0.8 + 0.2 * len(rows))
+            stacked(axes, rows, unit, parts)
+            axes.set_title(title, pad=24)
+            charts.append(svg_of(figure, title, f"Layers: {title}"))
+    return charts
 
 
 def shown(found: Sequence[Layer]) -> list[tuple[str, Mapping[str, int]]]:
     """The layers by name, those that cost least as one if there are many."""
     numbers = [vars(layer) for layer in found]
     weights = [n["forward_macs"] + n["backward_macs"] + n["kept_bytes"] for n in numbers]
-    order = sorted(range(len(found)), key=lambda i: -weights[i])[: ROWS if len(found) > ROWS else None]
+    order = sorted(range(len(found)), key=lambda i: -weights[i])[:ROWS]
     rows = [(shortened(found[i].label), numbers[i]) for i in sorted(order)]
     if rest := sorted(set(range(len(found))) - set(order)):
         keys = [key for key, value in numbers[0].items() if isinstance(value, int)]
@@ -127,7 +129,7 @@ def shown(found: Sequence[Layer]) -> list[tuple[str, Mapping[str, int]]]:
 
 
 def shortened(name: str) -> str:
-    return name if len(name) <= 32 else f"…{name[-31:]}"
+    return name if len(name) <= 26 else f"…{name[-25:]}"
 
 
 def stacked(
@@ -143,18 +145,20 @@ def stacked(
         if any(sizes):
             axes.barh(range(len(rows)), sizes, left=at, height=0.72, color=color, label=words)
         at = [a + b for a, b in zip(at, sizes, strict=True)]
+    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(axis="x")
-    axes.margins(y=0.5 / max(1, len(rows)))
     axes.spines[["left", "bottom"]].set_visible(False)
+    above = {"loc": "lower left", "bbox_to_anchor": (-0.01, 1.0), "ncols": 4}
     if axes.containers:
-        axes.legend(loc="lower right", fontsize=9)
+        axes.legend(**above, fontsize=9, handlelength=1, columnspacing=1.2, borderaxespad=0.2)
 
 
 def ladder_chart(arena: int, without: Mapping[str, int]) -> str:
     """The arena with every pass, and without each of those that matter."""
     rows = [("every pass", arena), *sorted(without.items(), key=lambda item: item[1])]
     with library().rc_context(STYLE):
-        figure, (axes,) = drawn("ladder", 0.7 + 0.26 * len(rows))
+        figure, axes = drawn(0.7 + 0.26 * len(rows))
         sizes = [size / 1024 for _, size in rows]
         colors = [KEPT, *[PASSING] * len(without)]
         bars = axes.barh(range(len(rows)), sizes, height=0.68, color=colors)
@@ -170,21 +174,26 @@ def ladder_chart(arena: int, without: Mapping[str, int]) -> str:
         return svg_of(figure, "ladder", "The arena without each of the passes")
 
 
-def history_chart(history: Mapping[str, Sequence[float]]) -> str:
-    """Curves over epochs: losses on the left, everything else on the right."""
+def history_charts(history: Mapping[str, Sequence[float]]) -> list[str]:
+    """Curves over epochs: the losses, then everything else."""
     losses = {name: values for name, values in history.items() if "loss" in name}
     others = {name: values for name, values in history.items() if name not in losses}
-    groups = [(words, g) for words, g in (("loss", losses), ("metrics", others)) if g]
-    with library().rc_context(STYLE):
-        figure, panels = drawn("history", 3.0, len(groups))
-        for axes, (words, group) in zip(panels, groups, strict=True):
-            for i, (name, values) in enumerate(group.items()):
-                epochs = range(1, len(values) + 1)
-                color = LINES[i % len(LINES)]
-                style = dict(color=color, marker="o", markersize=3, linewidth=1.6)
-                axes.plot(epochs, values, label=name, **style)  # type: ignore[arg-type]
-            axes.grid(axis="y")
-            axes.set_title(words)
-            axes.set_xlabel("epoch")
-            axes.legend(fontsize=9)
-        return svg_of(figure, "history", "Training over the epochs")
+    charts = []
+    for words, group in (("loss", losses), ("metrics", others)):
+        if group:
+            with library().rc_context(STYLE):
+                figure, axes = drawn(3.0)
+                curves(axes, group)
+                axes.set_title(words)
+                charts.append(svg_of(figure, words, f"Training: {words} over the epochs"))
+    return charts
+
+
+def curves(axes: Axes, group: Mapping[str, Sequence[float]]) -> None:
+    for i, (name, values) in enumerate(group.items()):
+        epochs, color = range(1, len(values) + 1), LINES[i % len(LINES)]
+        axes.plot(epochs, values, label=name, color=color, marker="o", markersize=3, linewidth=1.6)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.grid(axis="y")
+    axes.set_xlabel("epoch")
+    axes.legend(fontsize=9)

@@ -117,7 +117,7 @@ class Story:
             {
                 "phase": self.phase(node),
                 "ir": summary(node),
-                "c": "\n".join(line[4:] for line in lines[node]),
+                "c": " ".join(line.strip() for line in lines[node]),
                 "layers": [self.places[m] for m in self.modules(node) if m in self.places],
                 "op": node.op.name,
             }

@@ -2,7 +2,7 @@
 
 function start() {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const shared = { plans: data.plans, ram: false, words: "", off: new Set() };
+  const shared = { plans: data.plans, ram: false, together: true, words: "", off: new Set() };
   shared.dims = (block) => shared.off.has(block.kind) || !matches(block, shared.words);
   const inspector = new Inspector(document.getElementById("inspector"), data.kinds, data.columns);
   const said = document.getElementById("said");
@@ -77,6 +77,10 @@ function controls(plots, shared, active, redraw) {
   }));
   on("ram", "change", (event) => {
     shared.ram = event.target.checked;
+    plots.forEach((plot) => plot.fit());
+  });
+  on("together", "change", (event) => {
+    shared.together = event.target.checked;
     plots.forEach((plot) => plot.fit());
   });
   const search = document.getElementById("search"), found = document.getElementById("found");

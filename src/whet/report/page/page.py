@@ -165,7 +165,7 @@ def memory_section(labels: Sequence[str], plans: Sequence[Mapping[str, object]])
     return "".join(
         [
             tag("p", words(intro), class_="lead"),
-            tools(),
+            tools(len(labels)),
             legend(plans),
             tag(
                 "div",
@@ -178,7 +178,9 @@ def memory_section(labels: Sequence[str], plans: Sequence[Mapping[str, object]])
     )
 
 
-def tools() -> str:
+def tools(count: int) -> str:
+    same = tag("label", '<input type="checkbox" id="together" checked>', "one scale")
+
     def button(name: str, text: str, label: str = "") -> str:
         more = {"aria_label": label} if label else {}
         return tag("button", text, type="button", id=name, **more)
@@ -190,6 +192,7 @@ def tools() -> str:
         button("zoom-in", "+", "Zoom in"),
         button("zoom-out", "−", "Zoom out"),
         tag("label", '<input type="checkbox" id="ram">', "all RAM"),
+        same if count > 1 else "",
         tag("span", id="found", class_="faint end", aria_live="polite"),
         '<input type="search" id="search" placeholder="Layer or value" aria-label="Search blocks">',
         class_="bar-of-tools",

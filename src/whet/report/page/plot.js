@@ -40,7 +40,6 @@ function stepTicks(low, high, most) {
 }
 
 class Plot {
-  /* `top` is the highest address that both of two plans beside each other show. */
   constructor(root, plan, shared, events) {
     Object.assign(this, { root, plan, shared, events });
     this.svg = root.querySelector("svg.plan");
@@ -78,9 +77,10 @@ class Plot {
     return [...this.plan.blocks, ...always];
   }
 
-  /* Addresses from 0 that can be seen: of the arena, or of all RAM. */
+  /* The highest address to be seen, of the arena or of all RAM; two plans may share it. */
   get top() {
-    const tops = this.shared.plans.map((plan) => {
+    const plans = this.shared.together ? this.shared.plans : [this.plan];
+    const tops = plans.map((plan) => {
       const size = this.shared.ram ? plan.ram : plan.arena;
       const line = this.shared.ram ? plan.budget : plan.room;
       return line !== null && line > 0 && line < 3 * size ? Math.max(size, line) : size;
@@ -198,32 +198,31 @@ class Plot {
   label(block, x, y, width, height) {
     const left = Math.max(x, MARGIN.left);
     const right = Math.min(x + width, MARGIN.left + this.inner.width);
-    const low = Math.min(y + height, MARGIN.top + this.inner.height), high = Math.max(y, MARGIN.top);
-    const room = Math.floor((right - left - 8) / LETTER);
-    if (room < 3 || low - high < 13) return;
-    const { name } = block, words = name.length > room ? `${name.slice(0, room - 1)}…` : name;
-    if (words.length < Math.min(name.length, 5)) return;
+    const high = Math.max(y, MARGIN.top);
+    const low = Math.min(y + height, MARGIN.top + this.inner.height);
+    const room = Math.floor((right - left - 8) / LETTER), { name } = block;
+    if (low - high < 13 || room < Math.min(name.length, 9)) return;
+    const words = name.length > room ? `…${name.slice(1 - room)}` : name; // the end tells more
     const at = { x: (left + right) / 2, y: (low + high) / 2 + 4 };
     shape(this.groups.labels, "text", { ...at, class: `middle on-${block.kind}` }, words);
   }
 
   drawLines(box) {
-    const line = (byte, words, kind, below) => {
-      const y = this.y(byte);
-      if (y < box.y - 1 || y > box.y + box.height) return;
-      const lines = this.groups.lines;
-      shape(lines, "line", { x1: box.x, x2: box.x + box.width, y1: y, y2: y, class: kind });
-      const at = { x: box.x + box.width - 5, y: below ? y + 13 : y - 5, class: `end ${kind}` };
-      shape(lines, "text", at, words);
-    };
     const { plan } = this, size = this.shared.ram ? plan.ram : plan.arena;
     const limit = this.shared.ram ? plan.budget : plan.room;
+    const line = (byte, words, kind) => {
+      const y = this.y(byte), lines = this.groups.lines;
+      if (y < box.y - 1 || y > box.y + box.height) return;
+      shape(lines, "line", { x1: box.x, x2: box.x + box.width, y1: y, y2: y, class: kind });
+      const at = { x: box.x + box.width - 5, y: y - 5, class: `end ${kind}` };
+      shape(lines, "text", at, words);
+    };
     if (limit !== null) {
       line(limit, `budget: ${bytes(limit)}${this.shared.ram ? "" : " for the arena"}`, "budget");
     }
-    const same = plan.bound === plan.arena && !this.shared.ram;
-    line(plan.bound, same ? `${bytes(plan.arena)}, the lower bound` : "lower bound", "bound");
-    if (!same) line(size, `${bytes(size)}`, "size");
+    const bound = plan.bound === plan.arena && !this.shared.ram ? ", the lower bound" : "";
+    line(size, `${bytes(size)}${bound}`, "size");
+    if (!bound) line(plan.bound, "lower bound", "bound");
   }
 
   drawOver(box) {

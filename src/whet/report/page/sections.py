@@ -11,7 +11,7 @@ from ..energy import KIB, Energy
 from ..kept import kept_buffers
 from ..layers import NUMBERS, Layer, cells, gradient_buffers, layers, table_row, weight_owners
 from ..program import gap, kib, macs
-from .charts import history_chart, ladder_chart, layer_chart
+from .charts import history_charts, ladder_chart, layer_charts
 from .data import moments
 from .markup import grid, tag, words
 
@@ -145,7 +145,7 @@ def layer_section(program: Program) -> str:
     return "".join(
         [
             tag("p", words(intro), class_="lead"),
-            tag("div", layer_chart(costly), class_="chart") if costly else "",
+            tag("div", *layer_charts(costly), class_="chart") if costly else "",
             tag("details", tag("summary", f"All {len(found)} layers in numbers"),
                 tag("div", table, class_="scroll tall", tabindex="0"), open=""),
         ]
@@ -271,7 +271,7 @@ def energy_row(name: str, kind: str, each: float, counts: Sequence[int]) -> str:
 
 
 def history_section(history: Mapping[str, Sequence[float]]) -> str:
-    return tag("div", history_chart(history), class_="chart") if history else ""
+    return tag("div", *history_charts(history), class_="chart") if history else ""
 
 
 def text_section(program: Program) -> str:
