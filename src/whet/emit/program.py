@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from ..errors import BuildError, InternalError, TargetError, WhetError, option
+from ..errors import BuildError, DataError, InternalError, TargetError, WhetError, option
 from ..ir import Array, DType, Factors, Graph, Node, Part, Places, Role, Type
 from ..ir.quant import Fold, Quant
 from ..memory.plan import Plan, alignment
@@ -22,6 +23,7 @@ from ..report import program_report
 from ..report.energy import Factors
 from ..report.html import program_html
 from ..report.page import Extras, html_page
+from ..report.trace import chrome_trace
 from ..scheme import Scheme
 from ..training import IntegerRules
 from . import c, c_header, c_mapped, c_threads, c_weights, saving
@@ -62,6 +64,14 @@ def headers_of(isa: Sequence[str], texts: Iterable[str]) -> dict[str, str]:
                 found[name] = kernel_file(isa, name)
                 waiting.append(found[name])
     return dict(sorted(found.items()))
+
+
+def written(path: str | Path, text: str) -> Path:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BuildError(f"cannot write {path}", why=str(error.strerror)) from error
+    return Path(path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -392,11 +402,19 @@ class Program:
         arenas = {name: program.memory["arena"] for name, program in others.items()}
         curves = dict(getattr(history, "history", history) or {})
         page = html_page(self, Extras(title, other, budget, arenas, curves, energy))
-        try:
-            Path(path).write_text(page, encoding="utf-8")
-        except OSError as error:
-            raise BuildError(f"cannot write {path}", why=str(error.strerror)) from error
-        return Path(path)
+        return written(path, page)
+
+    def trace(self, path: str | Path, steps: int = 5) -> Path:
+        """Run some training steps, and write what every kernel call costs for Perfetto.
+
+        Times are measured on this machine, or instructions counted by the emulator of a board. The
+        steps are on made-up samples and change no parameter.
+        """
+        self.require_values()
+        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+            raise DataError(f"steps={steps!r} is not a number of steps", try_="steps=5")
+        found = chrome_trace(self.plans["train_step"], self.target.timeline(self, steps), self.name)
+        return written(path, json.dumps(found, separators=(",", ":")))
 
     def _require_source(self) -> Any:
         if self.source is None:

@@ -77,6 +77,7 @@ function controls(plots, shared, active, redraw) {
   }));
   on("ram", "change", (event) => {
     shared.ram = event.target.checked;
+    document.querySelectorAll("[data-resident]").forEach((entry) => (entry.hidden = !shared.ram));
     plots.forEach((plot) => plot.fit());
   });
   on("together", "change", (event) => {

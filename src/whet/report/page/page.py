@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..energy import Factors, energy_of, factors_for
 from .data import KINDS, as_script, program_data
@@ -144,7 +144,7 @@ def section(name: str, heading: str, content: str) -> str:
     return tag("section", tag("h2", words(heading)), content, id=name)
 
 
-def memory_section(labels: Sequence[str], plans: Sequence[Mapping[str, object]]) -> str:
+def memory_section(labels: Sequence[str], plans: Sequence[Mapping[str, Any]]) -> str:
     """The plots are drawn by the script, from the data."""
     intro = (
         "A training step from left to right, the arena from below: each rectangle is a block of "
@@ -199,16 +199,18 @@ def tools(count: int) -> str:
     )
 
 
-def legend(plans: Sequence[Mapping[str, object]]) -> str:
+def legend(plans: Sequence[Mapping[str, Any]]) -> str:
     """Of the kinds that there are; each entry hides and shows its blocks."""
-    blocks = [b for plan in plans for b in (*plan["blocks"], *plan["resident"])]  # type: ignore[misc]
-    there = {block["kind"] for block in blocks}
-    entries = [
-        tag("li", tag("button", tag("i", class_=f"swatch {color}"), text, type="button",
-                      data_kind=kinds, aria_pressed="true"))
-        for color, kinds, text in LEGEND
-        if there & set(kinds.split())
-    ]  # fmt: skip
+    inside, outside = ({block["kind"] for plan in plans for block in plan[where]}
+                       for where in ("blocks", "resident"))  # fmt: skip
+    entries = []
+    for color, kinds, text in LEGEND:
+        own = set(kinds.split())
+        if own & (inside | outside):
+            button = tag("button", tag("i", class_=f"swatch {color}"), text, type="button",
+                         data_kind=kinds, aria_pressed="true")  # fmt: skip
+            only = {} if own & inside else {"data_resident": "", "hidden": ""}
+            entries.append(tag("li", button, **only))
     return tag("ul", *entries, class_="legend", aria_label="Kinds of blocks")
 
 

@@ -214,8 +214,9 @@ class Plot {
       const y = this.y(byte), lines = this.groups.lines;
       if (y < box.y - 1 || y > box.y + box.height) return;
       shape(lines, "line", { x1: box.x, x2: box.x + box.width, y1: y, y2: y, class: kind });
-      const at = { x: box.x + box.width - 5, y: y - 5, class: `end ${kind}` };
-      shape(lines, "text", at, words);
+      const left = kind === "budget";
+      const at = { x: left ? box.x + 5 : box.x + box.width - 5, y: y - 5 };
+      shape(lines, "text", { ...at, class: left ? kind : `end ${kind}` }, words);
     };
     if (limit !== null) {
       line(limit, `budget: ${bytes(limit)}${this.shared.ram ? "" : " for the arena"}`, "budget");

@@ -214,7 +214,7 @@ def fit_of(energies: Sequence[Energy], labels: Sequence[str]) -> str:
         place = at(energy.working_set)
         side = "below" if i else "above"
         text = f"{label}: {kib(energy.working_set)}" if labels[1:] else kib(energy.working_set)
-        flip = " flip" if place > 60 else ""
+        flip = " flip" if place > 45 else ""
         marks.append(tag("div", tag("span", words(text)), class_=f"mark {side}{flip}",
                          style=f"left: {place:.2f}%"))  # fmt: skip
     said = "; ".join(

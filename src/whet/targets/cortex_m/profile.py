@@ -13,6 +13,7 @@ from ...emit.program import Program
 from ...ir import Node
 from ...report.phases import PHASES as PHASES
 from ...report.phases import phases_of
+from ...report.trace import Slice, Timeline
 from .emulator import Watched
 from .firmware import Firmware
 
@@ -40,6 +41,17 @@ class Profile:
 
     def of(self, phase: str) -> float:
         return sum(c.instructions for c in self.costs if c.phase == phase)
+
+    def timeline(self, steps: int) -> Timeline:
+        """Some steps one after the other, each of them the mean one."""
+        found, at = [], 0.0
+        for _ in range(steps):
+            slices = []
+            for cost in self.costs:
+                slices.append(Slice(cost.node, at, cost.instructions))
+                at += cost.instructions
+            found.append(tuple(slices))
+        return Timeline(tuple(found), "instructions")
 
 
 def profile(program: Program, built: Firmware, seen: Watched, steps: int) -> Profile:
