@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from ..errors import BuildError, DataError, InternalError, TargetError, WhetError, option
+from ..errors import BuildError, InternalError, TargetError, WhetError, option
 from ..ir import Array, DType, Factors, Graph, Node, Part, Places, Role, Type
 from ..ir.quant import Fold, Quant
 from ..memory.plan import Plan, alignment
@@ -20,22 +19,21 @@ from ..ops.random import RngNext
 from ..passes.frozen_forms import Blocks, form_named
 from ..passes.narrow_frozen import bytes_by_form, wide_weights
 from ..report import program_report
-from ..report.energy import Factors
 from ..report.html import program_html
-from ..report.page import Extras, html_page
-from ..report.trace import chrome_trace
 from ..scheme import Scheme
 from ..training import IntegerRules
 from . import c, c_header, c_mapped, c_threads, c_weights, saving
 from .blob import WEIGHTS, Blob
 from .c_delta import Delta, delta_of
 from .memory import STATIC, memory_of
+from .reports import write_page, write_trace
 from .tensor_info import PartView, TensorInfo
 from .tensors import Tensors
 
 if TYPE_CHECKING:
     from ..pipeline import Options
     from ..report import CheckReport
+    from ..report.energy import Factors as EnergyFactors
     from ..runtime import Trainer
     from ..verify.integer import IntegerReport
     from .target import Target
@@ -64,14 +62,6 @@ def headers_of(isa: Sequence[str], texts: Iterable[str]) -> dict[str, str]:
                 found[name] = kernel_file(isa, name)
                 waiting.append(found[name])
     return dict(sorted(found.items()))
-
-
-def written(path: str | Path, text: str) -> Path:
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise BuildError(f"cannot write {path}", why=str(error.strerror)) from error
-    return Path(path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -367,7 +357,7 @@ class Program:
         budget: int | None = None,
         without: Collection[str] = (),
         history: Any = None,
-        energy: Factors | None = None,
+        energy: EnergyFactors | None = None,
     ) -> Path: ...
 
     def report(self, path: str | Path | None = None, **extras: Any) -> str | Path:
@@ -383,26 +373,7 @@ class Program:
         """
         if path is None:
             return self._report(self.measured)
-        return self._write_report(path, **extras)
-
-    def _write_report(
-        self,
-        path: str | Path,
-        title: str = "",
-        against: Program | str | Scheme | None = None,
-        budget: int | None = None,
-        without: Collection[str] = (),
-        history: Any = None,
-        energy: Factors | None = None,
-    ) -> Path:
-        other = against
-        if not isinstance(against, Program) and against is not None:
-            other = self._require_source().by_scheme(self, against)
-        others = self._require_source().without(self, without) if without else {}
-        arenas = {name: program.memory["arena"] for name, program in others.items()}
-        curves = dict(getattr(history, "history", history) or {})
-        page = html_page(self, Extras(title, other, budget, arenas, curves, energy))
-        return written(path, page)
+        return write_page(self, path, **extras)
 
     def trace(self, path: str | Path, steps: int = 5) -> Path:
         """Run some training steps, and write what every kernel call costs for Perfetto.
@@ -411,12 +382,9 @@ class Program:
         steps are on made-up samples and change no parameter.
         """
         self.require_values()
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise DataError(f"steps={steps!r} is not a number of steps", try_="steps=5")
-        found = chrome_trace(self.plans["train_step"], self.target.timeline(self, steps), self.name)
-        return written(path, json.dumps(found, separators=(",", ":")))
+        return write_trace(self, path, steps)
 
-    def _require_source(self) -> Any:
+    def require_source(self) -> Any:
         if self.source is None:
             raise WhetError("this program does not remember the model it was compiled from")
         return self.source
@@ -516,4 +484,4 @@ class Program:
         An integer program's steps are compared with its NumPy reference instead, bit for bit.
         """
         self.require_values()
-        return self._require_source().check(self, steps)
+        return self.require_source().check(self, steps)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ..emit.target import Target
 
 SOURCE = (
-    "M. Horowitz, \"Computing's energy problem (and what we can do about it)\", ISSCC 2014, "
+    'M. Horowitz, "Computing\'s energy problem (and what we can do about it)", ISSCC 2014, '
     "figure 1.1.9: 45 nm, 0.9 V"
 )
 KIB = 1024
@@ -154,7 +155,7 @@ class Places:
         self.plan = plan
         ends = {end for b in plan.buffers for end in (b.offset, b.end)}
         self.ends = sorted(ends)
-        self.sizes = list(np.diff(self.ends)) if self.ends else []
+        self.sizes = [end - start for start, end in pairwise(self.ends)]
         self.outside: dict[Value, int] = {}
         self.touches = [self.touch(v, size) for v, size in accesses(plan) if size]
 

@@ -85,7 +85,9 @@ def svg_of(figure: Figure, name: str, words: str) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, count=1, flags=re.DOTALL)
     text = re.sub(r' xmlns(:xlink)?="[^"]*"', "", text).replace("xlink:href", "href")
-    text = re.sub(r' id="(?![mp][0-9a-f]{10}")[^"]*"', "", text)  # markers and clip paths are referred to
+    text = re.sub(
+        r' id="(?![mp][0-9a-f]{10}")[^"]*"', "", text
+    )  # markers and clip paths are referred to
     for color, variable in VARIABLES.items():
         text = text.replace(color, f"var(--{variable})")
     text = re.sub(r" ?font-family: [^;\"]*;?", "", text)
@@ -120,7 +122,9 @@ def shown(found: Sequence[Layer]) -> list[tuple[str, Mapping[str, int]]]:
     numbers = [vars(layer) for layer in found]
     weights = [n["forward_macs"] + n["backward_macs"] + n["kept_bytes"] for n in numbers]
     order = sorted(range(len(found)), key=lambda i: -weights[i])[:ROWS]
-    rows = [(shortened(found[i].label), numbers[i]) for i in sorted(order)]
+    rows: list[tuple[str, Mapping[str, int]]] = [
+        (shortened(found[i].label), numbers[i]) for i in sorted(order)
+    ]
     if rest := sorted(set(range(len(found))) - set(order)):
         keys = [key for key, value in numbers[0].items() if isinstance(value, int)]
         total = {key: sum(numbers[i][key] for i in rest) for key in keys}
@@ -149,7 +153,7 @@ def stacked(
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.grid(axis="x")
     axes.spines[["left", "bottom"]].set_visible(False)
-    above = {"loc": "lower left", "bbox_to_anchor": (-0.01, 1.0), "ncols": 4}
+    above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (-0.01, 1.0), "ncols": 4}
     if axes.containers:
         axes.legend(**above, fontsize=9, handlelength=1, columnspacing=1.2, borderaxespad=0.2)
 
@@ -193,7 +197,7 @@ def curves(axes: Axes, group: Mapping[str, Sequence[float]]) -> None:
     for i, (name, values) in enumerate(group.items()):
         epochs, color = range(1, len(values) + 1), LINES[i % len(LINES)]
         axes.plot(epochs, values, label=name, color=color, marker="o", markersize=3, linewidth=1.6)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     axes.grid(axis="y")
     axes.set_xlabel("epoch")
     axes.legend(fontsize=9)

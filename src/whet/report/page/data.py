@@ -73,7 +73,7 @@ def resident(program: Program, places: dict[str, int], size: int) -> list[dict[s
     """RAM outside of the arena, of all the time: parameters, their state, arrays of the caller."""
     store, owners = program.storage, weight_owners(program.plans["train_step"].graph)
     layer_of = {v.name: places.get(name) for v, name in owners.items()}
-    found = [
+    found: list[dict[str, Any]] = [
         {"name": quoted(name), "kind": kind, "bytes": t.bytes, "layer": layer_of.get(name)}
         for kind, table in (("weight", store.params), ("state", store.state))
         for name, t in table.items()

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 from ..energy import Factors, energy_of, factors_for
 from .data import KINDS, as_script, program_data
 from .markup import tag, words
-from .sections import energy_section, history_section, ladder_section, layer_section
-from .sections import scheme_section, text_section, tiles
+from .sections import (
+    energy_section,
+    history_section,
+    ladder_section,
+    layer_section,
+    scheme_section,
+    text_section,
+    tiles,
+)
 
 if TYPE_CHECKING:
     from ...emit.program import Program
@@ -60,13 +67,14 @@ def html_page(program: Program, extras: Extras | None = None) -> str:
     energies = [energy_of(p.plans["train_step"], factors) for p in programs]
     labels = labels_of(programs)
     budget = extras.budget if extras.budget is not None else program.target.ram
+    plans = [program_data(p, w, budget) for p, w in zip(programs, labels, strict=True)]
     data = {
-        "plans": [program_data(p, w, budget) for p, w in zip(programs, labels, strict=True)],
+        "plans": plans,
         "kinds": KINDS,
         "columns": COLUMNS,
     }
     found = [
-        ("memory", "Memory", memory_section(labels, data["plans"])),
+        ("memory", "Memory", memory_section(labels, plans)),
         ("scheme", "Scheme", scheme_section(program, budget)),
         ("layers", "Layers", layer_section(program)),
         ("passes", "Passes", ladder_section(program, extras.without)),
@@ -190,7 +198,7 @@ def tools(count: int) -> str:
         button("peak", "Peak"),
         button("fit", "Whole step"),
         button("zoom-in", "+", "Zoom in"),
-        button("zoom-out", "−", "Zoom out"),
+        button("zoom-out", "&minus;", "Zoom out"),
         tag("label", '<input type="checkbox" id="ram">', "all RAM"),
         same if count > 1 else "",
         tag("span", id="found", class_="faint end", aria_live="polite"),
@@ -220,7 +228,6 @@ def hint() -> str:
         "p",
         "Point at a block to see why it is there, click it to pin it. Drag to move, drag over the "
         f'strip below to choose steps. <span class="wide">After a click into the plan: wheel '
-        f"zooms, {keys}, <kbd>+</kbd> <kbd>−</kbd> <kbd>0</kbd> zoom, <kbd>p</kbd> peak.</span>",
+        f"zooms, {keys}, <kbd>+</kbd> <kbd>&minus;</kbd> <kbd>0</kbd> zoom, <kbd>p</kbd> peak.</span>",
         class_="hint",
     )
-

@@ -223,7 +223,8 @@ class Plot {
     }
     const bound = plan.bound === plan.arena && !this.shared.ram ? ", the lower bound" : "";
     line(size, `${bytes(size)}${bound}`, "size");
-    if (!bound) line(plan.bound, "lower bound", "bound");
+    if (this.shared.ram) line(plan.arena, "arena", "bound");
+    else if (!bound) line(plan.bound, "lower bound", "bound");
   }
 
   drawOver(box) {

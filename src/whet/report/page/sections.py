@@ -112,7 +112,7 @@ def planned(program: Program, budget: int | None) -> str:
     there = {"ram": seen.get("built ram"), "stack": seen.get("stack"),
              "flash": seen.get("built flash")}  # fmt: skip
 
-    def row(words: str, key: str) -> tuple[str, str, str]:
+    def row(words: str, key: str) -> tuple[str, ...]:
         found = there.get(key)
         return words, f"{memory[key]:,}", "" if found is None else f"{found:,}"
 
@@ -206,7 +206,11 @@ def fit_of(energies: Sequence[Energy], labels: Sequence[str]) -> str:
     marks, start = [], 0.0
     for name, size in (*USUAL, ("DRAM", 1 << 60)):
         text = f"{name}, {kib(size)}" if size < 1 << 60 else name
-        text = text.replace("32,768.0 KiB", "32 MiB").replace("1,024.0 KiB", "1 MiB").replace(".0 K", " K")
+        text = (
+            text.replace("32,768.0 KiB", "32 MiB")
+            .replace("1,024.0 KiB", "1 MiB")
+            .replace(".0 K", " K")
+        )
         style = f"left: {start:.2f}%; width: {at(size) - start:.2f}%"
         marks.append(tag("div", words(text), class_="level", style=style, title=text))
         start = at(size)
@@ -260,7 +264,9 @@ def energy_table(energies: Sequence[Energy], labels: Sequence[str]) -> str:
 
 
 def energy_row(name: str, kind: str, each: float, counts: Sequence[int]) -> str:
-    box = tag("input", type="number", min="0", step="any", value=f"{each:g}", aria_label=f"pJ per {name}")
+    box = tag(
+        "input", type="number", min="0", step="any", value=f"{each:g}", aria_label=f"pJ per {name}"
+    )
     found = [cell for n in counts for cell in (tag("td", f"{n:,}"), tag("td", tag("output")))]
     marks = {"data_count": " ".join(map(str, counts)), "data_name": name, "data_class": kind}
     heading = tag("i", class_=f"swatch {kind}") + " " + words(name)
