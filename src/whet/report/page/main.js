@@ -28,6 +28,8 @@ function start() {
   const redraw = () => plots.forEach((plot) => plot.draw());
   controls(plots, shared, () => active ?? plots[0], redraw);
   events.changed(plots[0]);
+  const box = document.getElementById("tip");
+  addEventListener("scroll", () => (box.hidden = true), { passive: true });
   theme();
   layerRows(redraw);
   energy();
@@ -45,7 +47,7 @@ function spoken(plot) {
 
 function tip(plot, number, event, kinds) {
   const box = document.getElementById("tip");
-  box.hidden = number === null || event.pointerType === "touch";
+  box.hidden = number === null;
   if (box.hidden) return;
   const block = plot.blocks[number], layer = block.layer;
   const calls = `${block.calls} call${block.calls === 1 ? "" : "s"}`;

@@ -91,6 +91,7 @@ Plot.prototype.listen = function () {
   });
   svg.addEventListener("pointermove", (event) => {
     if (!held) {
+      if (event.pointerType === "touch") return; // a tap says it
       this.events.hovered(this, blockAt(event), event);
       return;
     }
@@ -106,7 +107,9 @@ Plot.prototype.listen = function () {
     held = null;
   });
   svg.addEventListener("pointercancel", () => (held = null));
-  svg.addEventListener("pointerleave", (event) => this.events.hovered(this, null, event));
+  svg.addEventListener("pointerleave", (event) => {
+    if (event.pointerType !== "touch") this.events.hovered(this, null, event);
+  });
   this.brush();
 };
 
@@ -120,6 +123,7 @@ Plot.prototype.click = function (block, event) {
   const share = (event.clientX - box.left - MARGIN.left) / this.inner.width;
   this.cursor = clamp(Math.floor(x0 + share * (x1 - x0)), 0, this.steps - 1);
   this.pin(block === this.pinned ? null : block);
+  if (event.pointerType === "touch") this.events.hovered(this, this.pinned, event);
 };
 
 /* Without a key, the wheel zooms a plot that has been clicked; the page scrolls otherwise. */

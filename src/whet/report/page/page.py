@@ -228,6 +228,7 @@ def hint() -> str:
         "p",
         "Point at a block to see why it is there, click it to pin it. Drag to move, drag over the "
         f'strip below to choose steps. <span class="wide">After a click into the plan: wheel '
-        f"zooms, {keys}, <kbd>+</kbd> <kbd>&minus;</kbd> <kbd>0</kbd> zoom, <kbd>p</kbd> peak.</span>",
+        f"zooms, {keys}, <kbd>+</kbd> <kbd>&minus;</kbd> <kbd>0</kbd> zoom, <kbd>p</kbd> peak."
+        "</span>",
         class_="hint",
     )
