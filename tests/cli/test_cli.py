@@ -259,6 +259,27 @@ def test_compare_knows_schemes_of_transformers(command: Any) -> None:
         assert re.search(rf"^ *{name} ", result.out, re.MULTILINE), result.out
 
 
+def test_report_writes_a_page(command: Any) -> None:
+    words = ("report", "tiny_models.py:mlp", "-i", "2,4", "--ram", "64K")
+    result = command(*words, "-o", "r.html", "--against", "last", "--without", "inplace")
+    assert result.code == 0 and result.out == "wrote r.html\n", result.err
+    page = Path("r.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>") and "tiny_models.py:mlp" in page
+    assert command(*words).out.startswith("net: ")
+
+
+def test_report_refuses_what_it_cannot_do(command: Any, unloaded: None) -> None:
+    words = ("report", "tiny_models.py:mlp", "-i", "2,4")
+    for more, message in (
+        (("-o", "r.txt"), "r.txt is not a .html file"),
+        (("--trace", "t.html"), "t.html is not a .json file"),
+        (("--against", "last"), "parts of a page"),
+        (("-o", "nowhere/r.html"), "there is no folder"),
+    ):
+        result = command(*words, *more)
+        assert result.code == 1 and message in result.err
+
+
 FAILURES = {
     "blocks without attention": (
         ["tiny_models.py:mlp", "--update", "sparse-1"], "is for transformers",

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import whet
+from pages import Page
 from tiny import convnet, images, mlp
 from whet.emit.c_text import comment
 from whet.emit.program import Program
@@ -30,6 +31,7 @@ from whet.ir.text import parse_graph
 from whet.names import for_comment, printable, quoted, unquoted
 from whet.pipeline import place
 from whet.report import arena_svg, layer_table, layers_svg
+from whet.report.page import Extras, html_page
 from whet.scheme import parameters_of
 from whet.settings import check_name
 
@@ -48,6 +50,7 @@ PIECES = [
     '_Pragma("GCC error \\"x\\"")', "\n#error x\n", "</script><script>", "]]>", "<!--", "-->",
     "&lt;",
 ]  # fmt: skip
+SCRIPT = '</title></script><script>alert(1)</script><img src=x onerror="alert(2)">'
 HOSTILE = st.lists(st.sampled_from(PIECES), min_size=1, max_size=5).map("".join)
 
 
@@ -250,6 +253,18 @@ def test_pictures_of_hostile_names_are_xml_that_draws_only(plain: Program) -> No
                 "polyline",
                 "circle",
             }
+
+
+def test_a_page_of_hostile_names_has_no_element_of_theirs(plain: Program) -> None:
+    """The script reads names as JSON and makes text of them; everything else is escaped."""
+    program, _ = renamed(plain, PIECES)
+    pages = [Page(html_page(p, Extras(title=t))) for p, t in ((plain, "x"), (program, SCRIPT))]
+    ours, theirs = (page.tags for page in pages)
+    assert ours.keys() == theirs.keys() and ours["script"] == theirs["script"] == 2
+    assert [v for _, key, v in pages[1].attributes if key.startswith("on") or "//" in v] == []
+    shown = pages[1].data["plans"][0]
+    buffers = program.plans["train_step"].buffers
+    assert [b["name"] for b in shown["blocks"]] == [quoted(b.values[0].name) for b in buffers]
 
 
 def shape(code: str) -> list[str]:

@@ -32,6 +32,7 @@ from .options import (
     UpdateOpt,
     WithoutOpt,
 )
+from .report import report_command
 from .run import run_command
 from .search import search_command
 from .tune import tune_command
@@ -237,6 +238,7 @@ def compare_command(
             say("\nwithout reorder, updates stay at the end: fuse_updates and schedule are off too")
 
 
+app.command("report")(report_command)
 app.command("ir")(ir_command)
 app.command("tune")(tune_command)
 

@@ -158,17 +158,22 @@ class EntryWriter:
         losses = {v for n, v in self.signature.outputs if n == "loss"}
         for node in self.graph.nodes:
             lines += self.late_checks(node)
-            call = node.op.call(node)
-            if call is not None:
-                call = pack_call(node, call, self.tensors.packed)
-                lines += ["", *comment(summary(node))]
-                lines += call_text(call.kernel, [self.argument(a, node) for a in call.args])
+            if statement := self.statement(node):
+                lines += ["", *comment(summary(node)), *statement]
             for value in losses.intersection(node.outs):
                 lines += ["", *self.loss_guard(value)]
         lines += self.copies()
         unused = [name for name in ("net", *self.names.values()) if name not in self.used]
         lines = [*(f"    (void){name};" for name in unused), *lines]
         return [*lines, f"    return {self.prefix.upper()}_OK;"]
+
+    def statement(self, node: Node) -> list[str]:
+        """The kernel call of a node; nothing for a view."""
+        call = node.op.call(node)
+        if call is None:
+            return []
+        call = pack_call(node, call, self.tensors.packed)
+        return call_text(call.kernel, [self.argument(a, node) for a in call.args])
 
     def loss_guard(self, loss: Value) -> list[str]:
         """Return the loss, and stop before any update if it is not finite."""
@@ -304,6 +309,15 @@ def model_c(
         head = f"int {prefix}_set_threads(int count)"
         lines += ["", f"{head} {{ return (int)whet_set_threads((int32_t)count); }}"]
     return "\n".join(lines) + "\n"
+
+
+def statements(
+    prefix: str, plans: Mapping[str, Plan], tensors: Tensors
+) -> dict[str, dict[Node, list[str]]]:
+    """The lines of model.c that call a kernel, by entry point and node."""
+    structs: dict[Struct, str] = {}  # in the order of model.c, which numbers them
+    writers = [EntryWriter(prefix, plan, tensors, structs) for plan in plans.values()]
+    return {w.graph.name: {n: w.statement(n) for n in w.graph.nodes} for w in writers}
 
 
 def kernel_headers(int8: bool) -> str:

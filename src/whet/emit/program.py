@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from ..errors import BuildError, InternalError, TargetError, WhetError, option
 from ..ir import Array, DType, Factors, Graph, Node, Part, Places, Role, Type
@@ -26,12 +26,14 @@ from . import c, c_header, c_mapped, c_threads, c_weights, saving
 from .blob import WEIGHTS, Blob
 from .c_delta import Delta, delta_of
 from .memory import STATIC, memory_of
+from .reports import write_page, write_trace
 from .tensor_info import PartView, TensorInfo
 from .tensors import Tensors
 
 if TYPE_CHECKING:
     from ..pipeline import Options
     from ..report import CheckReport
+    from ..report.energy import Factors as EnergyFactors
     from ..runtime import Trainer
     from ..verify.integer import IntegerReport
     from .target import Target
@@ -275,6 +277,11 @@ class Program:
         found: dict[str, bytes | Blob] = {n: t.encode() for n, t in (files | sources).items()}
         return found if blob is None else found | {WEIGHTS: blob}
 
+    @functools.cached_property
+    def statements(self) -> dict[str, dict[Node, list[str]]]:
+        """The lines of model.c that call a kernel, by entry point and node."""
+        return c.statements(self.name, self.plans, self.storage)
+
     @property
     def more_declared(self) -> list[str]:
         """What model.h declares besides the usual."""
@@ -337,12 +344,50 @@ class Program:
             )
         return {f"{folder}/{name}": text for name, text in (headers | sources).items()}
 
-    def report(self) -> str:
+    @overload
+    def report(self) -> str: ...
+
+    @overload
+    def report(
+        self,
+        path: str | Path,
+        *,
+        title: str = "",
+        against: Program | str | Scheme | None = None,
+        budget: int | None = None,
+        without: Collection[str] = (),
+        history: Any = None,
+        energy: EnergyFactors | None = None,
+    ) -> Path: ...
+
+    def report(self, path: str | Path | None = None, **extras: Any) -> str | Path:
         """What is in the program, how many bytes, and where they lie.
 
         Once it was built or run for a microcontroller, with what was measured there.
+
+        With a path, as one page of HTML: the arena step by step, layers, scheme and energy.
+        `against` is another program, or a scheme to compile, whose arena is shown beside it.
+        `budget` is drawn into the arena; by default it is the RAM of the target. `without` names
+        passes, to show the arena without each of them. `history` has curves of a training, as
+        {"val_accuracy": [...]}. `energy` are other figures than those of `whet.report.energy`.
         """
-        return self._report(self.measured)
+        if path is None:
+            return self._report(self.measured)
+        return write_page(self, path, **extras)
+
+    def trace(self, path: str | Path, steps: int = 5) -> Path:
+        """Run some training steps, and write what every kernel call costs for Perfetto.
+
+        Times are measured on this machine, or instructions counted by the emulator of a board. The
+        steps are on made-up samples and change no parameter.
+        """
+        self.require_values()
+        return write_trace(self, path, steps)
+
+    def require_source(self) -> Any:
+        if self.source is None:
+            raise WhetError("this program does not remember the model it was compiled from")
+        return self.source
 
     def __repr__(self) -> str:
         scheme = f" by {self.scheme.name!r}" if self.scheme is not None else ""
@@ -439,6 +484,4 @@ class Program:
         An integer program's steps are compared with its NumPy reference instead, bit for bit.
         """
         self.require_values()
-        if self.source is None:
-            raise WhetError("this program does not remember the model it was compiled from")
-        return self.source.check(self, steps)
+        return self.require_source().check(self, steps)

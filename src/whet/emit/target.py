@@ -17,6 +17,7 @@ from ..ir import Role, Type
 from .c import Signature
 
 if TYPE_CHECKING:
+    from ..report.trace import Timeline
     from ..runtime import Trainer
     from .program import Program
 
@@ -67,6 +68,10 @@ class Target(ABC):
     @abstractmethod
     def load(self, program: Program, threads: int | None = None, watched: bool = True) -> Trainer:
         """Build the program and start it. `watched` checks memory accesses in an emulator."""
+
+    @abstractmethod
+    def timeline(self, program: Program, steps: int) -> Timeline:
+        """What every kernel call of some training steps costs, in time or in instructions."""
 
     @abstractmethod
     def run_command(self, folder: Path, name: str) -> str:

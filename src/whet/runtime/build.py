@@ -16,10 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ..emit.c import included
+from ..emit.c_trace import UNIT, trace_c
 from ..emit.program import Program
 from ..errors import BuildError
 from .cache import kept
 
+MODEL = "model"
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic")
 
 
@@ -61,15 +63,16 @@ def run(command: Sequence[str], cwd: Path) -> None:
         )
 
 
-def library(program: Program, flags: Sequence[str] | None) -> Path:
+def library(program: Program, flags: Sequence[str] | None, unit: str = MODEL) -> Path:
     """The program's shared library, built once and kept for as long as the program lives."""
     flags = fast(program) if flags is None else flags
     built = _built.setdefault(program, {})
-    if tuple(flags) not in built:
+    key = (unit, *flags)
+    if key not in built:
         folder = tempfile.TemporaryDirectory(prefix="whet-")
-        build(program, Path(folder.name), flags)
-        built[tuple(flags)] = folder
-    return Path(built[tuple(flags)].name) / f"lib{program.name}.so"
+        build(program, Path(folder.name), flags, unit)
+        built[key] = folder
+    return Path(built[key].name) / f"lib{program.name}.so"
 
 
 _built: weakref.WeakKeyDictionary[
@@ -77,20 +80,27 @@ _built: weakref.WeakKeyDictionary[
 ] = weakref.WeakKeyDictionary()
 
 
-def build(program: Program, folder: Path, flags: Sequence[str] | None = None) -> Path:
-    """Write the program to `folder` and build a shared library there."""
+def build(
+    program: Program, folder: Path, flags: Sequence[str] | None = None, unit: str = MODEL
+) -> Path:
+    """Write the program to `folder` and build a shared library there.
+
+    `unit` is what is compiled for the model: model.c, or trace.c, which measures its calls.
+    """
     flags = fast(program) if flags is None else flags
     program.write(folder)
+    if unit == UNIT:
+        (folder / f"{unit}.c").write_text(trace_c(program))
     compiler = [*find_compiler(), *STRICT, *flags, "-fPIC", "-Ikernels", "-I."]
     kernels = sorted((folder / "kernels").rglob("*.c"))
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         own = [pool.submit(run, [*compiler, "-c", f"{n}.c", "-o", f"{n}.o"], folder)
-               for n in ("model", "weights")]  # fmt: skip
+               for n in (unit, "weights")]  # fmt: skip
         objects = list(pool.map(lambda p: _kernel_object(p, compiler, folder), kernels))
         for job in own:
             job.result()
     result = folder / f"lib{program.name}.so"
-    parts = ["model.o", "weights.o", *map(str, objects)]
+    parts = [f"{unit}.o", "weights.o", *map(str, objects)]
     run(
         [
             *find_compiler(),

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ..ir import Array, DType, Graph, Part, Relation, Role, Value, f32
 from ..ir.quant import Quant
 from ..ops.settle import LIMITS
 from .arrays import accept, accept_labels, finite, from_stored, sized, to_numpy, to_stored
-from .build import library
+from .build import MODEL, library
 from .checkpoint import Checkpoint, Layout
 from .ids import ranges, uncounted
 from .kept import kept_values
@@ -46,11 +46,13 @@ STATUS = [name for name, _ in STATUSES]
 class Trainer:
     """One network in memory: its own parameters, optimizer state and arena."""
 
+    unit: ClassVar[str] = MODEL  # the C file that is compiled for the model
+
     def __init__(
         self, program: Program, flags: Sequence[str] | None = None, threads: int | None = None
     ) -> None:
         self.program = program
-        path = library(program, flags)
+        path = library(program, flags, self.unit)
         self._library = ctypes.CDLL(str(path))
         if program.storage.mapped:
             map_weights(self._function("map_weights"), path.with_name(WEIGHTS))

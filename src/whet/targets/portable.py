@@ -8,7 +8,9 @@ from typing import ClassVar
 
 from ..emit.program import Program
 from ..emit.target import Target
+from ..report.trace import Timeline
 from ..runtime import Trainer
+from ..runtime.trace import timeline
 from .project import cmake_files, filled, main_c, template, words_of
 
 
@@ -34,6 +36,9 @@ class Portable(Target):
 
     def load(self, program: Program, threads: int | None = None, watched: bool = True) -> Trainer:
         return Trainer(program, threads=threads)
+
+    def timeline(self, program: Program, steps: int) -> Timeline:
+        return timeline(program, steps)
 
     def run_command(self, folder: Path, name: str) -> str:
         return f"make -C {folder} && {folder}/{name}"

@@ -94,6 +94,10 @@ class Board(Trainer):
         spent = self.watched.spent
         return sum(spent.get(at, 0) for at, _ in calls(self.firmware.code(begin, size), begin))
 
+    def feed(self, arrays: dict[str, Array]) -> None:
+        """A step that changes no parameter, on arrays as they are stored."""
+        self._run("train_step", arrays, {"lr": 0.0})
+
     def summary(self) -> list[str]:
         if self.watched is None:
             return []

@@ -10,15 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...emit.program import Program
-from ...ir import Graph, Node
-from ...ops import settle, update
-from ...ops.settle import StepOp
-from ...ops.update import UpdateOp
+from ...ir import Node
+from ...report.phases import PHASES as PHASES
+from ...report.phases import phases_of
+from ...report.trace import Slice, Timeline
 from .emulator import Watched
 from .firmware import Firmware
-
-PHASES = ("forward", "backward", "update")
-UPDATES = (settle.__name__, update.__name__)
 
 
 @dataclass(frozen=True)
@@ -45,6 +42,17 @@ class Profile:
     def of(self, phase: str) -> float:
         return sum(c.instructions for c in self.costs if c.phase == phase)
 
+    def timeline(self, steps: int) -> Timeline:
+        """Some steps one after the other, each of them the mean one."""
+        found, at = [], 0.0
+        for _ in range(steps):
+            slices = []
+            for cost in self.costs:
+                slices.append(Slice(cost.node, at, cost.instructions))
+                at += cost.instructions
+            found.append(tuple(slices))
+        return Timeline(tuple(found), "instructions")
+
 
 def profile(program: Program, built: Firmware, seen: Watched, steps: int) -> Profile:
     """Costs of a mean step of a run of `steps`."""
@@ -69,17 +77,6 @@ def profile(program: Program, built: Firmware, seen: Watched, steps: int) -> Pro
         costs.append(Cost(node, call.kernel, phases[node], found[place][1] / steps))
         place += 1
     return Profile(tuple(costs))
-
-
-def phases_of(graph: Graph) -> dict[Node, str]:
-    (loss,) = graph.outputs
-    phase, found = "forward", {}
-    for node in graph.nodes:
-        updates = node.op.__module__ in UPDATES or issubclass(node.op, (UpdateOp, StepOp))
-        found[node] = "update" if updates else phase
-        if loss in node.outs:
-            phase = "backward"
-    return found
 
 
 def calls(code: bytes, begin: int) -> Iterator[tuple[int, int]]:

@@ -10,6 +10,8 @@ from typing import Any
 from ...emit.program import Program
 from ...emit.target import Target
 from ...errors import DataError
+from ...report.trace import Timeline
+from ...runtime.trace import made_up
 from ..portable import PORTABLE
 from .board import Board
 from .chip import Chip
@@ -35,6 +37,14 @@ class CortexM(Chip):
         if threads not in (None, 1):
             raise DataError(f"threads={threads}: a microcontroller has one core")
         return Board(program, watched)
+
+    def timeline(self, program: Program, steps: int) -> Timeline:
+        """Mean steps, as counted by the emulator."""
+        board, feed = Board(program), made_up(program)
+        with board:
+            for _ in range(steps):
+                board.feed(feed)
+        return board.profile().timeline(steps)
 
     def run_command(self, folder: Path, name: str) -> str:
         return f"make -C {folder} run"

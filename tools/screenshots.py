@@ -1,0 +1,83 @@
+"""Take pictures of a page in headless Chromium: wide and narrow, light and dark.
+
+    python tools/screenshots.py report.html pictures/
+
+Errors that the page prints to its console end the program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
+THEMES = ("light", "dark")
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+
+
+def chromium() -> str | None:
+    """The browser of the system, if there is one."""
+    return shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=chromium(), args=list(FLAGS))
+        yield found
+        found.close()
+
+
+@contextmanager
+def opened(running: Any, page: Path, size: str, theme: str) -> Iterator[tuple[Any, list[str]]]:
+    """The page in a window, and what goes wrong there: errors, and requests for anything else."""
+    width, height = SIZES[size]
+    context = running.new_context(
+        viewport={"width": width, "height": height}, color_scheme=theme, has_touch=size == "phone"
+    )
+    tab, wrong = context.new_page(), []
+    tab.on("console", lambda m: wrong.append(m.text) if m.type in ("error", "warning") else None)
+    tab.on("pageerror", lambda error: wrong.append(str(error)))
+    address = page.resolve().as_uri()
+    tab.on("request", lambda r: wrong.append(r.url) if r.url != address else None)
+    tab.goto(address)
+    yield tab, wrong
+    context.close()
+
+
+def take(page: Path, folder: Path) -> list[str]:
+    """Write the pictures; what went wrong on the way."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    with browser() as running:
+        for size in SIZES:
+            for theme in THEMES:
+                with opened(running, page, size, theme) as (tab, wrong):
+                    name = f"{page.stem}-{size}-{theme}"
+                    tab.screenshot(path=folder / f"{name}.png")
+                    tab.screenshot(path=folder / f"{name}-whole.png", full_page=True)
+                    found += [f"{name}: {words}" for words in wrong]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("page", type=Path)
+    parser.add_argument("folder", type=Path)
+    words = parser.parse_args()
+    if wrong := take(words.page, words.folder):
+        sys.exit("\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()
