@@ -137,8 +137,8 @@ class Arrays(Source):
         starts = range(position * self.size, self.samples, self.size)
         return (self.whole.take(self.order[at : at + self.size]) for at in starts)
 
-    def state(self, position: int) -> int:
-        return zlib.crc32(self.order.astype("<i8").tobytes())
+    def state(self, position: int) -> int | None:
+        return None if not position else zlib.crc32(self.order.astype("<i8").tobytes())
 
     def opening(self) -> Batch:
         return self.whole.take(self.order[: self.size])
@@ -195,8 +195,8 @@ class Stream(Source):
         randomness.restore(saved, self.generators)
 
     def state(self, position: int) -> dict[str, Any]:
-        known = {"now": randomness.now(self.generators), "check": self.checksum()}
-        return {**known, "before": self.before if position else None}
+        known = {"now": randomness.now(self.generators)}
+        return {**known, "before": self.before, "check": self.checksum()} if position else known
 
     def opening(self) -> Batch:
         assert self.first is not None

@@ -243,13 +243,12 @@ class Loop:
         if self.folder is None:
             return
         place = self.place
-        begun = place.position > 0 or place.epoch > 0
         self.folder.write({
             "place": {**vars(place), "loss": vars(place.loss)},
             "train_metrics": {n: vars(m) for n, m in self.train_metrics.means.items()},
             "history": self.history.history,
             "rate": {"place": self.rate_place, "last": self.rate.at(place.step)},
-            "data": self.source.state(place.position) if begun else None,
+            "data": self.source.state(place.position),
             "callbacks": [c.state_dict() for c in self.callbacks if c.state_dict()],
             "trainer": self.trainer.save(),
         })  # fmt: skip

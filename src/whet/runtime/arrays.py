@@ -84,7 +84,7 @@ def inputs_of(x: Any, count: int) -> Iterator[list[Array]]:
 
     A batch may have labels, as those of a DataLoader; they are left out.
     """
-    if isinstance(x, (tuple, list)):
+    if isinstance(x, (tuple, list)) and not any(isinstance(part, (tuple, list)) for part in x):
         yield [to_numpy(part) for part in x]
     elif hasattr(x, "shape") or not hasattr(x, "__iter__"):
         yield [to_numpy(x)]
