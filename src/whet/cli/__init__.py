@@ -34,6 +34,7 @@ from .options import (
 )
 from .run import run_command
 from .search import search_command
+from .train import train_command
 from .tune import tune_command
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def common_options(
 
 
 app.command("run")(run_command)
+app.command("train")(train_command)
 app.command("search")(search_command)
 app.command("compress")(compress_command)
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ..runtime import Trainer
 
 MEMORY = 0.98  # the weight of earlier losses in the smoothed one
-DIVERGED = 4.0  # times the lowest smoothed loss
+DIVERGED = 4.0  # times the lowest smoothed loss, of those behind the first
+FIRST = 10  # steps whose mean says little
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ def losses_at(trainer: Trainer, data: Any, rates: list[float], seed: int) -> lis
                 losses.append(stepped(trainer, whole, rates[len(losses)]))
             except NotFinite:
                 return losses
-            curve = smooth(losses)
-            if len(losses) == len(rates) or curve[-1] > DIVERGED * min(curve) > 0:
+            curve = smooth(losses)[FIRST:]
+            if len(losses) == len(rates) or (curve and curve[-1] > DIVERGED * min(curve)):
                 return losses
         if len(losses) == before:
             raise DataError("the data are empty")
