@@ -133,6 +133,16 @@ def test_a_table_has_the_numbers_of_the_history(tmp_path: Path) -> None:
     assert [list(map(float, c)) for c in columns[1:]] == list(trainer.history.history.values())
 
 
+def test_what_cannot_be_remembered_is_refused(tmp_path: Path) -> None:
+    class Arrays(Callback):
+        def state_dict(self) -> dict[str, Any]:
+            return {"seen": X}
+
+    with pytest.raises(DataError, match="what a callback has to remember cannot be saved"):
+        program().load().fit((X, Y), callbacks=Arrays(), resume=tmp_path, verbose=0)
+    assert list(tmp_path.iterdir()) == []
+
+
 class Tracker:
     def __init__(self) -> None:
         self.seen: list[tuple[int, dict[str, float]]] = []

@@ -226,6 +226,7 @@ def test_a_finished_run_is_loaded_and_not_repeated(tmp_path: Path) -> None:
         ({"data": samples(12)}, "samples was 8, and is 12 now"),
         ({"program": {"optimizer": "sgd"}}, "the program is another"),
         ({"program": {"dropout": 0.5}}, "the program is another"),
+        ({"validation_data": samples(4)}, "validation samples was None, and is 4 now"),
         ({"callbacks": [EarlyStopping("loss")]}, "callbacks was [], and is ['EarlyStopping'] now"),
         ({"metrics": None, "train_metrics": True}, "metrics was"),
     ],
@@ -253,10 +254,14 @@ def test_another_rate_or_order_is_refused(tmp_path: Path) -> None:
     batches = [(x[at : at + 4], y[at : at + 4]) for at in (0, 4, 8)]
     with pytest.raises(Killed):
         run(batches, 0.1, 8)
-    with pytest.raises(DataError, match=r"(?s)learning rate.*had 0.1, and has 0.2"):
+    with pytest.raises(DataError, match=r"(?s)learning rate.*it was 0.1, and is 0.2"):
         run(batches, 0.2, 10**9)
+    trainer = program().load()
+    before = trainer.save()
     with pytest.raises(DataError, match="another order"):
-        run(batches[1:] + batches[:1], 0.1, 10**9)
+        words: dict[str, Any] = {"epochs": 2, "resume": tmp_path, "lr": 0.1, "verbose": 0}
+        trainer.fit(batches[1:] + batches[:1], **words)
+    assert trainer.save() == before
     run(batches, 0.1, 10**9)
 
 
@@ -268,7 +273,7 @@ def test_damaged_files_are_refused_and_nothing_is_changed(tmp_path: Path) -> Non
     assert packed(content) == blob
     cases = [b"", blob[:-10], blob[: len(blob) // 2], b"PK" + blob[2:100], compressed(blob)]
     cases += [packed({**content, name: None}) for name in ("place", "history", "trainer", "rate")]
-    cases += [packed({**content, "place": {**content["place"], "more": 1}})]
+    cases += [packed({**content, "place": {**content["place"], "position": -1}})]
     cases += [packed({**content, "trainer": content["trainer"][:-1]})]
     trainer = program().load()
     before = trainer.save()
@@ -277,6 +282,21 @@ def test_damaged_files_are_refused_and_nothing_is_changed(tmp_path: Path) -> Non
         with pytest.raises(CheckpointError):
             trainer.fit(samples(8), **words)
         assert trainer.save() == before
+
+
+@pytest.mark.parametrize("broken", [None, 7, {}, {"now": {}}, {"now": {"python": 3}}])
+def test_random_numbers_that_are_none_are_refused(broken: Any, tmp_path: Path) -> None:
+    words: dict[str, Any] = {"resume": tmp_path, "save_steps": 1, "verbose": 0}
+    with pytest.raises(Killed):
+        program().load().fit(Stepping(8), callbacks=Bomb(6), **words)
+    content = unpacked((tmp_path / "run.zip").read_bytes())
+    assert content["place"]["position"] == 1 and {"now", "before"} < content["data"].keys()
+    (tmp_path / "run.zip").write_bytes(packed({**content, "data": broken or [1]}))
+    trainer = program().load()
+    before = trainer.save()
+    with pytest.raises(DataError, match="random numbers of the run"):
+        trainer.fit(Stepping(8), **words)
+    assert trainer.save() == before
 
 
 def compressed(blob: bytes) -> bytes:

@@ -104,7 +104,7 @@ def check(program: Program, samples: Any, validation: Any) -> None:
     """Arrays, before anything is built: it would be late to find the last sample wrong."""
     if isinstance(samples, tuple) and len(samples[0]) >= program.batch:
         test = validation if isinstance(validation, tuple) else None
-        Batches(*samples, test).check(program, program.batch)
+        Batches(samples[0], samples[1], test).check(program, program.batch)
 
 
 def write(folder: Path, program: Program, trainer: Trainer, history: History) -> list[str]:

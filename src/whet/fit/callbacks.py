@@ -43,12 +43,12 @@ class State:
 
 @dataclass(frozen=True)
 class Control:
-    """What a callback asks for: the end, an evaluation, a save, or weights to go on with."""
+    """What a callback asks for."""
 
-    stop: bool = False
-    evaluate: bool = False
-    save: bool = False
-    weights: bytes | None = None  # as `State.save` gave them
+    stop: bool = False  # at any event: no further step is made
+    evaluate: bool = False  # at the end of a step
+    save: bool = False  # at the end of a step
+    weights: bytes | None = None  # at the end of training: to end with these of `State.save`
 
     def __or__(self, other: Control) -> Control:
         return Control(

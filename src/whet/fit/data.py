@@ -102,7 +102,7 @@ class Source(ABC):
         """The first samples of this epoch, at least one."""
 
 
-def check(found: int, saved: int) -> None:
+def check(found: int, saved: Any) -> None:
     """Compare checksums of the order, or of a batch."""
     if found != saved:
         raise DataError(
@@ -159,14 +159,14 @@ class Stream(Source):
 
     def begin(self, epoch: int, position: int = 0, saved: Any = None) -> Iterator[Batch]:
         if saved is not None:
-            self.set_back(saved["before"] if position else saved["now"])
+            self.set_back(saved, "before" if position else "now")
         self.before = randomness.now(self.generators)
         if hasattr(self.data, "set_epoch"):
             self.data.set_epoch(epoch)
         iterator = self.iterator(epoch, position)
         if saved is not None and position:
-            check(self.checksum(), saved["check"])
-            self.set_back(saved["now"])
+            check(self.checksum(), saved.get("check"))
+            self.set_back(saved, "now")
         return map(self.seen, iterator)
 
     def iterator(self, epoch: int, position: int) -> Iterator[Any]:
@@ -191,8 +191,9 @@ class Stream(Source):
     def checksum(self) -> int:
         return 0 if self.last is None else self.last.checksum
 
-    def set_back(self, saved: randomness.Known) -> None:
-        randomness.restore(saved, self.generators)
+    def set_back(self, saved: Any, when: str) -> None:
+        known = saved.get(when) if isinstance(saved, dict) else None
+        randomness.restore(known, self.generators)
 
     def state(self, position: int) -> dict[str, Any]:
         known = {"now": randomness.now(self.generators)}

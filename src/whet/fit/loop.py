@@ -10,7 +10,7 @@ train_end, save
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -70,6 +70,14 @@ class Place:
     loss: Mean = field(default_factory=Mean)  # of this epoch so far
     finished: bool = False
 
+    @classmethod
+    def of(cls, saved: Mapping[str, Any]) -> Place:
+        """ValueError if it is no place, and other errors if it is no record of one."""
+        counts = {name: int(saved[name]) for name in ("epoch", "position", "step")}
+        if min(counts.values()) < 0:
+            raise ValueError(f"{counts} are not counts")
+        return cls(**counts, loss=Mean.of(saved["loss"]), finished=bool(saved["finished"]))
+
 
 class Loop:
     def __init__(self, trainer: Trainer, data: Any, options: Options) -> None:
@@ -89,9 +97,10 @@ class Loop:
         listeners = [*self.callbacks, *([self.progress] if self.progress else [])]
         self.listeners = {event: listening(listeners, event) for event in EVENTS}
         self.place, self.history = Place(), History()
-        self.rate_place = self.rate.place
+        self.rate_place, self.lr = self.rate.place, self.rate.known(0)
         self.folder = None if options.resume is None else Folder(options.resume, self.about())
         self.stopped, self.saved_at = False, time.monotonic()
+        self.before: bytes | None = None  # the trainer as it was, if a saved run goes on
 
     def about(self) -> dict[str, Any]:
         """What a run is: it goes on only as the same."""
@@ -100,6 +109,8 @@ class Loop:
             "program": fingerprint(self.trainer.program),
             "data": source.kind,
             "samples": source.samples,
+            "batches": source.steps,
+            "validation samples": self.validation.samples if self.validation else None,
             "epochs": options.epochs,
             "seed": options.seed,
             "shuffle": options.shuffle,
@@ -124,7 +135,7 @@ class Loop:
         if self.place.finished:
             return self.history
         try:
-            self.stopped = self.fire("train_begin").stop
+            self.fire("train_begin")
             self.set_callbacks(found)
             if found is None:
                 self.save()
@@ -139,11 +150,13 @@ class Loop:
 
     def epoch(self, goes_on: Any) -> None:
         self.fire("epoch_begin")
-        for batch in self.source.begin(self.place.epoch, self.place.position, goes_on):
-            self.step(batch)
+        for batch in self.batches(goes_on):
             if self.stopped:
                 break
+            self.step(batch)
         if not self.place.loss.weight:
+            if self.stopped:
+                return
             raise DataError(
                 "the data gave nothing to train on",
                 why="no batch is whole, and partial='drop'" if self.place.position else "no batch",
@@ -151,19 +164,28 @@ class Loop:
         logs = {"loss": self.place.loss.value, **self.train_metrics.values}
         if self.validation is not None:
             logs |= self.evaluate(self.validation)
-        logs["lr"] = self.rate.at(max(self.place.step - 1, 0))
+        logs["lr"] = self.lr
         self.history.add(logs)
         self.fire("log", logs)
-        control = self.fire("epoch_end", logs)
+        self.fire("epoch_end", logs)
         self.rate.after_epoch(logs)
         self.place.epoch, self.place.position, self.place.loss = self.place.epoch + 1, 0, Mean()
         self.train_metrics.reset()
-        self.stopped |= control.stop
         if not self.stopped:
             self.save()
 
+    def batches(self, goes_on: Any) -> Iterator[Batch]:
+        """Those that are left of this epoch; as before if they are not those of the saved run."""
+        try:
+            return self.source.begin(self.place.epoch, self.place.position, goes_on)
+        except DataError:
+            if self.before is not None:
+                self.trainer.load(self.before)
+            raise
+
     def step(self, batch: Batch) -> None:
         place = self.place
+        self.lr = self.rate.at(place.step)
         self.fire("step_begin")
         whole = self.filling.whole(batch, self.source.opening)
         place.position += 1
@@ -171,18 +193,17 @@ class Loop:
             return
         if self.train_metrics.functions:
             predicted(self.trainer, batch, whole[0], self.train_metrics)
-        loss = stepped(self.trainer, whole, self.rate.at(place.step))
+        loss = stepped(self.trainer, whole, self.lr)
         place.loss.add(loss, len(batch))
         place.step += 1
         self.rate.after_step()
         logs = {"loss": loss}
         control = self.fire("step_end", logs)
-        self.stopped |= control.stop
         if control.evaluate and self.validation is not None:
             logs |= self.evaluate(self.validation)
         steps = self.options.log_steps
         if control.evaluate or (steps is not None and place.step % steps == 0):
-            self.fire("log", {**logs, "lr": self.rate.at(place.step - 1)})
+            self.fire("log", {**logs, "lr": self.lr})
         if not self.stopped and (control.save or self.is_due()):
             self.save()
 
@@ -215,6 +236,7 @@ class Loop:
                     try_="None, or a whet.callbacks.Control",
                 )
             control = control | (answer or Control())
+        self.stopped |= control.stop
         return control
 
     def state(self, logs: Mapping[str, float]) -> State:
@@ -225,7 +247,7 @@ class Loop:
             step=place.step,
             position=place.position,
             steps=self.source.steps,
-            lr=self.rate.at(place.step),
+            lr=self.lr,
             logs=MappingProxyType(dict(logs)),
             history=MappingProxyType({n: tuple(v) for n, v in self.history.history.items()}),
             monitors=tuple(self.monitors),
@@ -247,7 +269,9 @@ class Loop:
             "place": {**vars(place), "loss": vars(place.loss)},
             "train_metrics": {n: vars(m) for n, m in self.train_metrics.means.items()},
             "history": self.history.history,
-            "rate": {"place": self.rate_place, "last": self.rate.at(place.step)},
+            "rate": {
+                "place": self.rate_place, "last": self.lr, "known": self.rate.known(place.step),
+            },
             "data": self.source.state(place.position),
             "callbacks": [c.state_dict() for c in self.callbacks if c.state_dict()],
             "trainer": self.trainer.save(),
@@ -267,24 +291,26 @@ class Loop:
             names = {**found["history"]}
             for row in zip(*names.values(), strict=True):
                 history.add(dict(zip(names, map(float, row), strict=True)))
-            began, last = int(found["rate"]["place"]), float(found["rate"]["last"])
+            began, known = int(found["rate"]["place"]), float(found["rate"]["known"])
+            self.lr = float(found["rate"]["last"])
             weights, data = bytes(found["trainer"]), found["data"]
         except BROKEN as error:
             raise self.folder.damaged(error) from error
         if not place.finished:
             self.rate.go_on(began, place.step, history.rows)
-            self.check_rate(last, self.rate.at(place.step))
+            self.check_rate(known, place.step)
+        self.before = self.trainer.save()
         self.trainer.load(weights)
         self.place, self.history, self.rate_place = place, history, began
         self.train_metrics.means = means
         return data
 
-    def check_rate(self, there: float, here: float) -> None:
-        if there != here:
+    def check_rate(self, known: float, steps: int) -> None:
+        if (now := self.rate.known(steps)) != known:
             assert self.folder is not None
             raise DataError(
                 f"the learning rate of {self.folder.path} was another",
-                why=f"step {self.place.step} would have had {there:g}, and has {here:g} now",
+                why=f"after {steps} steps it was {known:g}, and is {now:g} now",
                 try_="the same lr as before; a new scheduler is stepped to where it was",
             )
 

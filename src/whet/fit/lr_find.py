@@ -36,13 +36,10 @@ class FoundRate:
         return f"<FoundRate {self.lr:.3g}, of {len(self.rates)} rates>"
 
     def svg(self) -> str:
-        curves = {
-            name: list(zip(self.rates, values, strict=True))
-            for name, values in (("loss", self.losses), ("smoothed", self.smoothed))
-        }
+        curve = {"smoothed loss": list(zip(self.rates, self.smoothed, strict=True))}
         title, about = "Learning rates", f"the loss falls steadily around {self.lr:.3g}"
         marks = {self.lr: f"{self.lr:.3g}"}
-        return curves_svg({"loss": curves}, title, about, "learning rate", log=True, marks=marks)
+        return curves_svg({"loss": curve}, title, about, "learning rate", log=True, marks=marks)
 
     def _repr_svg_(self) -> str:
         return self.svg()

@@ -24,6 +24,10 @@ class Mean:
     total: float = 0.0
     weight: float = 0.0
 
+    @classmethod
+    def of(cls, saved: Mapping[str, Any]) -> Mean:
+        return cls(float(saved["total"]), float(saved["weight"]))
+
     def add(self, value: float, weight: float) -> None:
         self.total += value * weight
         self.weight += weight

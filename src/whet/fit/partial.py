@@ -57,6 +57,8 @@ class Filling:
                 f"a batch has {count} samples, the program was compiled for {self.size}",
                 try_=f"batches of {self.size}, or two arrays, which are divided into batches",
             )
+        if len(counts := {len(a) if a.ndim else 0 for a in (*batch.inputs, *batch.labels)}) > 1:
+            raise DataError(f"inputs and labels differ in number: {sorted(counts)}")
         if self.way == "drop":
             return []
         if self.ignored is not None:

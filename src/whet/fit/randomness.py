@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import DataError
+
 Known = dict[str, Any]  # numbers, texts, bytes, and lists of these
 
 
@@ -26,8 +28,19 @@ def now(generators: Sequence[Any] = ()) -> Known:
     }
 
 
-def restore(known: Known, generators: Sequence[Any] = ()) -> None:
-    """What `now` gave; ValueError if it was of other generators."""
+def restore(known: Any, generators: Sequence[Any] = ()) -> None:
+    """What `now` gave; DataError if it was something else, or of other generators."""
+    try:
+        _restore(known, generators)
+    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise DataError(
+            "the random numbers of the run cannot be set back",
+            why=f"{type(error).__name__}: {error}",
+            try_="the same data and loader as before",
+        ) from error
+
+
+def _restore(known: Known, generators: Sequence[Any]) -> None:
     version, words, gauss = known["python"]
     name, keys, *rest = known["numpy"]
     if len(known["generators"]) != len(generators):

@@ -39,6 +39,10 @@ class Rate:
         """How far what decides has come before the first step."""
         return 0
 
+    def known(self, steps: int) -> float:
+        """A rate to compare with that of the same run: of the last of these steps, if any."""
+        return self.at(max(steps - 1, 0))
+
     def go_on(self, place: int, steps: int, epochs: Sequence[Logs]) -> None:
         """A run that began at this place has made these steps, and epochs that logged this."""
 

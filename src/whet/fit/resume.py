@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..emit.program import Program
-from ..errors import CheckpointError
+from ..errors import CheckpointError, DataError
 from .files import write_whole
 
 FILE, CONTENT, FORMAT = "run.zip", "run.json", 1
@@ -85,7 +85,14 @@ class Folder:
         return self.path / FILE
 
     def write(self, content: Mapping[str, Any]) -> None:
-        blob = packed({"about": self.about, **content})
+        try:
+            blob = packed({"about": self.about, **content})
+        except TypeError as error:  # only callbacks bring things of their own
+            raise DataError(
+                "what a callback has to remember cannot be saved",
+                why=str(error),
+                try_="numbers, texts, bytes and lists of these in state_dict()",
+            ) from error
         try:
             write_whole(self.file, blob, durable=True)
         except OSError as error:
