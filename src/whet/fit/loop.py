@@ -283,10 +283,8 @@ class Loop:
         """Set back everything but callbacks to what was saved; what the data were saved as."""
         assert self.folder is not None
         try:
-            place = Place(**{**found["place"], "loss": Mean(**found["place"]["loss"])})
-            means = {
-                name: Mean(**found["train_metrics"][name]) for name in self.train_metrics.means
-            }
+            place = Place.of(found["place"])
+            means = {n: Mean.of(found["train_metrics"][n]) for n in self.train_metrics.means}
             history = History()
             names = {**found["history"]}
             for row in zip(*names.values(), strict=True):
