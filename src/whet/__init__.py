@@ -16,6 +16,7 @@ from .scheme import Rule, Scheme, lora
 from .training import Send
 
 if TYPE_CHECKING:
+    from . import callbacks as callbacks
     from . import compress as compress
     from . import federated as federated
     from . import llm as llm
@@ -44,7 +45,7 @@ LATE = {
     "Workbench": ".workbench",
     "Search": ".labs.search", "TrialSettings": ".labs.search", "contributions": ".labs.search",
     "search": ".labs.search", "tinytl": ".tinytl", "federated": ".federated",
-    "privacy": ".privacy", "compress": ".compress", "llm": ".llm",
+    "privacy": ".privacy", "compress": ".compress", "llm": ".llm", "callbacks": ".callbacks",
 }  # fmt: skip
 
 

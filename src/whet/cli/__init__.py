@@ -35,6 +35,7 @@ from .options import (
 from .report import report_command
 from .run import run_command
 from .search import search_command
+from .train import train_command
 from .tune import tune_command
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def common_options(
 
 
 app.command("run")(run_command)
+app.command("train")(train_command)
 app.command("search")(search_command)
 app.command("compress")(compress_command)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -76,6 +77,24 @@ def to_numpy(x: Any) -> Array:
         x = x.detach().cpu()
         x = (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
     return np.asarray(x)
+
+
+def inputs_of(x: Any, count: int) -> Iterator[list[Array]]:
+    """The inputs of a model that takes this many: those given, or of each batch of an iterable.
+
+    A batch may have labels, as those of a DataLoader; they are left out.
+    """
+    if isinstance(x, (tuple, list)) and not any(isinstance(part, (tuple, list)) for part in x):
+        yield [to_numpy(part) for part in x]
+    elif hasattr(x, "shape") or not hasattr(x, "__iter__"):
+        yield [to_numpy(x)]
+    else:
+        for batch in x:
+            pair = isinstance(batch, (tuple, list)) and len(batch) == 2
+            labelled = pair and (count == 1 or isinstance(batch[0], (tuple, list)))
+            given = batch[0] if labelled else batch
+            several = isinstance(given, (tuple, list))
+            yield [to_numpy(part) for part in (given if several else (given,))]
 
 
 def to_stored(array: Array, info: TensorInfo) -> Array:

@@ -20,9 +20,19 @@ from ..errors import CheckpointError, DataError, InternalError, NotFinite, optio
 from ..ir import Array, DType, Graph, Part, Relation, Role, Value, f32
 from ..ir.quant import Quant
 from ..ops.settle import LIMITS
-from .arrays import accept, accept_labels, finite, from_stored, sized, to_numpy, to_stored
+from .arrays import (
+    accept,
+    accept_labels,
+    finite,
+    from_stored,
+    inputs_of,
+    sized,
+    to_numpy,
+    to_stored,
+)
 from .build import MODEL, library
 from .checkpoint import Checkpoint, Layout
+from .fitting import Fitting
 from .ids import ranges, uncounted
 from .kept import kept_values
 from .mapping import map_weights
@@ -43,7 +53,7 @@ KEY = 32  # bytes of the key of the noise
 STATUS = [name for name, _ in STATUSES]
 
 
-class Trainer:
+class Trainer(Fitting):
     """One network in memory: its own parameters, optimizer state and arena."""
 
     unit: ClassVar[str] = MODEL  # the C file that is compiled for the model
@@ -123,10 +133,17 @@ class Trainer:
         """The model's output in eval mode, as a NumPy array (a tuple if there are several).
 
         Any number of samples will do: those that do not fill a batch are predicted one by one.
-        Sequences of one of the shorter `lengths` come in whole batches.
+        Sequences of one of the shorter `lengths` come in whole batches. `x` may also be an
+        iterable of such inputs or, as a DataLoader is, of pairs with labels, which are left out.
         """
-        given = [to_numpy(part) for part in (x if isinstance(x, (tuple, list)) else (x,))]
-        pieces = [self._predict(entry, piece) for entry, piece in self._pieces(given)]
+        count = len(self._entry("predict").leaves_of(Role.INPUT))
+        pieces = [
+            self._predict(entry, piece)
+            for given in inputs_of(x, count)
+            for entry, piece in self._pieces(given)
+        ]
+        if not pieces:
+            raise DataError("there is nothing to predict", why="the iterable is empty")
         results = [
             np.concatenate(parts) if len(parts) > 1 else parts[0]
             for parts in zip(*pieces, strict=True)

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ...report import svg
-
-COLORS = ("#34699a", "#c2313d", "#e8a33d", "#4f9d69", "#7b5ea7", "#222222", "#b8b8b8", "#00838f")
-LEFT, RIGHT, TOP, BOTTOM = 70.0, svg.WIDTH - 30.0, 96.0, svg.HEIGHT - 52.0
-Points = Sequence[tuple[float, float]]
-Scale = Callable[[float], float]
-
-
-def curve(points: Points, color: str, words: str) -> str:
-    text = " ".join(f"{svg.number(x)},{svg.number(y)}" for x, y in points)
-    return svg.element(
-        "polyline", svg.tooltip(words), points=text, fill="none", stroke=color, stroke_width=2.0
-    )
-
-
-def scale(low: float, high: float, first: float, last: float) -> Scale:
-    return lambda value: first + (last - first) * (value - low) / (high - low)
-
-
-def percent_rules(low: float, high: float, left: float, right: float, y: Scale) -> list[str]:
-    """Horizontal rules with their numbers."""
-    parts = []
-    for tick in svg.ticks(high - low, 6):
-        at = y(low + tick)
-        parts.append(svg.rule(left, at, right, at, svg.RULE))
-        parts.append(svg.text(left - 6, at + 4, f"{low + tick:,.6g}", text_anchor="end"))
-    return parts
+from ...report.curves import (
+    BOTTOM,
+    COLORS,
+    LEFT,
+    RIGHT,
+    TOP,
+    Points,
+    Scale,
+    curve,
+    rules,
+    scale,
+)
 
 
 def tens(values: Sequence[float]) -> tuple[float, float]:
@@ -53,7 +39,7 @@ def percent_svg(
     entries = [(COLORS[i % len(COLORS)], name) for i, name in enumerate(curves)]
     parts = svg.legend(LEFT, 74, entries)
     parts += [svg.text(LEFT, TOP - 6, "accuracy, %", fill=svg.GREY)]
-    parts += percent_rules(low, high, LEFT, RIGHT, y)
+    parts += rules(low, high, LEFT, RIGHT, y)
     parts += [
         svg.text(place(math.log(x)), BOTTOM + 16, f"{x:.3g}", text_anchor="middle")
         for x in spaced(xs, place)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...fit.metrics import classes_second
 from ...runtime import Trainer
 from ...workbench import Classes
 from .data import Array, Samples
@@ -67,7 +68,7 @@ def validated(
     right, counted, loss = 0, 0, 0.0
     for (x, y), count in samples.padded(batch):
         scores, labels = trainer.predict(x)[:count], y[:count]
-        if classes is None or not classes_second(scores, labels):
+        if classes is None or not classes_second(scores.shape, labels.shape):
             return Outcome(math.nan, mean_loss(trainer, samples, batch), epochs)
         seen = labels != classes.ignored
         right += int((scores.argmax(1) == labels)[seen].sum())
@@ -80,12 +81,6 @@ def validated(
     mean = loss / max(counted, 1)
     mean = rounded(mean) if math.isfinite(mean) else DIVERGED
     return Outcome(round(100 * right / max(counted, 1), 4), mean, epochs)
-
-
-def classes_second(scores: Array, labels: Array) -> bool:
-    """Whether axis 1 of the scores is that of the classes, and no other axis could be."""
-    fits = (len(scores), *scores.shape[2:]) == labels.shape
-    return fits and scores.shape[1] not in labels.shape[1:]
 
 
 def mean_loss(trainer: Trainer, samples: Samples, batch: int) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...report import svg
-from ..common.plot import BOTTOM, COLORS, TOP, curve, percent_rules, scale, tens
+from ...report.curves import BOTTOM, COLORS, TOP, curve, rules, scale
+from ..common.plot import tens
 from .loop import History, Round
 
 UNITS = (("MB", 1e6), ("kB", 1e3), ("bytes", 1.0))
@@ -42,7 +43,7 @@ def axes(
     """The caption, rules with their numbers, and the rounds below."""
     x, y = scale(0, last, left, right), scale(bottom, top, BOTTOM, TOP)
     parts = [svg.text(left, TOP - 6, caption, fill=svg.GREY)]
-    parts += percent_rules(bottom, top, left, right, y)
+    parts += rules(bottom, top, left, right, y)
     for tick in svg.ticks(last, 8):
         if tick == int(tick):
             parts.append(svg.text(x(tick), BOTTOM + 16, f"{tick:g}", text_anchor="middle"))

@@ -1,0 +1,1 @@
+"""The training loop behind `Trainer.fit`: data, events, rates, history, and exact resuming."""
