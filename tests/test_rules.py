@@ -67,9 +67,9 @@ def test_imports_point_one_way() -> None:
 
 # What labs may import: the modules that users have, too. docs/contributing/add-a-lab.md lists them.
 PUBLIC = {
-    "whet", "whet.api", "whet.errors", "whet.fit.metrics", "whet.models", "whet.report", "whet.report.curves",
-    "whet.report.svg",
-    "whet.runtime", "whet.runtime.steps", "whet.runtime.update", "whet.scheme", "whet.workbench",
+    "whet", "whet.api", "whet.errors", "whet.fit.metrics", "whet.models", "whet.report",
+    "whet.report.curves", "whet.report.svg", "whet.runtime", "whet.runtime.steps",
+    "whet.runtime.update", "whet.scheme", "whet.workbench",
     "whet.frontend.torch.aten.largest",  # the PyTorch operator `whet.keep_largest`
     "whet.frontend.torch.masks",  # copies of pruned models
 }  # fmt: skip

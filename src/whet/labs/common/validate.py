@@ -13,7 +13,7 @@ import numpy as np
 from ...fit.metrics import classes_second
 from ...runtime import Trainer
 from ...workbench import Classes
-from .data import Array, Samples
+from .data import Samples
 
 DIVERGED = math.inf  # the loss of training that diverged
 
