@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,6 @@ import typer
 from rich.console import Console
 
 from ..errors import BuildError
-from ..report.html import program_html
 from .fed import manual_seed
 from .files import check_folder
 from .groups import Compiling, Memory, Numbers, Training, with_groups
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..runtime import Trainer
 
 console = Console(highlight=False, soft_wrap=True)
-PAGE = '<!doctype html>\n<meta charset="utf-8">\n<title>whet</title>\n'
 
 
 @with_groups
@@ -115,8 +114,10 @@ def write(folder: Path, program: Program, trainer: Trainer, history: History) ->
     history.save(folder / "history.svg")
     try:
         (folder / "report.txt").write_text(program.report() + "\n")
-        (folder / "report.html").write_text(PAGE + program_html(program) + "\n")
     except OSError as error:
         raise BuildError(f"cannot write to {folder}", why=str(error.strerror)) from error
-    return ["weights.ckpt", "program.whet", "history.json", "history.svg", "report.txt",
-            "report.html"]  # fmt: skip
+    names = ["weights.ckpt", "program.whet", "history.json", "history.svg", "report.txt"]
+    if find_spec("matplotlib") is None:
+        return names  # its charts need the extra `report`
+    program.report(folder / "report.html", history=history.history)
+    return [*names, "report.html"]

@@ -21,8 +21,6 @@ from ..phases import phases_of
 if TYPE_CHECKING:
     from ...emit.program import Program
 
-FUSED = (FusedUpdate, LiveUpdate, TakeUpdate)  # a gradient and its update in one call
-
 # Kind of block -> its role, and words for it. The colours are those of the roles, in page.css.
 KINDS: dict[str, tuple[str, str]] = {
     "kept": ("activation", "activation kept for the backward pass"),
@@ -125,7 +123,9 @@ class Story:
         ]
 
     def phase(self, node: Node) -> str:
-        return "fused" if issubclass(node.op, FUSED) else self.phases[node]
+        """As in `phases_of`, and those that make a gradient and spend it in one call."""
+        fused = issubclass(node.op, (FusedUpdate, LiveUpdate, TakeUpdate))
+        return "fused" if fused else self.phases[node]
 
     def modules(self, node: Node) -> list[str]:
         """Its layers; an update belongs to the layer of its parameter."""
