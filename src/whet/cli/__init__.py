@@ -18,6 +18,7 @@ from ..passes import check_switches
 from ..settings import to_compare
 from . import demo, fed, privacy
 from .compress import compress_command
+from .explain import explain_command
 from .files import check_file, check_folder
 from .groups import Compiling, Memory, Numbers, Sizing, Training, with_groups
 from .ir import ir_command
@@ -239,6 +240,7 @@ def compare_command(
 
 app.command("ir")(ir_command)
 app.command("tune")(tune_command)
+app.command("explain")(explain_command)
 
 
 def main() -> None:
@@ -248,6 +250,8 @@ def main() -> None:
             app()
     except WhetError as error:
         err.print(f"whet: {error}", markup=False)
+        if error.code != WhetError.code:
+            err.print(f"  more  whet explain {error.code}", markup=False)
         sys.exit(1)
 
 
