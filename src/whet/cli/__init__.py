@@ -22,6 +22,7 @@ from .explain import explain_command
 from .files import check_file, check_folder
 from .groups import Compiling, Memory, Numbers, Sizing, Training, with_groups
 from .ir import ir_command
+from .ops import ops_command
 from .options import (
     InputOpt,
     JsonOpt,
@@ -241,6 +242,7 @@ def compare_command(
 app.command("ir")(ir_command)
 app.command("tune")(tune_command)
 app.command("explain")(explain_command)
+app.command("ops")(ops_command)
 
 
 def main() -> None:
