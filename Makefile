@@ -7,6 +7,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install -qq --constraint constraints.txt
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+# Another package manager may be at work, as after the start of a machine: wait up to five minutes.
+APT    := apt-get -qq -o DPkg::Lock::Timeout=300
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
@@ -117,8 +119,8 @@ define system
     exit 1; \
   fi; \
   echo "   installing it: apt-get install $(2)"; \
-  $(SUDO) apt-get -qq update || echo "   (the package lists could not be updated; using those that are here)"; \
-  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends $(2) >/dev/null \
+  $(SUDO) $(APT) update || echo "   (the package lists could not be updated; using those that are here)"; \
+  $(SUDO) env DEBIAN_FRONTEND=noninteractive $(APT) install --yes --no-install-recommends $(2) >/dev/null \
     || { echo "   that failed: install $(2) by hand and run make again"; exit 1; }; \
 }
 endef
