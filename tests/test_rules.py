@@ -22,7 +22,7 @@ FILES = files_of()
 
 # Each package may use those above it, never those below.
 ROWS = (
-    ("names",), ("errors",), ("ir",), ("ops",), ("models",), ("memory",), ("passes",),
+    ("names", "writing"), ("errors",), ("ir",), ("ops",), ("models",), ("memory",), ("passes",),
     ("training",), ("scheme",), ("frontend",), ("quantize",), ("report",), ("emit",),
     ("runtime",), ("targets",), ("tune",), ("settings",), ("debug",), ("pipeline",), ("saved",),
     ("budget",), ("verify",), ("source",), ("workbench",), ("api",),

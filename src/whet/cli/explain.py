@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from .. import errors
 from ..errors import WhetError
 from .options import JsonOpt
+from .printing import out, say, say_json
 
 PAGES = Path(errors.__file__).parent / "explain"
-console = Console(highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -65,17 +63,17 @@ def explain_command(
     if code is None:
         listed = pages()
         if as_json:
-            console.print_json(json.dumps([asdict(found) for found in listed]))
+            say_json([asdict(found) for found in listed])
             return
         for found in listed:
-            console.print(f"{found.code}  {found.name:<15}  {found.title}", markup=False)
+            say(f"{found.code}  {found.name:<15}  {found.title}")
         return
     found = find(code)
     if as_json:
-        console.print_json(json.dumps(asdict(found)))
-    elif console.is_terminal:
+        say_json(asdict(found))
+    elif out.is_terminal:
         from rich.markdown import Markdown
 
-        console.print(Markdown(found.text), soft_wrap=False)
+        out.print(Markdown(found.text), soft_wrap=False)
     else:
-        console.print(found.text, markup=False, end="")
+        say(found.text.rstrip("\n"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -20,13 +19,13 @@ from ..ops import lookup, quantized
 from ..quantize.integer import integer_form
 from ..targets import TARGETS, Target
 from .options import JsonOpt
+from .printing import out, say, say_json
 
 FAST = {"vec": "vector", "dsp": "DSP"}  # folders of kernels/ made for a kind of processor
 DEFINED = re.compile(r"^[a-z][^;=\n]*?\bwhet_(\w+)\(", re.MULTILINE)
 # What names of kernels end with, by the numbers of a program.
 TYPES = {"float32": "(_f32)?", "int8": "(_(f32|i8|i16|i32))*", "bf16": "(_f32)?"}
 WIDTH = 120  # of a table in a file
-console = Console(highlight=False, soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ def ops_command(
     if not found:
         raise WhetError(f"no operator that trains has {op!r} in its name", try_="whet ops")
     if as_json:
-        console.print_json(json.dumps([asdict(row) for row in found]))
+        say_json([asdict(row) for row in found])
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("operator")
@@ -133,6 +132,6 @@ def ops_command(
     for row in found:
         cells = (cell(row, dtype, names) for dtype in TYPES for names in columns().values())
         table.add_row(row.op, *cells)
-    wide = console if console.is_terminal else Console(width=WIDTH, highlight=False)
+    wide = out if out.is_terminal else Console(width=WIDTH, highlight=False)
     wide.print(table)
-    console.print("empty: the operator stays in float32 in programs of these numbers")
+    say("empty: the operator stays in float32 in programs of these numbers")

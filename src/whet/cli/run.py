@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import CheckpointError, DataError, option
@@ -14,16 +13,11 @@ from .files import SAVE, check_file, opening, read_archive
 from .groups import Compiling, Memory, Numbers, Training, with_groups
 from .models import sizes
 from .options import InputOpt, ModelArg, TargetOpt
+from .printing import say, waiting
 
 if TYPE_CHECKING:
     from ..ir import Array
     from ..runtime import Trainer
-
-console = Console(highlight=False, soft_wrap=True)
-
-
-def say(text: str = "") -> None:
-    console.print(text, markup=False)
 
 
 @with_groups
@@ -45,7 +39,10 @@ def run_command(
     saving: Memory,
     kind: Numbers,
 ) -> None:
-    """Train MODEL on an emulated microcontroller, or on this machine."""
+    """Train MODEL on an emulated microcontroller, or on this machine.
+
+    Example: [cyan]whet run whet.models:lenet -i 1,1,28,28 --update last[/]
+    """
     invocation = training.invocation(model, input)
     if save is not None:
         check_file(save)
@@ -57,7 +54,7 @@ def run_command(
     batches = found or Batches.made_up(program)
     batch = sizes(input[0])[0][0]
     batches.check(program, batch)
-    with console.status("building"):
+    with waiting.status("building"):
         trainer = program.target.load(program, watched=watch)
     if load is not None:
         trainer.load(load)
@@ -146,7 +143,7 @@ def learn(trainer: Trainer, batches: Batches, batch: int, steps: int) -> None:
         TimeRemainingColumn(),
     )
     last = len(batches.x) - batch
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=waiting) as progress:
         task = progress.add_task("", total=steps, loss=float("nan"))
         for step in range(steps):
             at = step * batch % (last + 1)

@@ -1,0 +1,31 @@
+"""What the commands print: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+waiting = Console(stderr=True)  # for progress
+
+
+def say(text: str = "") -> None:
+    out.print(text, markup=False)
+
+
+def say_json(data: Any) -> None:
+    out.print_json(json.dumps(finite(data), allow_nan=False))
+
+
+def finite(data: Any) -> Any:
+    """The same with null for NaN and infinity, which JSON does not have."""
+    if isinstance(data, Mapping):
+        return {key: finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
