@@ -69,6 +69,7 @@ def test_imports_point_one_way() -> None:
 PUBLIC = {
     "whet", "whet.api", "whet.errors", "whet.models", "whet.report", "whet.report.svg",
     "whet.runtime", "whet.runtime.steps", "whet.runtime.update", "whet.scheme", "whet.workbench",
+    "whet.writing",
     "whet.frontend.torch.aten.largest",  # the PyTorch operator `whet.keep_largest`
     "whet.frontend.torch.masks",  # copies of pruned models
 }  # fmt: skip

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import whet
 from kernel_checks import FLOATS
 from whet.cli import app
 from whet.cli.ops import FAST, Row, rows
 from whet.emit.program import has_kernel
 from whet.errors import WhetError
-from whet.ir import DType, Op
+from whet.ir import DType, Graph, Op
+from whet.ir.quant import Recipe
+from whet.quantize.integer import Quantizer, integer_form
 from whet.targets import TARGETS
 
 TABLE = {row.op: row for row in rows()}
@@ -47,6 +50,13 @@ def test_kernels_are_in_the_folder_that_a_program_takes_them_from(name: str) -> 
         kind = TABLE[name].kernels["float32"][target.name]
         folders = [next(f for f in target.isa if has_kernel(f, file)) for file in files]
         assert kind in {FAST.get(folder, "C") for folder in folders} or kind == "view"
+
+
+def test_the_quantizer_has_a_rule_for_what_has_a_form() -> None:
+    quantizer = Quantizer(Graph("none", (), (), ()), Recipe({}, {}), whet.Int8())
+    forms = {op for op in Op.registry.values() if integer_form(op) is not None}
+    others = {op for op in forms if op.integer or op.moves or op.limits is not Op.limits}
+    assert quantizer.rules.keys() == forms - others
 
 
 def test_known_cells() -> None:

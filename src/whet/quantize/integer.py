@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,6 +93,10 @@ class Quantizer:
         self.leaves: dict[str, Value] = {}  # of the new graph
         self.done: set[Node] = set()
         self.stayed: list[Node] = []  # in f32 although no head comes before
+        self.rules: dict[type[Op], Callable[[Node], bool]] = {
+            Add: self.add, Mean: self.mean, AvgPool2d: self.average, MaxPool2d: self.largest,
+            UpsampleBilinear: self.blended, Concat: self.concat, Pad: self.pad,
+        }  # fmt: skip
 
     def rule(self, node: Node) -> Callable[[Node], bool] | None:
         """How a node becomes one of integers: by the operator's traits, or in a way of its own."""
@@ -101,9 +104,7 @@ class Quantizer:
             return self.layer
         if node.op.limits(node.attrs) is not None:
             return self.clamp
-        if node.op.moves:
-            return self.moved
-        return partial(OWN[node.op][0], self) if node.op in OWN else None
+        return self.moved if node.op.moves else self.rules.get(node.op)
 
     def run(self) -> Integers:
         for leaf in self.graph.leaves_of(Role.INPUT, Role.LABEL, Role.SCALAR):
@@ -436,21 +437,12 @@ class Quantizer:
             warn(message(self.stayed, inputs))
 
 
-# Operators that become integers in a way of their own, and the operator that they become.
-OWN: dict[type[Op], tuple[Callable[[Quantizer, Node], bool], type[Op]]] = {
-    Add: (Quantizer.add, AddI8), Mean: (Quantizer.mean, AvgPoolI8),
-    AvgPool2d: (Quantizer.average, AvgPoolI8), MaxPool2d: (Quantizer.largest, MaxPool2d),
-    UpsampleBilinear: (Quantizer.blended, UpsampleBilinearI8),
-    Concat: (Quantizer.concat, Concat), Pad: (Quantizer.pad, Pad),
-}  # fmt: skip
-
-
 def integer_form(op: type[Op]) -> type[Op] | None:
     """What an operator becomes in an int8 program; None if it stays in float32 there."""
     if op.integer is not None:
         return op.integer
     if op.limits is not Op.limits:
         return Requantize
-    if op.moves:
+    if op.moves or op.also_int8:
         return op
-    return OWN[op][1] if op in OWN else None
+    return next((form for form in Op.registry.values() if op in form.int8_of), None)
