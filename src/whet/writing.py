@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A new file that takes the place of `path` at the end, unless an exception ends this."""
     whole = Path(os.path.realpath(path))
     if whole.exists() and not whole.is_file():  # a device or a pipe; opening a folder fails
@@ -29,6 +29,6 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
         partial.unlink(missing_ok=True)
 
 
-def write_whole(path: str | Path, content: str | bytes) -> None:
+def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
     with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)

@@ -26,8 +26,8 @@ from whet import writing
 from whet.cli import EXIT_CODES, app, main
 
 DATA = {  # commands whose output is data
-    "check", "compare", "compress", "explain", "fed simulate", "ops", "plan", "privacy account",
-    "search", "tune",
+    "check", "compare", "compile", "compress", "explain", "fed simulate", "ops", "plan",
+    "privacy account", "privacy audit", "run", "search", "tune",
 }  # fmt: skip
 
 
@@ -52,6 +52,11 @@ def test_help_has_an_example_that_can_be_parsed(name: str) -> None:
     command.make_context(name, words[1 + len(own) :])  # refuses unknown options and wrong values
     shown = CliRunner().invoke(app, [*own, "--help"], terminal_width=200)
     assert shown.exit_code == 0 and f"whet {name}" in shown.stdout.split("Example:")[1]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_argument_and_option_has_help(name: str) -> None:
+    assert [p.name for p in ALL[name].params if not getattr(p, "help", None)] == []
 
 
 def test_commands_whose_output_is_data_print_json() -> None:
@@ -103,6 +108,18 @@ def test_reports_are_data(folder: Path, monkeypatch: Any, capsys: Any) -> None:
     assert run(monkeypatch, "privacy", "account", *words) == 0
     accounts = json.loads(capsys.readouterr().out)
     assert all(one["epsilon"] > 0 and one["delta"] == 1e-5 for one in accounts)
+
+
+def test_programs_are_data(folder: Path, monkeypatch: Any, capsys: Any) -> None:
+    model = ("model.py:make", "-i", "2,4", "--json")
+    assert run(monkeypatch, "compile", *model, "-o", "out") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert all((folder / found["folder"] / name).exists() for name in found["files"])
+    assert found["program"]["memory"]["trained"] == 4 * 15
+    assert run(monkeypatch, "run", *model, "--target", "host", "--steps", "3") == 0
+    printed = capsys.readouterr()
+    assert len(json.loads(printed.out)["losses"]) == 3
+    assert "loss of the last step" in printed.err and "one made-up batch" in printed.err
 
 
 def test_results_of_training_are_data(folder: Path, monkeypatch: Any, capsys: Any) -> None:

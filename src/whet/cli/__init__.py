@@ -107,6 +107,7 @@ def compile_command(
     library: Annotated[
         bool, typer.Option("--library", help="the model alone, for a project with its own main")
     ] = False,
+    as_json: JsonOpt = False,
 ) -> None:
     """Write a folder of C that trains MODEL and builds with `make`.
 
@@ -120,11 +121,16 @@ def compile_command(
     program = invocation.compile(**options, target=str(target), **added)
     with waiting.status("writing"):
         folder = program.write(output, library=library)
+    files = sorted(program.library if library else program.files)
+    if as_json:
+        from ..report import to_json
+
+        say_json({"folder": str(folder), "files": files, "program": to_json(program)})
+        return
     say(program.report())
     say()
     seconds = time.perf_counter() - start
-    count = len(program.library if library else program.files)
-    say(f"wrote {count} files to {folder} in {seconds:.1f} s")
+    say(f"wrote {len(files)} files to {folder} in {seconds:.1f} s")
     if library:
         say("next: add them to your project; docs/boards/ says how")
     else:

@@ -15,7 +15,7 @@ from .fed import manual_seed
 from .files import check_folder
 from .models import load_model, sizes
 from .options import InputOpt, JsonOpt, ModelArg
-from .printing import say, say_json, waiting
+from .printing import note, say, say_json
 from .run import Batches
 
 if TYPE_CHECKING:
@@ -87,14 +87,14 @@ def compress_command(
     manual_seed(seed)
     teacher = None if distill is None else load_model(distill)
     manual_seed(seed)
-    if not as_json:
-        say(f"{'stage':<9}{'accuracy':>9}{'not zero':>14}{'bytes':>14}")
+    tell = note if as_json else say
+    tell(f"{'stage':<9}{'accuracy':>9}{'not zero':>14}{'bytes':>14}")
     made = compress(
         load_model(model), (found.x, found.y), test=found.test, prune=removed, kmeans=bits,
         half=half, scope=scope.value, channels=channels, distill=teacher, first=first,
         rounds=rounds, settle=settle, centroid_rounds=centroid_rounds, epochs=epochs,
         lr=lr, batch=batch, seed=seed, folder=output / STATES,
-        watch=note if as_json else tell,
+        watch=lambda stage: tell(line(stage)),
     )  # fmt: skip
     paths = made.write(output)
     if as_json:
@@ -111,14 +111,8 @@ def compress_command(
         say(f"next: {words}")
 
 
-def note(stage: Stage) -> None:
-    """Where standard output is for data."""
-    waiting.print(f"{stage.name}: accuracy {stage.accuracy:.2f}", markup=False)
-
-
-def tell(stage: Stage) -> None:
-    line = f"{stage.name:<9}{stage.accuracy:>9.2f}{stage.nonzeros:>14,}{stage.bytes:>14,}"
-    say(line)
+def line(stage: Stage) -> str:
+    return f"{stage.name:<9}{stage.accuracy:>9.2f}{stage.nonzeros:>14,}{stage.bytes:>14,}"
 
 
 def by_layer(name: str, text: str | None, number: Callable[[str], Any]) -> Any:

@@ -18,6 +18,11 @@ def say(text: str = "") -> None:
     out.print(text, markup=False)
 
 
+def note(text: str) -> None:
+    """What is no result, or would be one if standard output were not for JSON."""
+    err.print(text, markup=False)
+
+
 def say_json(data: Any) -> None:
     out.print_json(json.dumps(finite(data), allow_nan=False))
 

@@ -20,6 +20,7 @@ from .run import Batches
 if TYPE_CHECKING:
     from ..emit.program import Program
     from ..labs.privacy.accounting import Account
+    from ..labs.privacy.audit import Attempt
 
 app = typer.Typer(no_args_is_help=True, help="See what shared updates tell about the data.")
 
@@ -74,6 +75,7 @@ def audit_command(
     training: Training,
     saving: Memory,
     kind: Numbers,
+    as_json: JsonOpt = False,
 ) -> None:
     """Attack the update that MODEL's program would send, and write what was found as a page.
 
@@ -128,8 +130,34 @@ def audit_command(
             ), **made,
         )  # fmt: skip
         progress.update(task, completed=1.0, description="done")
+    page = found.write(output)
+    if as_json:
+        attempts = [as_data(attempt) for attempt in found.attempts]
+        say_json(
+            {
+                "sent": found.sent,
+                "verdict": found.verdict,
+                "attempts": attempts,
+                "page": str(page),
+            }
+        )
+        return
     say(str(found))
-    say(f"\nwrote {found.write(output)}")
+    say(f"\nwrote {page}")
+
+
+def as_data(attempt: Attempt) -> dict[str, Any]:
+    score = attempt.score
+    return {
+        "attack": attempt.method,
+        "defence": attempt.defence.name,
+        "coordinates": attempt.coordinates,
+        "recovered": attempt.recovered,
+        "labels": attempt.labels,
+        "psnr": None if score is None else [float(x) for x in score.psnr],
+        "ssim": None if score is None else [float(x) for x in score.ssim],
+        "note": attempt.note,
+    }
 
 
 def loaded(

@@ -17,7 +17,7 @@ from .files import check_file, check_folder
 from .groups import Numbers, Training, with_groups
 from .models import import_file, import_name, reason
 from .options import InputOpt, JsonOpt, ModelArg, TargetOpt
-from .printing import err, say, say_json
+from .printing import note, say, say_json
 from .run import Batches
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def search_command(
             target=str(target),
         )
     except KeyboardInterrupt:
-        err.print(f"stopped; the same command resumes from {words.folder}", markup=False)
+        note(f"stopped; the same command resumes from {words.folder}")
         raise typer.Exit(130) from None
     if as_json:
         paths = found.write(output)
