@@ -165,6 +165,20 @@ def test_ctrl_c_leaves_nothing_half_written(folder: Path, monkeypatch: Any) -> N
     assert not [p for p in (folder / "other").rglob("*") if p.is_file()]
 
 
+def test_a_stopped_compression_says_where_it_resumes(
+    folder: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    np.savez("data.npz", x=np.zeros((8, 4), np.float32), y=np.zeros(8, np.int64))
+
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("whet.labs.compress.compress", stopped)
+    words = ("compress", "model.py:make", "-i", "2,4", "--data", "data.npz", "-o", "small")
+    assert run(monkeypatch, *words) == 130
+    assert "stopped; the same command resumes from small/states" in capsys.readouterr().err
+
+
 def test_files_are_replaced_when_they_are_complete(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")

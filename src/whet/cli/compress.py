@@ -15,7 +15,7 @@ from .fed import manual_seed
 from .files import check_folder
 from .models import load_model, sizes
 from .options import InputOpt, JsonOpt, ModelArg
-from .printing import note, say, say_json
+from .printing import note, resumable, say, say_json
 from .run import Batches
 
 if TYPE_CHECKING:
@@ -89,13 +89,14 @@ def compress_command(
     manual_seed(seed)
     tell = note if as_json else say
     tell(f"{'stage':<9}{'accuracy':>9}{'not zero':>14}{'bytes':>14}")
-    made = compress(
-        load_model(model), (found.x, found.y), test=found.test, prune=removed, kmeans=bits,
-        half=half, scope=scope.value, channels=channels, distill=teacher, first=first,
-        rounds=rounds, settle=settle, centroid_rounds=centroid_rounds, epochs=epochs,
-        lr=lr, batch=batch, seed=seed, folder=output / STATES,
-        watch=lambda stage: tell(line(stage)),
-    )  # fmt: skip
+    with resumable(output / STATES):
+        made = compress(
+            load_model(model), (found.x, found.y), test=found.test, prune=removed, kmeans=bits,
+            half=half, scope=scope.value, channels=channels, distill=teacher, first=first,
+            rounds=rounds, settle=settle, centroid_rounds=centroid_rounds, epochs=epochs,
+            lr=lr, batch=batch, seed=seed, folder=output / STATES,
+            watch=lambda stage: tell(line(stage)),
+        )  # fmt: skip
     paths = made.write(output)
     if as_json:
         stages = [{name: getattr(stage, name) for name in OF_STAGE} for stage in made.stages]

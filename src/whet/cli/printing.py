@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 
 out = Console(highlight=False, soft_wrap=True)
@@ -21,6 +24,16 @@ def say(text: str = "") -> None:
 def note(text: str) -> None:
     """What is no result, or would be one if standard output were not for JSON."""
     err.print(text, markup=False)
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Say where the work continues if Ctrl-C stops it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"stopped; the same command resumes from {folder}")
+        raise typer.Exit(130) from None
 
 
 def say_json(data: Any) -> None:

@@ -17,7 +17,7 @@ from .files import check_file, check_folder
 from .groups import Numbers, Training, with_groups
 from .models import import_file, import_name, reason
 from .options import InputOpt, JsonOpt, ModelArg, TargetOpt
-from .printing import note, say, say_json
+from .printing import resumable, say, say_json
 from .run import Batches
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def search_command(
         store=store,
         progress=True,
     )
-    try:
+    with resumable(words.folder):
         found = whet.search(
             **invocation.arguments(),
             **kind.arguments(input),
@@ -124,9 +124,6 @@ def search_command(
             search=words,
             target=str(target),
         )
-    except KeyboardInterrupt:
-        note(f"stopped; the same command resumes from {words.folder}")
-        raise typer.Exit(130) from None
     if as_json:
         paths = found.write(output)
         say_json(as_data(found, paths))
