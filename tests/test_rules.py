@@ -22,7 +22,7 @@ FILES = files_of()
 
 # Each package may use those above it, never those below.
 ROWS = (
-    ("names",), ("errors",), ("ir",), ("ops",), ("models",), ("memory",), ("passes",),
+    ("names", "writing"), ("errors",), ("ir",), ("ops",), ("models",), ("memory",), ("passes",),
     ("training",), ("scheme",), ("frontend",), ("quantize",), ("report",), ("emit",),
     ("runtime",), ("fit",), ("targets",), ("tune",), ("settings",), ("debug",), ("pipeline",),
     ("saved",), ("budget",), ("verify",), ("source",), ("workbench",), ("api",),
@@ -69,7 +69,7 @@ def test_imports_point_one_way() -> None:
 PUBLIC = {
     "whet", "whet.api", "whet.errors", "whet.fit.metrics", "whet.models", "whet.report",
     "whet.report.curves", "whet.report.svg", "whet.runtime", "whet.runtime.steps",
-    "whet.runtime.update", "whet.scheme", "whet.workbench",
+    "whet.runtime.update", "whet.scheme", "whet.workbench", "whet.writing",
     "whet.frontend.torch.aten.largest",  # the PyTorch operator `whet.keep_largest`
     "whet.frontend.torch.masks",  # copies of pruned models
 }  # fmt: skip

@@ -6,29 +6,32 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from . import errors
-from . import passes as passes
-from .emit.program import Program
 from .errors import WhetError
-from .quantize import Int8
-from .runtime import SampleCache, Trainer
-from .saved import load
-from .scheme import Rule, Scheme, lora
-from .training import Send
 
 if TYPE_CHECKING:
     from . import callbacks as callbacks
     from . import compress as compress
     from . import federated as federated
     from . import llm as llm
+    from . import passes as passes
     from . import privacy as privacy
     from . import tinytl as tinytl
     from .api import Outputs as Outputs
     from .api import compare as compare
     from .api import compile as compile
+    from .emit.program import Program as Program
     from .labs.search import Search as Search
     from .labs.search import TrialSettings as TrialSettings
     from .labs.search import contributions as contributions
     from .labs.search import search as search
+    from .quantize import Int8 as Int8
+    from .runtime import SampleCache as SampleCache
+    from .runtime import Trainer as Trainer
+    from .saved import load as load
+    from .scheme import Rule as Rule
+    from .scheme import Scheme as Scheme
+    from .scheme import lora as lora
+    from .training import Send as Send
     from .workbench import Workbench as Workbench
     from .workbench import plan as plan
 
@@ -40,17 +43,21 @@ __all__ = [
 __version__ = "0.1.0"
 
 
+# Where each name is. Modules are imported when they are asked for: `import whet` takes no time, and
+# running a program needs no PyTorch.
 LATE = {
-    "Outputs": ".api", "compare": ".api", "compile": ".api", "plan": ".workbench",
-    "Workbench": ".workbench",
-    "Search": ".labs.search", "TrialSettings": ".labs.search", "contributions": ".labs.search",
-    "search": ".labs.search", "tinytl": ".tinytl", "federated": ".federated",
-    "privacy": ".privacy", "compress": ".compress", "llm": ".llm", "callbacks": ".callbacks",
+    **dict.fromkeys(("Outputs", "compare", "compile"), ".api"),
+    **dict.fromkeys(("Workbench", "plan"), ".workbench"),
+    **dict.fromkeys(("Search", "TrialSettings", "contributions", "search"), ".labs.search"),
+    **dict.fromkeys(("Rule", "Scheme", "lora"), ".scheme"),
+    **dict.fromkeys(("SampleCache", "Trainer"), ".runtime"),
+    "Int8": ".quantize", "Program": ".emit.program", "Send": ".training", "load": ".saved",
+    "callbacks": ".callbacks", "compress": ".compress", "federated": ".federated", "llm": ".llm",
+    "passes": ".passes", "privacy": ".privacy", "tinytl": ".tinytl",
 }  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """Compiling needs PyTorch, running a program does not: import it when it is asked for."""
     if name in LATE:
         try:
             module = importlib.import_module(LATE[name], __name__)
@@ -62,3 +69,7 @@ def __getattr__(name: str) -> Any:
             ) from None
         return getattr(module, name, module)
     raise AttributeError(f"module 'whet' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *LATE})

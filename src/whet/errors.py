@@ -2,19 +2,21 @@
 
 WhetError
 ├── FrontendError        the model cannot be imported
-│   └── UnsupportedOps   it uses operators whet does not have; all of them are listed
-├── SchemeError          an update scheme is invalid or does not fit the model
-├── BudgetError          the program needs more memory than allowed; says what would fit
+│   └── UnsupportedOps   the model uses operators whet does not have
+├── SchemeError          an update scheme or option is invalid or does not fit the model
+├── BudgetError          the program needs more memory than allowed
 ├── ShapeError           the shapes or types of an operator's operands do not match
 ├── DataError            an array passed to a running program is not what it expects
-├── NotFinite            the loss became NaN or infinite; the step changed no parameter
-├── CheckpointError      a saved blob is truncated, corrupt, or belongs to another model
-├── UpdateError          a sent update is malformed, of another model or round, or not acceptable
+├── NotFinite            the loss became NaN or infinite
+├── CheckpointError      a checkpoint is damaged, or belongs to another model
+├── UpdateError          a sent update is malformed or not acceptable
 ├── TargetError          the target is unknown, or does not support the request
-├── BuildError           no C compiler, or the compiler or linker rejected the program
-├── RunError             an emulated board stopped, or accessed invalid memory
+├── BuildError           a program cannot be built, written or read
+├── RunError             an emulated board or a gateway stopped or does not answer
 ├── CheckError           the C program and PyTorch disagree
-└── InternalError        a bug in whet itself; the message shows the IR to report
+└── InternalError        a defect of whet itself
+
+Each has a code, and a page in explain/ that `whet explain CODE` prints.
 """
 
 from __future__ import annotations

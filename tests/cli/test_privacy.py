@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from pathlib import Path
 
@@ -94,8 +95,12 @@ def test_a_saved_program_is_audited_with_its_model(
     whet.compile(model, (torch.zeros(1, 1, 6, 6),), update="last").save("net.whet")
     words = ("audit", "net.whet", "--input", "1,1,6,6", "--data", "data.npz", "--train-steps", "3")
     run(monkeypatch, *words, "--of", "net.py:make", "--attack", "dlg", "--iterations", "20",
-        "--restarts", "1")  # fmt: skip
-    assert "change of the trained parameters after one local step" in capsys.readouterr().out
+        "--restarts", "1", "--json")  # fmt: skip
+    found = json.loads(capsys.readouterr().out)
+    assert "change of the trained parameters after one local step" in found["sent"]
+    (attempt,) = found["attempts"]
+    assert attempt["attack"] == "dlg" and len(attempt["psnr"]) == 1
+    assert Path(found["page"]).exists()
     Path("net.py").write_text(MODEL.replace("manual_seed(0)", "manual_seed(1)"))
     monkeypatch.setattr(sys, "argv", ["whet", "privacy", *words, "--of", "net.py:make"])
     with pytest.raises(SystemExit, match="1"):

@@ -77,7 +77,7 @@ def test_a_stopped_run_goes_on_only_if_asked(
 
     monkeypatch.setattr(EarlyStopping, "on_epoch_end", interrupted)
     code, printed = command("-o", "run", *words)
-    assert code == 130 and "the same command with --resume goes on from run" in printed
+    assert code == 130 and "the same command with --resume resumes from run" in printed
     code, printed = command("-o", "run", *words)
     assert code == 1 and "run has a run already" in printed and "--resume" in printed
     code, printed = command("-o", "run", "--resume", *words)

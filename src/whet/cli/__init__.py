@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
-from rich.console import Console
 
 from .. import __version__
 from ..errors import BuildError, WhetError, for_the_shell
 from ..passes import check_switches
 from ..settings import to_compare
+from ..writing import write_whole
 from . import demo, fed, privacy
 from .compress import compress_command
+from .explain import explain_command
 from .files import check_file, check_folder
 from .groups import Compiling, Memory, Numbers, Sizing, Training, with_groups
 from .ir import ir_command
+from .models import compiling
+from .ops import ops_command
 from .options import (
     InputOpt,
     JsonOpt,
@@ -32,6 +35,7 @@ from .options import (
     UpdateOpt,
     WithoutOpt,
 )
+from .printing import err, say, say_json, waiting
 from .report import report_command
 from .run import run_command
 from .search import search_command
@@ -42,21 +46,23 @@ if TYPE_CHECKING:
     from ..emit.program import Program
 
 
+# What a shell sees when a command ends; docs/cli.md has the same table.
+EXIT_CODES = {
+    0: "done",
+    1: "an error, said on standard error with its code; `whet explain CODE` says more",
+    2: "the command line is not valid",
+    130: "stopped by Ctrl-C; files are as they were, or complete",
+}
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
     help="Compile a PyTorch model into a small C program that trains it.",
+    epilog="Exit codes: " + "; ".join(f"{code} {what}" for code, what in EXIT_CODES.items()),
 )
 app.add_typer(demo.app, name="demo")
 app.add_typer(fed.app, name="fed")
 app.add_typer(privacy.app, name="privacy")
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
-
-
-def say(text: str = "") -> None:
-    out.print(text, markup=False)
 
 
 def print_version(wanted: bool) -> None:
@@ -104,20 +110,30 @@ def compile_command(
     library: Annotated[
         bool, typer.Option("--library", help="the model alone, for a project with its own main")
     ] = False,
+    as_json: JsonOpt = False,
 ) -> None:
-    """Write a folder of C that trains MODEL and builds with `make`."""
+    """Write a folder of C that trains MODEL and builds with `make`.
+
+    Example: [cyan]whet compile whet.models:lenet -i 4,1,28,28 --update last -o out/[/]
+    """
     start = time.perf_counter()
     invocation = training.invocation(model, input)
     check_folder(output, "the program")
     options = compiling.arguments() | saving.arguments() | kind.arguments(input)
     added = {"accumulate": accumulate, "generate": generate, "cache_prefix": cache_prefix}
     program = invocation.compile(**options, target=str(target), **added)
-    folder = program.write(output, library=library)
+    with waiting.status("writing"):
+        folder = program.write(output, library=library)
+    files = sorted(program.library if library else program.files)
+    if as_json:
+        from ..report import to_json
+
+        say_json({"folder": str(folder), "files": files, "program": to_json(program)})
+        return
     say(program.report())
     say()
     seconds = time.perf_counter() - start
-    count = len(program.library if library else program.files)
-    say(f"wrote {count} files to {folder} in {seconds:.1f} s")
+    say(f"wrote {len(files)} files to {folder} in {seconds:.1f} s")
     if library:
         say("next: add them to your project; docs/boards/ says how")
     else:
@@ -136,12 +152,21 @@ def check_command(
     saving: Memory,
     kind: Numbers,
     steps: StepsOpt = 10,
+    as_json: JsonOpt = False,
 ) -> None:
-    """Build the program and compare every gradient and some steps with PyTorch."""
+    """Build the program and compare every gradient and some steps with PyTorch.
+
+    Example: [cyan]whet check whet.models:lenet -i 4,1,28,28[/]
+    """
     invocation = training.invocation(model, input)
     numbers = kind.arguments(input)
     program = invocation.compile(update=update, ram=ram, **saving.arguments(), **numbers)
-    say(str(program.check(steps)))
+    with waiting.status("building, and training beside PyTorch"):
+        report = program.check(steps)
+    if as_json:
+        say_json(asdict(report))
+    else:
+        say(str(report))
 
 
 @app.command("plan")
@@ -162,7 +187,10 @@ def plan_command(
         Path | None, typer.Option(help="draw activations and weights by layer, as .svg")
     ] = None,
 ) -> None:
-    """Say where every byte of a training step goes, layer by layer, without writing a program."""
+    """Say where every byte of a training step goes, layer by layer, without writing a program.
+
+    Example: [cyan]whet plan whet.models:lenet -i 4,1,28,28 --update last[/]
+    """
     from ..report import arena_svg, layer_table, layers_svg, to_json
 
     invocation = sizing.invocation(model, input)
@@ -178,7 +206,7 @@ def plan_command(
         **numbers,
     )
     if as_json:
-        out.print_json(json.dumps(to_json(program)))
+        say_json(to_json(program))
     else:
         say(program.report())
         say()
@@ -197,7 +225,7 @@ def scheme_of(program: Program) -> str:
 
 def draw(path: Path, svg: str, quiet: bool) -> None:
     try:
-        path.write_text(svg)
+        write_whole(path, svg)
     except OSError as error:
         raise BuildError(f"cannot write {path}", why=str(error.strerror)) from error
     if not quiet:
@@ -221,6 +249,8 @@ def compare_command(
     """Print the memory of one model under several update schemes.
 
     Every pass named by --without gets a column: the arena without it, and its own factor.
+
+    Example: [cyan]whet compare whet.models:lenet -i 4,1,28,28 --schemes full,last[/]
     """
     import whet
 
@@ -231,9 +261,12 @@ def compare_command(
     updates = to_compare(names)
     check_switches(without or ())
     numbers = kind.arguments(input)
-    rows = whet.compare(**invocation.arguments(), schemes=updates, without=without or (), **numbers)
+    with compiling():
+        rows = whet.compare(
+            **invocation.arguments(), schemes=updates, without=without or (), **numbers
+        )
     if as_json:
-        out.print_json(json.dumps([row.as_dict() for row in rows]))
+        say_json([row.as_dict() for row in rows])
     else:
         say(comparison_table(rows))
         if "reorder" in (without or ()):
@@ -243,6 +276,8 @@ def compare_command(
 app.command("report")(report_command)
 app.command("ir")(ir_command)
 app.command("tune")(tune_command)
+app.command("explain")(explain_command)
+app.command("ops")(ops_command)
 
 
 def main() -> None:
@@ -252,6 +287,8 @@ def main() -> None:
             app()
     except WhetError as error:
         err.print(f"whet: {error}", markup=False)
+        if error.code != WhetError.code:
+            err.print(f"  more  whet explain {error.code}", markup=False)
         sys.exit(1)
 
 

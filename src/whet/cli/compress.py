@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from ..errors import DataError, SchemeError, option
 from .fed import manual_seed
 from .files import check_folder
 from .models import load_model, sizes
-from .options import InputOpt, ModelArg
+from .options import InputOpt, JsonOpt, ModelArg
+from .printing import note, resumable, say, say_json
 from .run import Batches
 
 if TYPE_CHECKING:
     from ..labs.compress import Stage
 
-console = Console(highlight=False, soft_wrap=True)
+OF_STAGE = ("name", "accuracy", "numbers", "nonzeros", "bytes", "seconds")
 STATES = "states"  # the folder beside the results that a stopped run resumes from
 
 
@@ -72,8 +72,12 @@ def compress_command(
     lr: Annotated[float, typer.Option(min=0, help="learning rate of Adam")] = 1e-3,
     batch: Annotated[int, typer.Option(min=1, help="samples of a step")] = 64,
     seed: Annotated[int, typer.Option(min=0, help="of weights, order and clusters")] = 0,
+    as_json: JsonOpt = False,
 ) -> None:
-    """Prune MODEL, share its weights, and write the compressed file with what was done."""
+    """Prune MODEL, share its weights, and write the compressed file with what was done.
+
+    Example: [cyan]whet compress model.py:make -i 1,1,28,28 --data d.npz --prune 0.9 -o small/[/]
+    """
     from ..labs.compress import compress
 
     check_folder(output, "the compressed model")
@@ -83,27 +87,33 @@ def compress_command(
     manual_seed(seed)
     teacher = None if distill is None else load_model(distill)
     manual_seed(seed)
-    console.print(f"{'stage':<9}{'accuracy':>9}{'not zero':>14}{'bytes':>14}", markup=False)
-    made = compress(
-        load_model(model), (found.x, found.y), test=found.test, prune=removed, kmeans=bits,
-        half=half, scope=scope.value, channels=channels, distill=teacher, first=first,
-        rounds=rounds, settle=settle, centroid_rounds=centroid_rounds, epochs=epochs,
-        lr=lr, batch=batch, seed=seed, folder=output / STATES, watch=tell,
-    )  # fmt: skip
+    tell = note if as_json else say
+    tell(f"{'stage':<9}{'accuracy':>9}{'not zero':>14}{'bytes':>14}")
+    with resumable(output / STATES):
+        made = compress(
+            load_model(model), (found.x, found.y), test=found.test, prune=removed, kmeans=bits,
+            half=half, scope=scope.value, channels=channels, distill=teacher, first=first,
+            rounds=rounds, settle=settle, centroid_rounds=centroid_rounds, epochs=epochs,
+            lr=lr, batch=batch, seed=seed, folder=output / STATES,
+            watch=lambda stage: tell(line(stage)),
+        )  # fmt: skip
     paths = made.write(output)
-    console.print(f"\n{made.layer_table()}", markup=False)
-    console.print(f"\n{made.ratio:.1f} times smaller, reloads from {paths[0]}", markup=False)
-    console.print(f"wrote {', '.join(map(str, paths[1:3]))}", markup=False)
+    if as_json:
+        stages = [{name: getattr(stage, name) for name in OF_STAGE} for stage in made.stages]
+        say_json({"stages": stages, "files": [str(path) for path in paths]})
+        return
+    say(f"\n{made.layer_table()}")
+    say(f"\n{made.ratio:.1f} times smaller, reloads from {paths[0]}")
+    say(f"wrote {', '.join(map(str, paths[1:3]))}")
     if channels is None:  # the shapes are those of MODEL
         shape = " ".join(f"--input {text}" for text in input)
         sparse = " --sparse" if prune is not None else ""
         words = f"whet compile {shlex.quote(model)} {shape} --weights {paths[0]}{sparse} -o OUT"
-        console.print(f"next: {words}", markup=False)
+        say(f"next: {words}")
 
 
-def tell(stage: Stage) -> None:
-    line = f"{stage.name:<9}{stage.accuracy:>9.2f}{stage.nonzeros:>14,}{stage.bytes:>14,}"
-    console.print(line, markup=False)
+def line(stage: Stage) -> str:
+    return f"{stage.name:<9}{stage.accuracy:>9.2f}{stage.nonzeros:>14,}{stage.bytes:>14,}"
 
 
 def by_layer(name: str, text: str | None, number: Callable[[str], Any]) -> Any:

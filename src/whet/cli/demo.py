@@ -18,7 +18,10 @@ def mcu_command(
         Path | None, typer.Option(help="folder of backbones and pictures, or WHET_DATA")
     ] = None,
 ) -> None:
-    """A watch learns its wearer, in int8, on an emulated microcontroller."""
+    """A watch learns its wearer, in int8, on an emulated microcontroller.
+
+    Example: [cyan]whet demo mcu --person 3[/]
+    """
     if vision:
         from ..demo import vision as flowers
 
@@ -31,7 +34,10 @@ def mcu_command(
 
 @app.command("llm")
 def llm_command() -> None:
-    """A language model learns to talk like an old sailor, and answers in C."""
+    """A language model learns to talk like an old sailor, and answers in C.
+
+    Example: [cyan]whet demo llm[/]
+    """
     from ..demo import llm
 
     llm.main()
@@ -39,7 +45,10 @@ def llm_command() -> None:
 
 @app.command("pictures")
 def pictures_command() -> None:
-    """A MobileNetV2 that knows ImageNet learns Fashion-MNIST."""
+    """A MobileNetV2 that knows ImageNet learns Fashion-MNIST.
+
+    Example: [cyan]whet demo pictures[/]
+    """
     from ..demo import pictures
 
     pictures.main()

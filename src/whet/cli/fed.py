@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import DataError, option
+from ..writing import write_whole
 from .files import check_file
 from .groups import Numbers, Training, with_groups
-from .options import NameOpt, UpdateOpt
+from .options import JsonOpt, NameOpt, UpdateOpt
+from .printing import say, say_json, waiting
 from .run import Batches
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ..runtime import Trainer
 
 app = typer.Typer(no_args_is_help=True, help="Devices that learn together.")
-console = Console(highlight=False, soft_wrap=True)
 HELD_OUT = 5  # one sample of as many judges, if the data have none for that
 SHOWN = 256  # samples that show an int8 program its ranges
 IN_GROUPS = {f.name for group in (Training, Numbers) for f in fields(group)}
@@ -84,8 +84,12 @@ def simulate_command(
     update: UpdateOpt = None,
     name: NameOpt = "net",
     kind: Numbers,
+    as_json: JsonOpt = False,
 ) -> None:
-    """Train MODEL with clients that keep their samples and send what trains."""
+    """Train MODEL with clients that keep their samples and send what trains.
+
+    Example: [cyan]whet fed simulate model.py:make --data data.npz --clients 10 --rounds 20[/]
+    """
     from ..labs.federated import Local, rounds_svg
 
     if output is not None:
@@ -103,12 +107,16 @@ def simulate_command(
     program = compiled(model, found, batch, seed, training, kind, update=update, name=name)
     local = Local(epochs=epochs, lr=training.lr if "lr" in given else None, mu=mu, seed=seed)
     history = run(program, parts, rounds, local, strategy.value, engine.value, fraction)
-    tell(history, parts)
+    if as_json:
+        say_json([asdict(one) for one in history.rounds])
+    else:
+        tell(history, parts)
     if output is not None:
         how = "alike" if alpha is None else f"Dirichlet({alpha:g})"
         title = f"{model}, {clients} clients, {how}"
-        output.write_text(rounds_svg({strategy.value: history}, title))
-        console.print(f"drew {output}", markup=False)
+        write_whole(output, rounds_svg({strategy.value: history}, title))
+        if not as_json:
+            say(f"drew {output}")
 
 
 @app.command("gateway")
@@ -123,7 +131,10 @@ def gateway_command(
     ] = None,
     watch: Annotated[bool, typer.Option(help="check every load and store")] = False,
 ) -> None:
-    """Speak for a device in a federation, until interrupted."""
+    """Speak for a device in a federation, until interrupted.
+
+    Example: [cyan]whet fed gateway watch.whet --socket /run/watch.sock --data own.npz[/]
+    """
     import logging
     import signal
 
@@ -146,11 +157,11 @@ def gateway_command(
     for name in (signal.SIGTERM, signal.SIGINT):  # a shell's background jobs ignore the latter
         signal.signal(name, stop)
     with Gateway(connect, own, socket, limit=limit) as gateway:
-        console.print(f"{len(own.y):,} samples; listening on {socket}", markup=False)
+        say(f"{len(own.y):,} samples; listening on {socket}")
         try:
             gateway.serve()
         except KeyboardInterrupt:
-            console.print(f"{gateway.answered:,} updates were sent", markup=False)
+            say(f"{gateway.answered:,} updates were sent")
 
 
 def is_given(context: typer.Context, name: str) -> bool:
@@ -226,7 +237,7 @@ def run(
         TextColumn("accuracy {task.fields[accuracy]:.1%}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=waiting) as progress:
         task = progress.add_task("", total=rounds, accuracy=float("nan"))
 
         def watch(done: Round) -> None:
@@ -250,4 +261,4 @@ def tell(history: History, parts: list[ClientData]) -> None:
         f"accuracy {first.accuracy:.1%} before, {last.accuracy:.1%} after {rounds}",
         f"{numbers:,} numbers travel: {last.sent:,} bytes sent, {last.received:,} received",
     ):
-        console.print(line, markup=False)
+        say(line)

@@ -6,17 +6,15 @@ from contextlib import nullcontext
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from ..debug import Recorder, check_step, observing
 from ..errors import WhetError
 from .groups import Numbers, with_groups
 from .models import Invocation
 from .options import InputOpt, ModelArg, TrainOpt, UpdateOpt, WithoutOpt
+from .printing import err, say
 
 ENTRIES = ("train_step", "predict", "predict_one")
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 @with_groups
@@ -36,6 +34,8 @@ def ir_command(
     """Print the graph of an entry point.
 
     With --after, as a pass left it; the change in nodes and peak bytes goes to standard error.
+
+    Example: [cyan]whet ir whet.models:lenet -i 4,1,28,28 --after fuse_layers[/]
     """
     if entry not in ENTRIES:
         raise WhetError(f"no entry point {entry!r}", try_=", ".join(ENTRIES))
@@ -49,8 +49,8 @@ def ir_command(
     if entry not in program.entries:  # a batch of one, or samples that depend on each other
         raise WhetError(f"this program has no {entry}", try_=", ".join(program.entries))
     if after is None:
-        out.print(str(program.entries[entry]), markup=False)
+        say(str(program.entries[entry]))
         return
     graph, line = recorder.after(after)
-    out.print(str(graph), markup=False)
+    say(str(graph))
     err.print(line, markup=False)

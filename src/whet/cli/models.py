@@ -7,21 +7,20 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
+from ..debug import observer, observing
 from ..errors import FrontendError
 from ..frontend.torch.choices import LossName, OptimizerName, make_optimizer
 from ..ops.optimizers import NAMES
 from ..settings import AUTO, Settings, check_search
 from .files import read_array
 from .options import DTypeName, FrozenName, ProductsName, RematName
-
-waiting = Console(stderr=True)
+from .printing import waiting
 
 if TYPE_CHECKING:
     import torch
@@ -83,8 +82,17 @@ class Invocation:
         asked = Settings.of(**others, clip_norm=self.clip_norm)
         check_search(asked.update == AUTO, asked.ram, None)
         compile = whet.compile  # says so if there is no PyTorch
-        with waiting.status("compiling"):
+        with compiling():
             return compile(**self.arguments(), **options)
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Show how far it is, on a terminal: the last step that was done, where nobody else looks."""
+    with waiting.status("importing the model") as status, ExitStack() as stack:
+        if observer() is None:
+            stack.enter_context(observing(lambda step, *_: status.update(f"compiling: {step}")))
+        yield
 
 
 def numbers(

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..errors import DataError
 from .files import check_file
 from .groups import Memory, Numbers, Training, with_groups
 from .models import Invocation, sizes
-from .options import InputOpt, ModelArg, UpdateOpt
+from .options import InputOpt, JsonOpt, ModelArg, UpdateOpt
+from .printing import say, say_json, waiting
 from .run import Batches
 
 if TYPE_CHECKING:
     from ..emit.program import Program
     from ..labs.privacy.accounting import Account
+    from ..labs.privacy.audit import Attempt
 
 app = typer.Typer(no_args_is_help=True, help="See what shared updates tell about the data.")
-console = Console(highlight=False, soft_wrap=True)
-
-
-def say(text: str = "") -> None:
-    console.print(text, markup=False)
 
 
 def listed(text: str) -> list[str]:
@@ -78,8 +75,12 @@ def audit_command(
     training: Training,
     saving: Memory,
     kind: Numbers,
+    as_json: JsonOpt = False,
 ) -> None:
-    """Attack the update that MODEL's program would send, and write what was found as a page."""
+    """Attack the update that MODEL's program would send, and write what was found as a page.
+
+    Example: [cyan]whet privacy audit model.py:make -i 1,3,32,32 --data d.npz --defences int8[/]
+    """
     saved = model.endswith(".whet")
     if saved and of is None:
         raise DataError(
@@ -119,7 +120,7 @@ def audit_command(
         TextColumn("{task.description}", markup=False),
     )
     rows = slice(first, first + batch)
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=waiting) as progress:
         task = progress.add_task("", total=1.0)
         found = audit(
             program, batches.x[rows], batches.y[rows], attacks=listed(attack),
@@ -129,8 +130,34 @@ def audit_command(
             ), **made,
         )  # fmt: skip
         progress.update(task, completed=1.0, description="done")
+    page = found.write(output)
+    if as_json:
+        attempts = [as_data(attempt) for attempt in found.attempts]
+        say_json(
+            {
+                "sent": found.sent,
+                "verdict": found.verdict,
+                "attempts": attempts,
+                "page": str(page),
+            }
+        )
+        return
     say(str(found))
-    say(f"\nwrote {found.write(output)}")
+    say(f"\nwrote {page}")
+
+
+def as_data(attempt: Attempt) -> dict[str, Any]:
+    score = attempt.score
+    return {
+        "attack": attempt.method,
+        "defence": attempt.defence.name,
+        "coordinates": attempt.coordinates,
+        "recovered": attempt.recovered,
+        "labels": attempt.labels,
+        "psnr": None if score is None else [float(x) for x in score.psnr],
+        "ssim": None if score is None else [float(x) for x in score.ssim],
+        "note": attempt.note,
+    }
 
 
 def loaded(
@@ -164,12 +191,19 @@ def account_command(
     clients: Annotated[int, typer.Option(min=1, help="clients there are")] = 1,
     per_round: Annotated[int, typer.Option(min=1, help="clients in a round")] = 1,
     delta: Annotated[float, typer.Option(help="chance that the bound does not hold")] = 1e-5,
+    as_json: JsonOpt = False,
 ) -> None:
-    """Say what (epsilon, delta) clipping and noise give, under each way of sampling clients."""
+    """Say what (epsilon, delta) clipping and noise give, under each way of sampling clients.
+
+    Example: [cyan]whet privacy account --noise 1 --rounds 100 --clients 1000 --per-round 10[/]
+    """
     from ..labs.privacy.accounting import accounts
 
     found: list[Account] = accounts(
         noise=noise, rounds=rounds, clients=clients, per_round=per_round, delta=delta
     )
+    if as_json:
+        say_json([asdict(one) for one in found])
+        return
     for one in found:
         say(f"{one.sampling:<8} {one}")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from ..errors import FrontendError
 from ..passes import check_switches
@@ -14,9 +13,9 @@ from ..settings import parse_bytes
 from .files import check_file
 from .groups import Memory, Numbers, Sizing, with_groups
 from .options import InputOpt, ModelArg, RamOpt, TargetOpt, UpdateOpt
+from .printing import say
 
 PASSES = ("inplace", "keep_bits", "reorder", "stream_rows", "fuse_layers", "schedule")
-out = Console(highlight=False, soft_wrap=True)
 
 
 @with_groups
@@ -46,6 +45,8 @@ def report_command(
     """Write a page about the program of MODEL: its arena step by step, layers, energy.
 
     Without --html and --trace, print the report as text.
+
+    Example: [cyan]whet report whet.models:lenet -i 4,1,28,28 --update last -o report.html[/]
     """
     if html is None and (against or ladder):
         raise FrontendError("--against and --ladder are parts of a page", try_="-o report.html")
@@ -57,11 +58,11 @@ def report_command(
     arguments = {**saving.arguments(), **kind.arguments(input)}
     program = invocation.compile(update=update, target=str(target), ram=ram, **arguments)
     if trace is not None:
-        out.print(f"measured {program.trace(trace)}; open it at ui.perfetto.dev", markup=False)
+        say(f"measured {program.trace(trace)}; open it at ui.perfetto.dev")
     if html is not None:
         skipped = check_switches(saving.without or ())
         without = [name for name in PASSES if name not in skipped] if ladder else ()
         program.report(html, title=model, against=against, budget=budget, without=without)
-        out.print(f"wrote {html}", markup=False)
+        say(f"wrote {html}")
     if html is None and trace is None:
-        out.print(program.report(), markup=False)
+        say(program.report())

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ..errors import CheckpointError, DataError, option
 from .files import SAVE, check_file, opening, read_archive
 from .groups import Compiling, Memory, Numbers, Training, with_groups
 from .models import sizes
-from .options import InputOpt, ModelArg, TargetOpt
+from .options import InputOpt, JsonOpt, ModelArg, TargetOpt
+from .printing import note, say, say_json, waiting
 
 if TYPE_CHECKING:
     from ..ir import Array
     from ..runtime import Trainer
-
-console = Console(highlight=False, soft_wrap=True)
-
-
-def say(text: str = "") -> None:
-    console.print(text, markup=False)
 
 
 @with_groups
@@ -44,8 +39,12 @@ def run_command(
     compiling: Compiling,
     saving: Memory,
     kind: Numbers,
+    as_json: JsonOpt = False,
 ) -> None:
-    """Train MODEL on an emulated microcontroller, or on this machine."""
+    """Train MODEL on an emulated microcontroller, or on this machine.
+
+    Example: [cyan]whet run whet.models:lenet -i 1,1,28,28 --update last[/]
+    """
     invocation = training.invocation(model, input)
     if save is not None:
         check_file(save)
@@ -57,20 +56,28 @@ def run_command(
     batches = found or Batches.made_up(program)
     batch = sizes(input[0])[0][0]
     batches.check(program, batch)
-    with console.status("building"):
+    with waiting.status("building"):
         trainer = program.target.load(program, watched=watch)
+    tell = note if as_json else say
     if load is not None:
         trainer.load(load)
-        say(f"loaded {load}")
-    judge(trainer, batches, batch, "before")
+        tell(f"loaded {load}")
+    before = judge(trainer, batches, batch, "before", tell)
     try:
-        learn(trainer, batches, batch, steps)
+        losses = learn(trainer, batches, batch, steps)
+        tell(f"loss of the last step {losses[-1]:.6f}")
     finally:  # what was learned until it was stopped, too
         if save is not None:
             trainer.save(save)
-            say(f"saved {save}")
-    judge(trainer, batches, batch, "after ")
+            tell(f"saved {save}")
+    after = judge(trainer, batches, batch, "after ", tell)
     trainer.close()
+    if as_json:
+        from ..report import to_json
+
+        accuracy = {"before": before, "after": after}
+        say_json({"losses": losses, "accuracy": accuracy, "program": to_json(program)})
+        return
     if lines := trainer.summary():
         say("\n".join(["", *lines]))
     say()
@@ -120,7 +127,7 @@ class Batches:
         """One batch of noise, to be learned by heart."""
         import numpy as np
 
-        say("no --data: one made-up batch is learned by heart")
+        note("no --data: one made-up batch is learned by heart")
         from ..ir import DType, Role
         from ..runtime.arrays import check_one_input
 
@@ -137,7 +144,8 @@ class Batches:
         return cls(x, y, None)
 
 
-def learn(trainer: Trainer, batches: Batches, batch: int, steps: int) -> None:
+def learn(trainer: Trainer, batches: Batches, batch: int, steps: int) -> list[float]:
+    """The loss of each step."""
     columns = (
         TextColumn("training"),
         BarColumn(),
@@ -145,23 +153,27 @@ def learn(trainer: Trainer, batches: Batches, batch: int, steps: int) -> None:
         TextColumn("loss {task.fields[loss]:.4f}"),
         TimeRemainingColumn(),
     )
-    last = len(batches.x) - batch
-    with Progress(*columns, console=console) as progress:
+    last, losses = len(batches.x) - batch, []
+    with Progress(*columns, console=waiting) as progress:
         task = progress.add_task("", total=steps, loss=float("nan"))
         for step in range(steps):
             at = step * batch % (last + 1)
             loss = trainer.step(batches.x[at : at + batch], batches.y[at : at + batch])
             progress.update(task, advance=1, loss=loss)
-    say(f"loss of the last step {loss:.6f}")
+            losses.append(loss)
+    return losses
 
 
-def judge(trainer: Trainer, batches: Batches, batch: int, when: str) -> None:
-    """Say how many of the test samples are recognised: those that fill a batch, if samples depend
-    on each other."""
+def judge(
+    trainer: Trainer, batches: Batches, batch: int, when: str, tell: Callable[[str], None]
+) -> float | None:
+    """The fraction of the test samples that is recognised: of those that fill a batch, if samples
+    depend on each other."""
     if batches.test is None:
-        return
+        return None
     x, y = batches.test
     count = len(x) if trainer.program.independent else len(x) - len(x) % batch
     pieces = ((x[at : at + batch], y[at : at + batch]) for at in range(0, count, batch))
     right = sum(int((trainer.predict(some).argmax(1) == labels).sum()) for some, labels in pieces)
-    say(f"accuracy {when}  {right / count:6.1%}")
+    tell(f"accuracy {when}  {right / count:6.1%}")
+    return right / count

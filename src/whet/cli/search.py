@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from ..errors import BuildError, DataError
 from ..report import kib
@@ -16,13 +16,12 @@ from ..settings import parse_bytes
 from .files import check_file, check_folder
 from .groups import Numbers, Training, with_groups
 from .models import import_file, import_name, reason
-from .options import InputOpt, ModelArg, TargetOpt
+from .options import InputOpt, JsonOpt, ModelArg, TargetOpt
+from .printing import resumable, say, say_json
 from .run import Batches
 
 if TYPE_CHECKING:
     from ..labs.search import SearchReport
-
-console = Console(highlight=False, soft_wrap=True)
 
 
 class ByName(StrEnum):
@@ -88,11 +87,14 @@ def search_command(
     training: Training,
     target: TargetOpt = "host",
     kind: Numbers,
+    as_json: JsonOpt = False,
 ) -> None:
     """Find what to train of MODEL within each budget of RAM: which biases, which weights.
 
     Every candidate is a compiled program, trained and validated on your data. Outcomes are stored:
     a search that was stopped resumes where it was.
+
+    Example: [cyan]whet search model.py:make -i 4,3,96,96 --data d.npz --ram 64K,128K[/]
     """
     import whet
 
@@ -113,7 +115,7 @@ def search_command(
         store=store,
         progress=True,
     )
-    try:
+    with resumable(words.folder):
         found = whet.search(
             **invocation.arguments(),
             **kind.arguments(input),
@@ -122,10 +124,26 @@ def search_command(
             search=words,
             target=str(target),
         )
-    except KeyboardInterrupt:
-        console.print(f"stopped; the same command resumes from {words.folder}", markup=False)
-        raise typer.Exit(130) from None
-    tell(found, output)
+    if as_json:
+        paths = found.write(output)
+        say_json(as_data(found, paths))
+    else:
+        tell(found, output)
+
+
+def as_data(found: SearchReport, paths: list[Path]) -> dict[str, Any]:
+    """What a search found, and the files that it was written to."""
+    rows = [
+        {
+            "budget": row.budget,
+            "ram": row.ram,
+            "scheme": row.scheme.name,
+            "score": row.score,
+            "outcome": None if row.outcome is None else asdict(row.outcome),
+        }
+        for row in found.rows
+    ]
+    return {"rows": rows, "missed": list(found.missed), "files": [str(path) for path in paths]}
 
 
 def check_output(path: Path, budgets: int) -> None:
@@ -143,20 +161,20 @@ def cores() -> int:
 
 
 def tell(found: SearchReport, output: Path) -> None:
-    console.print(str(found), markup=False)
+    say(str(found))
     for row in found.rows:
-        console.print(f"\n{row.scheme.name}", markup=False)
+        say(f"\n{row.scheme.name}")
         for line in row.scheme.origin.split("; "):
-            console.print(f"  {line}", markup=False)
+            say(f"  {line}")
         width = max(map(len, row.finalists), default=0)
         for name, finalist in row.finalists.items():
             mark = "*" if finalist.candidate == row.candidate else " "
             words = f"{name:<{width}} {kib(finalist.ram):>10}  {finalist.outcome}"
-            console.print(f"  {mark} {words}", markup=False)
+            say(f"  {mark} {words}")
     paths = found.write(output)
-    console.print(f"\nwrote {', '.join(map(str, paths))}", markup=False)
+    say(f"\nwrote {', '.join(map(str, paths))}")
     last = [path for path in paths if path.suffix == ".toml"][-1]
-    console.print(f"next: whet compile ... --update {last}", markup=False)
+    say(f"next: whet compile ... --update {last}")
 
 
 def read_data(text: str) -> tuple[Any, Any]:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from ..errors import BuildError
+from ..writing import write_whole
 from .fed import manual_seed
 from .files import check_folder
 from .groups import Compiling, Memory, Numbers, Training, with_groups
-from .options import InputOpt, ModelArg, TargetOpt
+from .options import InputOpt, JsonOpt, ModelArg, TargetOpt
+from .printing import resumable, say, say_json, waiting
 from .run import Batches
 from .search import read_data
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from ..emit.program import Program
     from ..fit.history import History
     from ..runtime import Trainer
-
-console = Console(highlight=False, soft_wrap=True)
 
 
 @with_groups
@@ -60,11 +59,14 @@ def train_command(
     compiling: Compiling,
     saving: Memory,
     kind: Numbers,
+    json: JsonOpt = False,
 ) -> None:
     """Train MODEL within a budget of RAM, and write its weights, history and report.
 
     The run is saved as it goes on: after a stop, the same command with --resume goes on from there,
     to the bit.
+
+    Example: [cyan]whet train model.py:make -i 8,3,64,64 --data d.npz --ram 256K -o run/[/]
     """
     from ..callbacks import EarlyStopping
     from ..fit.resume import FILE
@@ -80,23 +82,22 @@ def train_command(
     options = compiling.arguments() | saving.arguments() | kind.arguments(input)
     program = invocation.compile(**options, target=str(target))
     check(program, samples, validation)
-    with console.status("building"):
+    with waiting.status("building"):
         trainer = program.load()
     monitor = "loss" if validation is None else "val_loss"
     stopping = EarlyStopping(monitor, patience=patience or 0, restore_best_weights=True)
     callbacks = [] if patience is None else [stopping]
-    try:
+    with resumable(output, "the same command with --resume"):
         history = trainer.fit(samples, epochs=epochs, validation_data=validation, seed=seed,
                               resume=output, callbacks=callbacks)  # fmt: skip
-    except KeyboardInterrupt:
-        words = f"stopped; the same command with --resume goes on from {output}"
-        console.print(words, markup=False)
-        raise typer.Exit(130) from None
     names = write(output, program, trainer, history)
     trainer.close()
+    if json:
+        say_json({"epoch": history.epoch, "history": history.history, "files": names})
+        return
     for line in trainer.summary():
-        console.print(line, markup=False)
-    console.print(f"wrote {', '.join(names)} to {output}", markup=False)
+        say(line)
+    say(f"wrote {', '.join(names)} to {output}")
 
 
 def check(program: Program, samples: Any, validation: Any) -> None:
@@ -113,7 +114,7 @@ def write(folder: Path, program: Program, trainer: Trainer, history: History) ->
     history.save(folder / "history.json")
     history.save(folder / "history.svg")
     try:
-        (folder / "report.txt").write_text(program.report() + "\n")
+        write_whole(folder / "report.txt", program.report() + "\n")
     except OSError as error:
         raise BuildError(f"cannot write to {folder}", why=str(error.strerror)) from error
     names = ["weights.ckpt", "program.whet", "history.json", "history.svg", "report.txt"]

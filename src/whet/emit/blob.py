@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -89,16 +89,10 @@ class Blob:
                         return False
         return True
 
-    def write(self, path: Path) -> None:
-        """To a new file, which then takes the place of one that programs may have mapped."""
-        new = path.with_name(f"{path.name}.new")
-        try:
-            with new.open("wb") as file:
-                for chunk in self.chunks():
-                    file.write(chunk)
-            os.replace(new, path)
-        finally:
-            new.unlink(missing_ok=True)
+    def write(self, file: BinaryIO) -> None:
+        """To a new file: programs may have mapped the old one."""
+        for chunk in self.chunks():
+            file.write(chunk)
 
 
 def view(array: Array) -> memoryview:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -22,6 +23,7 @@ from ..report import program_report
 from ..report.html import program_html
 from ..scheme import Scheme
 from ..training import IntegerRules
+from ..writing import replacing
 from . import c, c_header, c_mapped, c_threads, c_weights, saving
 from .blob import WEIGHTS, Blob
 from .c_delta import Delta, delta_of
@@ -434,14 +436,9 @@ class Program:
             texts = self.target.samples(self, *samples)
             files = files | {name: text.encode() for name, text in texts.items()}
         try:
-            for name, content in files.items():
-                path = root / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                if isinstance(content, Blob):
-                    if not content.is_in(path):
-                        content.write(path)
-                elif not path.exists() or path.read_bytes() != content:
-                    path.write_bytes(content)
+            with ExitStack() as together:  # all files are replaced when the last one is complete
+                for name, content in files.items():
+                    self._write_new(root / name, content, together)
             for stale in root.glob("kernels/**/*.[ch]") if ours else ():
                 if str(stale.relative_to(root)) not in files:
                     stale.unlink()
@@ -452,6 +449,16 @@ class Program:
                 try_="a folder that exists or can be made, with room on its disk",
             ) from error
         return root
+
+    @staticmethod
+    def _write_new(path: Path, content: bytes | Blob, together: ExitStack) -> None:
+        """Write a file that is not there with this content."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Blob):
+            if not content.is_in(path):
+                content.write(together.enter_context(replacing(path)))
+        elif not path.exists() or path.read_bytes() != content:
+            together.enter_context(replacing(path)).write(content)
 
     def require_values(self) -> None:
         """Refuse to build a program of a model that has none."""

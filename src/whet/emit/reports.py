@@ -12,6 +12,7 @@ from ..report.energy import Factors
 from ..report.page import Extras, html_page
 from ..report.trace import chrome_trace
 from ..scheme import Scheme
+from ..writing import write_whole
 
 if TYPE_CHECKING:
     from .program import Program
@@ -49,7 +50,7 @@ def write_trace(program: Program, path: str | Path, steps: int) -> Path:
 
 def written(path: str | Path, text: str) -> Path:
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        write_whole(path, text)
     except OSError as error:
         raise BuildError(f"cannot write {path}", why=str(error.strerror)) from error
     return Path(path)

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import BuildError
 from ..ir.records import Writer
+from ..writing import replacing
 
 if TYPE_CHECKING:
     from .program import Program
@@ -39,7 +40,7 @@ def save(program: Program, path: str | Path) -> Path:
         "program": {name: writer.plain(getattr(program, name)) for name in own},
     }
     try:
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        with replacing(path) as whole, zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as file:
             add(file, CONTENT, json.dumps(content, separators=(",", ":")).encode())
             for number, array in enumerate(writer.arrays):
                 add(file, array_file(number), npy(array))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError, DataError
-from .files import write_whole
+from ..writing import write_whole
 
 __all__ = ["CSVLogger", "Callback", "Control", "EarlyStopping", "ModelCheckpoint", "State"]
 
@@ -268,6 +268,7 @@ class Logger(Callback):
 
 def written(path: Path, content: bytes) -> None:
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
     except OSError as error:
         raise BuildError(f"cannot write {path}", why=str(error.strerror)) from error

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import BuildError
 from ..report.curves import curves_svg
+from ..writing import write_whole
 
 
 @dataclass
@@ -53,7 +54,7 @@ class History:
             raise BuildError(f"{path} is neither .json nor .svg")
         text = self.svg() if path.suffix == ".svg" else json.dumps(self.as_dict(), indent=1) + "\n"
         try:
-            path.write_text(text)
+            write_whole(path, text)
         except OSError as error:
             raise BuildError(f"cannot write {path}", why=str(error.strerror)) from error
         return path

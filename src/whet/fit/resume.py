@@ -17,7 +17,7 @@ from typing import Any
 
 from ..emit.program import Program
 from ..errors import CheckpointError, DataError
-from .files import write_whole
+from ..writing import write_whole
 
 FILE, CONTENT, FORMAT = "run.zip", "run.json", 1
 EPOCH = (1980, 1, 1, 0, 0, 0)  # equal runs give equal bytes
@@ -94,6 +94,7 @@ class Folder:
                 try_="numbers, texts, bytes and lists of these in state_dict()",
             ) from error
         try:
+            self.path.mkdir(parents=True, exist_ok=True)
             write_whole(self.file, blob, durable=True)
         except OSError as error:
             raise CheckpointError(f"cannot write {self.file}", why=str(error.strerror)) from error

@@ -73,6 +73,10 @@ class Traits:
     fused: ClassVar[type[Op] | None] = None
     # The layer with int8 operands and int32 sums. Set by its class: see ops/conv_i8.py.
     integer: ClassVar[type[Op] | None] = None
+    # The operators of floats that this one is used for in int8 programs, if they are no layers.
+    int8_of: ClassVar[tuple[type[Op], ...]] = ()
+    # Its operands may be int8 as well, all with one scale; so may those of an operator that moves.
+    also_int8: ClassVar[bool] = False
     # The operator that reads a frozen weight as it is stored. Set by its class: see ops/stored.py.
     stored: ClassVar[type[Op] | None] = None
     # The operator that does the same with operands rounded to bfloat16. Set by its class: see

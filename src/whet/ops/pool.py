@@ -80,6 +80,7 @@ class MaxPool2d(Op):
     """
 
     name = "max_pool2d"
+    also_int8 = True
     Attrs = Pool
 
     @staticmethod

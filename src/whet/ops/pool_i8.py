@@ -10,8 +10,9 @@ import numpy as np
 from ..ir import Array, Call, DType, Node, Type
 from ._common import require, straight
 from .conv_i8 import centred
-from .pool import AvgPool, AvgPoolOp, pool_struct
-from .resize import Resize, Scale, UpsampleBilinearDx
+from .pool import AvgPool, AvgPool2d, AvgPoolOp, pool_struct
+from .reduce import Mean
+from .resize import Resize, Scale, UpsampleBilinear, UpsampleBilinearDx
 
 
 class AvgPoolI8(AvgPoolOp):
@@ -21,6 +22,7 @@ class AvgPoolI8(AvgPoolOp):
     """
 
     name = "avg_pool_i8"
+    int8_of = (AvgPool2d, Mean)
     accepted = (DType.I8,)
 
     class Attrs(AvgPool):
@@ -71,6 +73,7 @@ class UpsampleBilinearI8(Resize):
     """
 
     name = "upsample_bilinear_i8"
+    int8_of = (UpsampleBilinear,)
     dx = UpsampleBilinearDx
     accepted = (DType.I8,)
 

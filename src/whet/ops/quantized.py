@@ -27,7 +27,7 @@ from ._common import (
     straight,
     unpack,
 )
-from .binary import Mul
+from .binary import Add, Mul
 
 LOW, HIGH = -128, 127
 SOURCES = (DType.F32, DType.I32, DType.I8)
@@ -191,6 +191,7 @@ class AddI8(Op):
     """
 
     name = "add_i8"
+    int8_of = (Add,)
     same_bits = True
 
     class Attrs(Narrow):

@@ -195,6 +195,7 @@ class Concat(Op):
     """y = the operands one after the other along an axis"""
 
     name = "concat"
+    also_int8 = True
     Attrs = Axis
     row_axis = staticmethod(other_axis)
 
@@ -236,6 +237,7 @@ class Pad(Op):
     """y = x inside a border of a constant value"""
 
     name = "pad"
+    also_int8 = True
 
     class Attrs(Attributes):
         low: tuple[int, ...] = ()

@@ -435,3 +435,14 @@ class Quantizer:
             leaves = self.graph.leaves_of(Role.INPUT)
             inputs = [v for v in leaves if v.type.dtype is DType.F32 and v not in self.coded]
             warn(message(self.stayed, inputs))
+
+
+def integer_form(op: type[Op]) -> type[Op] | None:
+    """What an operator becomes in an int8 program; None if it stays in float32 there."""
+    if op.integer is not None:
+        return op.integer
+    if op.limits is not Op.limits:
+        return Requantize
+    if op.moves or op.also_int8:
+        return op
+    return next((form for form in Op.registry.values() if op in form.int8_of), None)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from xml.sax import saxutils
 
 from ..names import printable
 
@@ -25,14 +25,15 @@ def element(tag: str, *children: str, **attributes: str | float) -> str:
     words = [tag]
     for key, value in attributes.items():
         text = value if isinstance(value, str) else number(value)
-        words.append(f"{key.rstrip('_').replace('_', '-')}={saxutils.quoteattr(printable(text))}")
+        quoted = escape(text).replace('"', "&quot;")
+        words.append(f'{key.rstrip("_").replace("_", "-")}="{quoted}"')
     content = "".join(children)
     return f"<{' '.join(words)}>{content}</{tag}>" if content else f"<{' '.join(words)}/>"
 
 
 def escape(words: str) -> str:
     """Text for XML, which has no place for control characters."""
-    return saxutils.escape(printable(words))
+    return html.escape(printable(words), quote=False)
 
 
 def text(x: float, y: float, words: str, size: float = 11, **attributes: str | float) -> str:

@@ -20,6 +20,7 @@ from ..errors import CheckpointError, DataError, InternalError, NotFinite, optio
 from ..ir import Array, DType, Graph, Part, Relation, Role, Value, f32
 from ..ir.quant import Quant
 from ..ops.settle import LIMITS
+from ..writing import write_whole
 from .arrays import (
     accept,
     accept_labels,
@@ -310,7 +311,7 @@ class Trainer(Fitting):
         blob = layout.encode(Checkpoint(layout.model, self._read()))
         if path is not None:
             try:
-                Path(path).write_bytes(blob)
+                write_whole(path, blob)
             except OSError as error:
                 raise CheckpointError(f"cannot write {path}", why=str(error.strerror)) from error
         return blob

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +239,11 @@ def test_the_command(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     assert "wrote out/auto-41K.toml, out/auto-48K.toml, out/contributions.json\n" in told
     assert "next: whet compile ... --update out/auto-48K.toml\n" in told
     assert whet.Scheme.from_toml(tmp_path / "out" / "auto-48K.toml").name == "auto-48K"
+    assert command(monkeypatch, tmp_path, *words, "--json") == 0, "outcomes are those stored"
+    found = json.loads(capsys.readouterr().out)
+    assert [row["scheme"] for row in found["rows"]] == ["auto-41K", "auto-48K"]
+    assert all(row["ram"] <= row["budget"] for row in found["rows"]) and found["missed"] == []
+    assert found["files"][-1] == "out/contributions.json"
 
 
 def test_the_best_finalist_is_starred_also_if_it_is_of_another_budget(

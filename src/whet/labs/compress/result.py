@@ -12,6 +12,7 @@ from torch import nn
 
 from ... import __version__
 from ...errors import BuildError
+from ...writing import write_whole
 from .sizes import Sizes
 from .storage import save
 from .store import arrays_of, write
@@ -130,10 +131,10 @@ class Compressed:
             path.mkdir(parents=True, exist_ok=True)
             save(self.model, packed)
             write(arrays, arrays_of(self.model))
-            text.write_text(self.text())
+            write_whole(text, self.text())
             pictures = [path / f"{file_name(name)}.svg" for name in self.pictures]
             for picture, svg in zip(pictures, self.pictures.values(), strict=True):
-                picture.write_text(svg)
+                write_whole(picture, svg)
         except OSError as error:
             raise BuildError(f"cannot write to {path}", why=str(error.strerror)) from error
         return [packed, arrays, text, *pictures]

@@ -6,7 +6,6 @@ docs/compress.md describes the file byte by byte. Reading needs NumPy, not PyTor
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
 import zlib
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from ...errors import CheckpointError, DataError
+from ...writing import write_whole
 from .coding import Array
 from .fields import TYPES, Damaged, Reader, Writer
 from .sizes import KINDS, Sizes, TensorSize
@@ -39,14 +39,8 @@ def save(model: nn.Module, path: str | Path) -> Sizes:
     name is replaced at once, when the new one is complete.
     """
     blob, sizes = encode(arrays_of(model))
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        try:
-            partial.write_bytes(blob)
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_whole(path, blob)
     except OSError as error:
         raise CheckpointError(f"cannot write {path}", why=str(error.strerror or error)) from error
     return sizes

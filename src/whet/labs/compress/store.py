@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ import torch
 from torch import nn
 
 from ...errors import BuildError, CheckpointError
+from ...writing import replacing, write_whole
 from .weights import Array, flat
 
 NOTES, RANDOM = "__notes__", "__random__"
@@ -113,15 +113,10 @@ def read(path: Path) -> tuple[dict[str, Array], Notes]:
 
 def write(path: Path, arrays: Mapping[str, Array]) -> None:
     """An .npz file that is there whole or not at all."""
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=".partial-")
-    try:
-        with open(handle, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        Path(partial).unlink(missing_ok=True)
+    with replacing(path) as file:
+        np.savez(file, allow_pickle=False, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 class Results:
@@ -166,7 +161,5 @@ class Results:
     def put(self, name: str, value: Any) -> None:
         self.found[name] = value
         if self.path is not None:
-            handle, partial = tempfile.mkstemp(dir=self.path.parent, prefix=".partial-")
-            with open(handle, "w") as file:
-                json.dump({"run": self.run, "results": self.found}, file, indent=1)
-            os.replace(partial, self.path)
+            text = json.dumps({"run": self.run, "results": self.found}, indent=1)
+            write_whole(self.path, text)

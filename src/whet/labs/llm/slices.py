@@ -18,6 +18,7 @@ from torch import nn
 
 from ...errors import CheckpointError
 from ...runtime import trained
+from ...writing import replacing
 
 if TYPE_CHECKING:
     from ...runtime import Trainer
@@ -45,7 +46,7 @@ def save_trained(trainer: Trainer, path: str | os.PathLike[str]) -> Path:
             arrays[name + PLACES] = np.array(places, np.int32)
             arrays[name + AXIS] = np.array(-1 if axis is None else axis, np.int32)
     try:
-        with Path(path).open("wb") as file:
+        with replacing(path) as file:
             np.savez(file, allow_pickle=False, **arrays)
     except OSError as error:
         raise CheckpointError(f"cannot write {path}", why=str(error.strerror)) from error

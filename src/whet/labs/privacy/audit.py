@@ -13,6 +13,7 @@ import numpy as np
 from ... import Program
 from ...errors import BuildError, DataError
 from ...runtime import to_numpy
+from ...writing import write_whole
 from . import idlg
 from .attack import attack
 from .choices import Choice, defence
@@ -117,7 +118,7 @@ class Audit:
 
     def write(self, path: str | Path) -> Path:
         try:
-            Path(path).write_text(self.html(), encoding="utf-8")
+            write_whole(path, self.html())
         except OSError as error:
             raise BuildError(f"cannot write {path}", why=str(error.strerror)) from error
         return Path(path)

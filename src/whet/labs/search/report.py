@@ -10,6 +10,7 @@ from pathlib import Path
 from ...errors import BuildError
 from ...report import kib
 from ...scheme import Scheme
+from ...writing import write_whole
 from ..common.validate import Outcome
 from .candidate import Candidate, Contributions
 
@@ -85,7 +86,7 @@ class SearchReport:
         try:
             root.mkdir(parents=True, exist_ok=True)
             for name, text in texts.items():
-                (root / name).write_text(text)
+                write_whole(root / name, text)
         except OSError as error:
             raise BuildError(f"cannot write to {root}", why=str(error.strerror)) from error
         return [root / name for name in texts]

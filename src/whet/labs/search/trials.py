@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import time
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +23,7 @@ import numpy as np
 from ...errors import DataError, NotFinite, either
 from ...runtime import Trainer
 from ...workbench import Cut, Workbench
+from ...writing import replacing
 from ..common.data import Array, Samples
 from ..common.progress import Progress, silent
 from ..common.validate import DIVERGED, Outcome, validated
@@ -249,9 +249,8 @@ class Store:
             return None
 
     def keep_head(self, head: dict[str, Array]) -> None:
-        unfinished = self.folder / f"head.{os.getpid()}.npz"
-        np.savez(unfinished, **head)  # type: ignore[arg-type]
-        os.replace(unfinished, self.folder / "head.npz")
+        with replacing(self.folder / "head.npz") as file:
+            np.savez(file, **head)  # type: ignore[arg-type]
 
 
 def train_head(splits: Sequence[Trial], turn: int) -> dict[str, Array]:

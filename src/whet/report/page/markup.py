@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xml.sax import saxutils
+import html
 
 from ...names import printable
 
@@ -11,14 +11,15 @@ VOID = ("input", "meta", "br")
 
 def words(text: str) -> str:
     """Text of a page, from wherever it comes."""
-    return saxutils.escape(printable(text))
+    return html.escape(printable(text), quote=False)
 
 
 def tag(name: str, *children: str, **attributes: str) -> str:
     """One element. Children are HTML already; `class_` is `class`, `data_kind` is `data-kind`."""
     parts = [name]
     for key, value in attributes.items():
-        parts.append(f"{key.rstrip('_').replace('_', '-')}={saxutils.quoteattr(printable(value))}")
+        quoted = words(value).replace('"', "&quot;")
+        parts.append(f'{key.rstrip("_").replace("_", "-")}="{quoted}"')
     opening = f"<{' '.join(parts)}>"
     return opening if name in VOID else f"{opening}{''.join(children)}</{name}>"
 
