@@ -9,7 +9,7 @@ from torch import nn
 import tiny
 import whet
 from whet.ir import Builder, Graph, Node, Role, f32, i8
-from whet.memory.plan import plan
+from whet.memory.plan import Plan, plan
 from whet.ops.binary import Add
 from whet.ops.linear import Linear
 from whet.report.energy import CACHES, MACS, Factors, Level, arithmetic, energy_of, factors_for
@@ -76,10 +76,18 @@ def test_blocks_at_one_address_are_one_place() -> None:
     )  # fmt: skip
 
 
-def test_multiply_accumulates_are_counted_by_hand() -> None:
-    """Forward 4 * (5 * 8 + 8 * 3), the same again for weights, and 4 * 8 * 3 for the hidden."""
+def step_of(update: str) -> Plan:
     x, _ = next(tiny.vectors())
-    step = whet.compile(tiny.mlp(), (x,), update="full").plans["train_step"]
+    return whet.compile(tiny.mlp(), (x,), update=update).plans["train_step"]
+
+
+@pytest.fixture(scope="module")
+def step() -> Plan:
+    return step_of("full")
+
+
+def test_multiply_accumulates_are_counted_by_hand(step: Plan) -> None:
+    """Forward 4 * (5 * 8 + 8 * 3), the same again for weights, and 4 * 8 * 3 for the hidden."""
     found = energy_of(step)
     assert dict(found.macs) == {"float32": 2 * 4 * (5 * 8 + 8 * 3) + 4 * 8 * 3}
     assert found.arithmetic == pytest.approx((3.7 + 0.9) * 608)
@@ -93,19 +101,13 @@ def test_figures_are_those_of_the_publication() -> None:
     assert MACS == pytest.approx({"float32": 4.6, "bfloat16": 2.0, "int32": 3.2, "int8": 0.3})
 
 
-def test_other_figures_give_other_energies() -> None:
-    x, _ = next(tiny.vectors())
-    step = whet.compile(tiny.mlp(), (x,), update="full").plans["train_step"]
+def test_other_figures_give_other_energies(step: Plan) -> None:
     free = Factors(levels=(Level("all", None, 0.0),), macs={"float32": 2.0})
     assert energy_of(step, free).total == 2.0 * 608
 
 
-def test_less_training_takes_less_energy() -> None:
-    x, _ = next(tiny.vectors())
-    full, last = (
-        energy_of(whet.compile(tiny.mlp(), (x,), update=update).plans["train_step"])
-        for update in ("full", "last")
-    )
+def test_less_training_takes_less_energy(step: Plan) -> None:
+    full, last = energy_of(step), energy_of(step_of("last"))
     assert last.memory < full.memory and last.arithmetic < full.arithmetic
 
 

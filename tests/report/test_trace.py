@@ -85,5 +85,5 @@ def test_a_board_counts_instructions(tmp_path: Path) -> None:
     kernels = [c.kernel for c in kernel_calls(program.plans["train_step"])]
     assert [c["args"]["kernel"] for c in calls] == kernels * 2
     counted = sum(c["dur"] for c in calls) * 1000
-    assert 100 < counted == pytest.approx(2 * program.measured["instructions"] / 2, rel=0.9)
-    assert trace["otherData"]["unit"] == "instructions"
+    assert 100 < counted < program.measured["instructions"]  # which has main and its channel, too
+    assert program.measured["steps"] == 2 and trace["otherData"]["unit"] == "instructions"

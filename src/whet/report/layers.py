@@ -74,11 +74,15 @@ def gradient_buffers(plan: Plan) -> dict[Buffer, Value]:
         node = makers.get(following)
         is_target = leaf.role is Role.PARAM or leaf.is_a(Relation.GRADIENT_SUM)
         if is_target and node is not None and len(node.ins) > 1:
-            in_blocks = issubclass(node.op, (FusedUpdate, LiveUpdate, TakeUpdate))
-            home = plan.home[plan.workspace[node] if in_blocks else node.ins[1]]
+            home = plan.home[plan.workspace[node] if updates_at_once(node) else node.ins[1]]
             if isinstance(home, Buffer):
                 found.setdefault(home, leaf)
     return found
+
+
+def updates_at_once(node: Node) -> bool:
+    """Whether one call makes a gradient and spends it."""
+    return issubclass(node.op, (FusedUpdate, LiveUpdate, TakeUpdate))
 
 
 def weight_owners(graph: Graph) -> dict[Value, str]:

@@ -11,11 +11,15 @@ from ...ir import Graph, Node, Relation, Role, Value
 from ...ir.printing import summary
 from ...memory.plan import Buffer, Plan
 from ...names import quoted
-from ...ops.fused_update import FusedUpdate
-from ...ops.live_update import LiveUpdate
-from ...ops.take_update import TakeUpdate
 from ..kept import kept_buffers, loss_step
-from ..layers import gradient_buffers, layers, shares, table_row, weight_owners
+from ..layers import (
+    gradient_buffers,
+    layers,
+    shares,
+    table_row,
+    updates_at_once,
+    weight_owners,
+)
 from ..phases import phases_of
 
 if TYPE_CHECKING:
@@ -123,9 +127,7 @@ class Story:
         ]
 
     def phase(self, node: Node) -> str:
-        """As in `phases_of`, and those that make a gradient and spend it in one call."""
-        fused = issubclass(node.op, (FusedUpdate, LiveUpdate, TakeUpdate))
-        return "fused" if fused else self.phases[node]
+        return "fused" if updates_at_once(node) else self.phases[node]
 
     def modules(self, node: Node) -> list[str]:
         """Its layers; an update belongs to the layer of its parameter."""
