@@ -14,7 +14,7 @@ import nbformat
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
-LIMIT = 600  # seconds for a cell
+LIMIT = 600  # seconds for a cell, and for the kernel to start on a busy machine
 
 
 def run(path: Path) -> nbformat.NotebookNode:
@@ -22,7 +22,8 @@ def run(path: Path) -> nbformat.NotebookNode:
     os.environ["WHET_UNTUNED"] = "1"  # programs are the same on a machine that was measured
     notebook = nbformat.read(path, as_version=4)
     client = NotebookClient(
-        notebook, timeout=LIMIT, kernel_name="python3", record_timing=False, coalesce_streams=True,
+        notebook, timeout=LIMIT, startup_timeout=LIMIT, kernel_name="python3",
+        record_timing=False, coalesce_streams=True,
         resources={"metadata": {"path": str(path.parent)}},
     )  # fmt: skip
     client.execute()
