@@ -470,6 +470,7 @@ def test_without_torch_whet_can_be_imported_and_says_what_compiling_needs() -> N
 def test_without_torch_graphs_can_be_planned_and_run() -> None:
     printed = without_torch(
         "import numpy as np\n"
+        "import whet.ops\n"
         "from whet.ir.text import parse_graph\n"
         "from whet.ir.interp import interpret\n"
         "from whet.memory.plan import plan\n"

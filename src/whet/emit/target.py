@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import TargetError
+from ..errors import TargetError, option
 from ..ir import Role, Type
 from .c import Signature
 
@@ -69,9 +69,12 @@ class Target(ABC):
     def load(self, program: Program, threads: int | None = None, watched: bool = True) -> Trainer:
         """Build the program and start it. `watched` checks memory accesses in an emulator."""
 
-    @abstractmethod
     def timeline(self, program: Program, steps: int) -> Timeline:
         """What every kernel call of some training steps costs, in time or in instructions."""
+        raise TargetError(
+            f"the kernel calls of target {self.name!r} cannot be measured",
+            try_=option("target", "host"),
+        )
 
     @abstractmethod
     def run_command(self, folder: Path, name: str) -> str:
