@@ -23,7 +23,15 @@ assert LIBRARIES is not None  # transformers cannot be imported without
 FILES = {"llm.md": {"SmolLM2-135M-Instruct.Q4_1.gguf": tiny_chat_model}}
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if examples(p)], ids=lambda p: p.name)
+LONG = ("results.md", "tinytl.md")  # pages whose networks take half a minute
+WITH_EXAMPLES = [
+    pytest.param(p, marks=pytest.mark.slow if p.name in LONG else (), id=p.name)
+    for p in PAGES
+    if examples(p)
+]
+
+
+@pytest.mark.parametrize("page", WITH_EXAMPLES)
 def test_examples_run_and_print_what_the_page_says(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
