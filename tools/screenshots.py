@@ -1,6 +1,7 @@
 """Take pictures of a page in headless Chromium: wide and narrow, light and dark.
 
     python tools/screenshots.py report.html pictures/
+    python tools/screenshots.py site/index.html pictures/         after `make docs`
 
 Errors that the page prints to its console end the program.
 """
@@ -40,7 +41,7 @@ def browser() -> Iterator[Any]:
 
 @contextmanager
 def opened(running: Any, page: Path, size: str, theme: str) -> Iterator[tuple[Any, list[str]]]:
-    """The page in a window, and what goes wrong there: errors, and requests for anything else."""
+    """The page in a window, and what goes wrong there: errors, and requests to the network."""
     width, height = SIZES[size]
     context = running.new_context(
         viewport={"width": width, "height": height}, color_scheme=theme, has_touch=size == "phone"
@@ -48,9 +49,10 @@ def opened(running: Any, page: Path, size: str, theme: str) -> Iterator[tuple[An
     tab, wrong = context.new_page(), []
     tab.on("console", lambda m: wrong.append(m.text) if m.type in ("error", "warning") else None)
     tab.on("pageerror", lambda error: wrong.append(str(error)))
-    address = page.resolve().as_uri()
-    tab.on("request", lambda r: wrong.append(r.url) if r.url != address else None)
-    tab.goto(address)
+    tab.on(
+        "request", lambda r: None if r.url.startswith(("file:", "data:")) else wrong.append(r.url)
+    )
+    tab.goto(page.resolve().as_uri())
     yield tab, wrong
     context.close()
 
