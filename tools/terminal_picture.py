@@ -28,7 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("picture", type=Path)
     parser.add_argument("command", nargs=argparse.REMAINDER)
-    parser.add_argument("--width", type=int, default=92, help="columns")
+    parser.add_argument("--width", type=int, default=100, help="columns")
     words = parser.parse_args()
     done = subprocess.run(words.command, stdout=subprocess.PIPE, text=True, check=True)
     words.picture.write_text(picture(" ".join(words.command), done.stdout, words.width))
