@@ -15,8 +15,9 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("docs", "benchmarks", "examples")
-MODULES = ("whet", *(f"whet.{n}" for n in "models compress llm tinytl federated privacy".split()))
+FOLDERS = ("docs", "benchmarks", "examples", "notebooks")
+LABS = "models compress llm tinytl federated privacy callbacks"
+MODULES = ("whet", *(f"whet.{name}" for name in LABS.split()))
 ERRORS = "reference/errors"
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<=\]\()[^)\s#:]+(?=[)#])")
