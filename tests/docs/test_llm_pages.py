@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 
 import pytest
 
 from benchmarks.common.lines import kept
-from benchmarks.llm import gradients, quality, step
+from benchmarks.llm import contributions, gradients, quality, step
 
 FILES: dict[str, Callable[[], str]] = {
     "README.md": lambda: step.page(kept(step.RESULTS)),
@@ -15,6 +16,8 @@ FILES: dict[str, Callable[[], str]] = {
     "quality.md": lambda: quality.page(kept(quality.RESULTS)),
     "quality.svg": lambda: quality.picture(kept(quality.RESULTS)),
     "gradients.md": lambda: gradients.page(kept(gradients.RESULTS)),
+    "contributions.md": lambda: contributions.page(contributions.results()),
+    "contributions.svg": lambda: contributions.picture(contributions.results()),
 }
 
 
@@ -29,6 +32,15 @@ def test_gradients_are_pytorchs() -> None:
     for r in records:
         assert r["gradient"] <= max(1e-4, 3 * r["torch_gradient"]), r
         assert r["parameter"] <= max(1e-3, 3 * r["torch_parameter"]), r
+
+
+def test_value_projections_and_first_ffn_layers_gain_most() -> None:
+    """A first FFN layer gains most, and a byte of a value projection."""
+    layers = contributions.by_role(contributions.results())
+    means = {role: statistics.mean(w["gain"] for w in of) for role, of in layers.items()}
+    assert sorted(means, key=lambda role: means[role])[-2:] == ["value", "up"]
+    by_byte = {role: means[role] / of[0]["elements"] for role, of in layers.items()}
+    assert max(by_byte, key=lambda role: by_byte[role]) == "value"
 
 
 def test_a_rate_is_looked_for_next_to_the_best() -> None:
