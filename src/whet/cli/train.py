@@ -98,6 +98,8 @@ def train_command(
     for line in trainer.summary():
         say(line)
     say(f"wrote {', '.join(names)} to {output}")
+    if "report.html" not in names:
+        say("no report.html, whose charts need Matplotlib: pip install 'whet[report]'")
 
 
 def check(program: Program, samples: Any, validation: Any) -> None:
