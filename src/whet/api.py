@@ -19,6 +19,7 @@ from .pipeline import Options, assemble
 from .quantize import Int8, int8_of
 from .report.compare import Comparison
 from .scheme import Scheme
+from .scheme.parameters import Parameter
 from .settings import AUTO, Settings, check_search, to_compare
 from .source import Source as Source
 from .training import Send
@@ -169,17 +170,26 @@ def compile(
         program = assemble(imported, scheme, options, source)
     else:
         program = fit(imported, scheme, options, budget, source)
-    if settings.frozen and not program.in_bytes:
+    warn_of_no_effect(program, settings.frozen, bench.parameters)
+    check_flash(program)
+    return program
+
+
+def warn_of_no_effect(
+    program: Program, frozen: str | None, parameters: Iterable[Parameter]
+) -> None:
+    """That nothing in the program is as `frozen` or `products` ask."""
+    if frozen and not program.in_bytes:
         why = "no layer has a large one, or there is no room to make one"
-        if settings.frozen == "gguf":
+        if frozen == "gguf":
             why = "none is made up of blocks"
-        warn(f"no frozen weight is stored as {settings.frozen}: {why}")
+        if all(program.trained.get(p.name, ()) is None for p in parameters):
+            why = "all weights train"
+        warn(f"no frozen weight is stored as {frozen}: {why}")
     for word, nodes in program.rounded_products.items():
         if not nodes:
             why = "weights stored as integers" if word == "int8" else f"{FEWEST} rows or more"
             warn(f"no product is of {word}: no linear layer has {why}")
-    check_flash(program)
-    return program
 
 
 def is_search(update: Any) -> bool:

@@ -78,10 +78,13 @@ def test_weights_that_are_not_rounded_are_rounded_to_a_scale_for_each_channel() 
     assert asked.check(steps=2)
 
 
-def test_a_program_without_a_large_frozen_weight_warns() -> None:
+@pytest.mark.parametrize(
+    ("update", "why"), [("full", "all weights train"), ("bias", "no layer has a large one")]
+)
+def test_a_program_without_a_large_frozen_weight_warns(update: str, why: str) -> None:
     model = nn.Linear(8, 4)
-    with pytest.warns(UserWarning, match="no frozen weight is stored as int8: no layer has"):
-        whet.compile(model, (torch.zeros(1, 8),), update="last", frozen="int8")
+    with pytest.warns(UserWarning, match=f"no frozen weight is stored as int8: {why}"):
+        whet.compile(model, (torch.zeros(1, 8),), update=update, frozen="int8")
 
 
 def test_other_forms_are_refused() -> None:
