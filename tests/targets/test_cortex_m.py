@@ -30,9 +30,9 @@ from whet.errors import (
     RunError,
     TargetError,
 )
+from whet.targets.bare_metal.firmware import build
 from whet.targets.cortex_m import Board
-from whet.targets.cortex_m.firmware import build
-from whet.targets.cortex_m.profile import calls
+from whet.targets.cortex_m.thumb import calls
 from whet.verify.integer import equal_steps
 
 TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")

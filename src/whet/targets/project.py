@@ -50,7 +50,7 @@ def with_sending(text: str, sends: bool) -> str:
     """A main program; the lines that mark where commands to send updates belong are replaced by
     those, or removed."""
     mark = re.compile(r"^ */\* send: (\w+) \*/\n", re.MULTILINE)
-    parts = mark.split(template("cortex-m/send.txt"))
+    parts = mark.split(template("bare-metal/send.txt"))
     code = dict(zip(parts[1::2], parts[2::2], strict=True)) if sends else {}
     return mark.sub(lambda found: code.get(found[1], ""), text)
 
