@@ -150,7 +150,11 @@ static bool read_argument(const char *text) {
     const struct {
         const char *name;
         span_t *span;
-    } spans[] = {{"ram=", &ram}, {"flash=", &flash}, {"stack=", &stack}, {"own=", &own}, {"function=", &function}};
+    } spans[] = {{"ram=", &ram},
+                 {"flash=", &flash},
+                 {"stack=", &stack},
+                 {"own=", &own},
+                 {"function=", &function}};
     for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
         if (strncmp(text, spans[i].name, strlen(spans[i].name)) == 0)
             return read_span(text + strlen(spans[i].name), spans[i].span);

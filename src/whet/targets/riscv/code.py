@@ -10,7 +10,7 @@ JAL, JALR, AUIPC = 0x6F, 0x67, 0x17
 
 def calls(code: bytes, begin: int) -> Iterator[tuple[int, int]]:
     """Every call, and where it goes: JAL, C.JAL, or AUIPC and JALR with one register."""
-    upper = {}  # by register: what the AUIPC just before put there
+    upper: dict[int, int] = {}  # by register: what the AUIPC just before put there
     i = 0
     while i + 2 <= len(code):
         at = begin + i

@@ -10,7 +10,12 @@ from ..bare_metal import BareMetal
 from . import code as machine_code
 
 SECTIONS = """\
-    .srodata : { *(.srodata .srodata.*) } > FLASH
+    /* Constants; picolibc has some of its own as variables, which nothing writes to. */
+    .constants : {
+        *(.srodata .srodata.*)
+        *libc.a:*(.data .data.* .sdata .sdata.* .sbss .sbss.*)
+        . = ALIGN(4);
+    } > FLASH
     flash_end = ORIGIN(FLASH) + LENGTH(FLASH);
     /* The C library's errno, which takes no memory here: startup.c has it. */
     .tbss (NOLOAD) : { *(.tdata .tdata.* .tbss .tbss.*) } > RAM

@@ -31,22 +31,22 @@ __attribute__((used)) void fault(uint32_t stack_pointer) {
  * memory protection is the range from the address of entry 0 on, locked, without permissions. A
  * processor without that protection traps, and goes on behind it. */
 __attribute__((naked, section(".vectors"), used)) void reset(void) {
-    __asm__ volatile(
-        "la sp, stack_end\n"
-        "la t0, 1f\n"
-        "csrw mtvec, t0\n"
-        "la t0, flash_end\n srli t0, t0, 2\n csrw pmpaddr0, t0\n"
-        "la t0, stack_begin\n srli t0, t0, 2\n csrw pmpaddr1, t0\n"
-        "li t0, 0x8800\n csrw pmpcfg0, t0\n"
-        ".balign 4\n"
-        "1: la t0, trap\n"
-        "csrw mtvec, t0\n"
-        "la tp, %0\n"
+    __asm__ volatile(".option push\n .option arch, +zicsr\n" /* some compilers want it said */
+                     "la sp, stack_end\n"
+                     "la t0, 1f\n"
+                     "csrw mtvec, t0\n"
+                     "la t0, flash_end\n srli t0, t0, 2\n csrw pmpaddr0, t0\n"
+                     "la t0, stack_begin\n srli t0, t0, 2\n csrw pmpaddr1, t0\n"
+                     "li t0, 0x8800\n csrw pmpcfg0, t0\n"
+                     ".balign 4\n"
+                     "1: la t0, trap\n"
+                     "csrw mtvec, t0\n"
+                     "la tp, %0\n"
 #ifdef __riscv_flen
-        "li t0, 0x2000\n csrs mstatus, t0\n" /* enable the floating-point unit */
-        "csrw fcsr, x0\n"
+                     "li t0, 0x2000\n csrs mstatus, t0\n" /* enable the floating-point unit */
+                     "csrw fcsr, x0\n"
 #endif
-        "j start" ::"i"(&library_error));
+                     "j start\n .option pop" ::"i"(&library_error));
 }
 
 __attribute__((used)) void start(void) {
