@@ -108,6 +108,15 @@ def cmake_files(words: Mapping[str, str]) -> dict[str, str]:
     return {"CMakeLists.txt": filled(template("CMakeLists.txt"), words)}
 
 
+def library_files(words: Mapping[str, str]) -> dict[str, str]:
+    """What lets other projects take the folder as a library: for CMake, and for pkg-config."""
+    name = words["name"]
+    return cmake_files(words) | {
+        f"{name}-config.cmake": filled(template("package/config.txt"), words),
+        f"{name}.pc": filled(template("package/pc.txt"), words),
+    }
+
+
 def template(name: str) -> str:
     return (resources.files("whet") / "kernels" / "main" / name).read_text()
 
