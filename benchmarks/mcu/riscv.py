@@ -18,7 +18,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import whet
 from benchmarks.common.page import table
+from benchmarks.common.pictures import Array
 from benchmarks.mcu.__main__ import MAKE, compiled, network, samples
 from whet.targets.bare_metal import Board
 from whet.targets.bare_metal.profile import PHASES, Profile
@@ -54,36 +56,31 @@ def measured(backbone: str, steps: int) -> Result:
     apart += sum(ours[name].tobytes() != theirs[name].tobytes() for name in theirs)
     here.close()
     there.close()
-    board = watched(Board(program), batches)
-    apart += sum(a != b for a, b in zip(board.losses, losses, strict=False))
-    plain = watched(Board(compiled(model, scheme, "cortex-m7", portable=True)), batches[:1])
-    seen = board.board.watched
+    board, again = watched(program, batches[:WATCHED])
+    apart += sum(a != b for a, b in zip(again, losses, strict=False))
+    plain, _ = watched(compiled(model, scheme, "cortex-m7", portable=True), batches[:WATCHED])
+    seen = board.watched
     assert seen is not None
     return Result(
         scheme,
-        board.board.firmware.ram,
+        board.firmware.ram,
         program.memory["ram"],
         there.firmware.ram,
-        board.board.firmware.flash,
+        board.firmware.flash,
         seen.stack,
         program.measured["stack, by its paint"],
         seen.outside,
-        board.board.profile(),
-        plain.board.profile().total,
+        board.profile(),
+        plain.profile().total,
         apart,
     )
 
 
-@dataclass(frozen=True)
-class Run:
-    board: Board
-    losses: list[float]
-
-
-def watched(board: Board, batches: list) -> Run:  # type: ignore[type-arg]
-    losses = [board.step(*batch) for batch in batches[:WATCHED]]
+def watched(program: whet.Program, batches: list[tuple[Array, Array]]) -> tuple[Board, list[float]]:
+    board = Board(program)
+    losses = [board.step(*batch) for batch in batches]
     board.close()
-    return Run(board, losses)
+    return board, losses
 
 
 def page(found: list[Result], steps: int) -> str:
