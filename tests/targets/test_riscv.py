@@ -186,6 +186,25 @@ def test_calls_are_read_from_machine_code(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [*NAMES, "cortex-m7"])
+def test_the_compiler_in_ziglang_gives_the_same_bits(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is no gcc for the chip, with its own headers of the C library."""
+    monkeypatch.setenv("CROSS", "no-such-")
+    torch.manual_seed(0)
+    model = tiny.convnet().eval()
+    x, y = next(tiny.images())
+    options: dict[str, Any] = {"optimizer": torch.optim.Adam(model.parameters(), lr=0.01)}
+    board = Board(whet.compile(model, (x,), target=target, **options))
+    here = whet.compile(model, (x,), target="portable", **options).load()
+    assert [board.step(x, y) for _ in range(5)] == [here.step(x, y) for _ in range(5)]
+    same_arrays(board, here)
+    seen = board.close()
+    assert seen is not None and seen.outside == 0
+
+
 @needs_data
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mcunet-5fps", "mbv2-w0.35", "proxyless-w0.3"])
