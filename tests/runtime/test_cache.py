@@ -21,8 +21,8 @@ from whet.passes.machine import UNTUNED
 from whet.runtime import cache as caching
 from whet.runtime.build import build
 from whet.runtime.cache import PARTIAL, STALE, cache_folder, intact, kept
-from whet.targets.cortex_m import firmware
-from whet.targets.cortex_m.emulator import plugin
+from whet.targets.bare_metal import firmware
+from whet.targets.bare_metal.emulator import plugin
 from whet.tune.kept import keep, this_machine
 
 X, Y = next(vectors())

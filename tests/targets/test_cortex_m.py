@@ -17,7 +17,8 @@ from torch import nn
 
 import tiny
 import whet
-from integer_models import DATA, Residual, needs_data
+from boards import SHAPE, batches, compiled, planted
+from integer_models import DATA, needs_data
 from whet import models
 from whet.cli import app
 from whet.emit.program import Program
@@ -30,41 +31,18 @@ from whet.errors import (
     RunError,
     TargetError,
 )
+from whet.targets.bare_metal.firmware import build
 from whet.targets.cortex_m import Board
-from whet.targets.cortex_m.firmware import build
-from whet.targets.cortex_m.profile import calls
+from whet.targets.cortex_m.thumb import calls
 from whet.verify.integer import equal_steps
 
 TOOLS = ("arm-none-eabi-gcc", "qemu-system-arm")
-SHAPE = (1, 3, 16, 16)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def tools() -> None:
     missing = [tool for tool in TOOLS if not shutil.which(tool)]
     assert not missing, f"{missing} not found: `make setup-mcu` installs them"
-
-
-def compiled(target: str, **options: Any) -> Program:
-    torch.manual_seed(0)
-    model = Residual().eval()
-    sgd = torch.optim.SGD(model.parameters(), lr=0.05)
-    shown = [torch.randn(8, *SHAPE[1:])]
-    return whet.compile(
-        model,
-        (torch.zeros(SHAPE),),
-        optimizer=sgd,
-        dtype="int8",
-        calibrate=shown,
-        target=target,
-        **options,
-    )
-
-
-def batches(count: int, seed: int = 0) -> Iterator[tuple[Any, Any]]:
-    random = np.random.default_rng(seed)
-    for _ in range(count):
-        yield random.normal(size=SHAPE).astype(np.float32), random.integers(0, 5, 1)
 
 
 @pytest.fixture(scope="module")
@@ -212,17 +190,6 @@ def test_a_budget_that_cannot_be_met_is_refused_before_that() -> None:
         compiled("cortex-m7", ram=6000)
     with pytest.raises(BudgetError, match="of weights exceed the flash of 1,024 B"):
         compiled("cortex-m7", flash="1K")
-
-
-def planted(program: Program, statement: str) -> Program:
-    """The program with a mistake in its training step."""
-    bad = replace(program, measured={})
-    files = dict(program.files)
-    head = b"    const net_status_t status = net_train_step"
-    assert files["main.c"].count(head) == 1
-    files["main.c"] = files["main.c"].replace(head, f"    {statement}\n".encode() + head)
-    bad.__dict__["files"] = files
-    return bad
 
 
 @pytest.mark.parametrize(

@@ -101,11 +101,11 @@ def cell(row: Row, dtype: str, targets: Sequence[str]) -> str:
 
 
 def columns() -> dict[str, list[str]]:
-    """The targets of each column: microcontrollers of one family have the same kernels."""
-    found: dict[str, list[str]] = {}
-    for name in TARGETS:
-        found.setdefault("cortex-m" if name.startswith("cortex-m") else name, []).append(name)
-    return found
+    """The targets of each column, by the first of them: the others have the same kernels."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, target in TARGETS.items():
+        found.setdefault(target.isa, []).append(name)
+    return {names[0].rstrip("0123456789"): names for names in found.values()}
 
 
 def ops_command(

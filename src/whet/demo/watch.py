@@ -25,8 +25,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 import whet
 
 from ..runtime import Trainer
+from ..targets.bare_metal.profile import PHASES
 from ..targets.cortex_m import Board
-from ..targets.cortex_m.profile import PHASES
 from .recordings import Labelled, Split, load, split
 from .screen import Steps, say
 

@@ -3,12 +3,14 @@
 from ..emit.target import Target
 from ..errors import TargetError, option
 from .cortex_m import CORTEX_M
+from .cross import CROSS
 from .host import HOST
 from .portable import PORTABLE
+from .riscv import RISCV
 
 __all__ = ["HOST", "PORTABLE", "TARGETS", "Target", "target_named"]
 
-TARGETS: dict[str, Target] = {t.name: t for t in (HOST, PORTABLE, *CORTEX_M)}
+TARGETS: dict[str, Target] = {t.name: t for t in (HOST, PORTABLE, *CORTEX_M, *RISCV, *CROSS)}
 
 
 def target_named(name: str) -> Target:

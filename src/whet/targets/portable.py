@@ -11,7 +11,7 @@ from ..emit.target import Target
 from ..report.trace import Timeline
 from ..runtime import Trainer
 from ..runtime.trace import timeline
-from .project import cmake_files, filled, main_c, template, words_of
+from .project import filled, library_files, main_c, template, words_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Portable(Target):
         return self
 
     def files(self, program: Program) -> dict[str, str]:
-        return self.host_files(program) | cmake_files(words_of(program))
+        return self.host_files(program) | library_files(words_of(program))
 
     def host_files(self, program: Program) -> dict[str, str]:
         makefile = filled(template("host.mk"), words_of(program))

@@ -50,7 +50,7 @@ def with_sending(text: str, sends: bool) -> str:
     """A main program; the lines that mark where commands to send updates belong are replaced by
     those, or removed."""
     mark = re.compile(r"^ */\* send: (\w+) \*/\n", re.MULTILINE)
-    parts = mark.split(template("cortex-m/send.txt"))
+    parts = mark.split(template("bare-metal/send.txt"))
     code = dict(zip(parts[1::2], parts[2::2], strict=True)) if sends else {}
     return mark.sub(lambda found: code.get(found[1], ""), text)
 
@@ -106,6 +106,15 @@ def main_for_many(program: Program) -> str:
 
 def cmake_files(words: Mapping[str, str]) -> dict[str, str]:
     return {"CMakeLists.txt": filled(template("CMakeLists.txt"), words)}
+
+
+def library_files(words: Mapping[str, str]) -> dict[str, str]:
+    """What lets other projects take the folder as a library: for CMake, and for pkg-config."""
+    name = words["name"]
+    return cmake_files(words) | {
+        f"{name}-config.cmake": filled(template("package/config.txt"), words),
+        f"{name}.pc": filled(template("package/pc.txt"), words),
+    }
 
 
 def template(name: str) -> str:

@@ -1,6 +1,6 @@
-"""cortex-m: firmware for Arm microcontrollers, run in QEMU."""
+"""cortex-m: microcontrollers with an Arm core."""
 
-from .board import Board
+from ..bare_metal import Board
 from .target import CORTEX_M, CortexM
 
 __all__ = ["CORTEX_M", "Board", "CortexM"]

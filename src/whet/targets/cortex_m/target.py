@@ -1,53 +1,39 @@
-"""The Cortex-M targets: chips, with the firmware project and the board that runs it."""
+"""The Cortex-M targets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
-from ...emit.program import Program
-from ...emit.target import Target
-from ...errors import DataError
-from ...report.trace import Timeline
-from ...runtime.trace import made_up
-from ..portable import PORTABLE
-from .board import Board
-from .chip import Chip
-from .project import project_files, sample_files
+from ..bare_metal import BareMetal
+from . import thumb
 
 
 @dataclass(frozen=True, kw_only=True)
-class CortexM(Chip):
-    def portable(self) -> Target:
-        return replace(self, isa=("ref",))
+class CortexM(BareMetal):
+    cpu: str  # gcc's name
+    fpu: str
+
+    isa: tuple[str, ...] = ("dsp", "ref")
+
+    architecture: ClassVar[str] = "Arm"
+    folder: ClassVar[str] = "cortex-m"
+    cross: ClassVar[str] = "arm-none-eabi-"
+    packages: ClassVar[tuple[str, ...]] = ("gcc-arm-none-eabi", "libnewlib-arm-none-eabi")
+    link_flags: ClassVar[tuple[str, ...]] = ("--specs=nano.specs",)
+    sections: ClassVar[str] = "    .ARM.exidx : { *(.ARM.exidx .ARM.exidx.*) } > FLASH"
+    zig_target: ClassVar[str] = "thumb-freestanding-eabihf"
+    emulator: ClassVar[str] = "qemu-system-arm"
+    emulator_package: ClassVar[str] = "qemu-system-arm"
+    own: ClassVar[tuple[int, int]] = (0xE0000000, 0xE0100000)
 
     @property
-    def on_this_machine(self) -> Target:
-        return PORTABLE
+    def cpu_flags(self) -> tuple[str, ...]:
+        return (f"-mcpu={self.cpu}", "-mthumb", "-mfloat-abi=hard", f"-mfpu={self.fpu}")
 
-    def files(self, program: Program) -> dict[str, str]:
-        return project_files(program, self)
-
-    def samples(self, program: Program, inputs: Any, labels: Any) -> Mapping[str, str]:
-        return sample_files(program, inputs, labels)
-
-    def load(self, program: Program, threads: int | None = None, watched: bool = True) -> Board:
-        if threads not in (None, 1):
-            raise DataError(f"threads={threads}: a microcontroller has one core")
-        return Board(program, watched)
-
-    def timeline(self, program: Program, steps: int) -> Timeline:
-        """Mean steps, as counted by the emulator."""
-        board, feed = Board(program), made_up(program)
-        with board:
-            for _ in range(steps):
-                board.feed(feed)
-        return board.profile().timeline(steps)
-
-    def run_command(self, folder: Path, name: str) -> str:
-        return f"make -C {folder} run"
+    def calls(self, code: bytes, begin: int) -> Iterator[tuple[int, int]]:
+        return thumb.calls(code, begin)
 
 
 CORTEX_M = (

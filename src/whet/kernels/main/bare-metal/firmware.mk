@@ -1,9 +1,9 @@
 # make         build @name@.elf for @target@, with start-up code and linker script
-# make run     train in the emulator (qemu-system-arm), on the samples in samples.c if there are any
+# make run     train in the emulator (@emulator@), on the samples in samples.c if there are any
 # make lib     build lib@name@.a: only the functions of model.h, for a project with its own
 #              start-up code; it needs no other sources than those of MODEL
 # make size    show the sections: data + bss + stack is the RAM in report.txt
-CROSS ?= arm-none-eabi-
+CROSS ?= @cross@
 CHIP = @chip@
 FLAGS = @flags@ -std=c11 -Wall -Wextra -Werror -pedantic -ffunction-sections -fdata-sections \
     -I. -Ikernels -Iboard
@@ -11,13 +11,13 @@ ifneq ($(shell command -v $(CROSS)gcc),)
 CC = $(CROSS)gcc
 AR = $(CROSS)ar
 ALL = $(CHIP) $(FLAGS)
-LINK = $(CHIP) -nostartfiles --specs=nano.specs -Wl,--gc-sections -Wl,--no-warn-rwx-segments
+LINK = $(CHIP) -nostartfiles @link@ -Wl,--gc-sections -Wl,--no-warn-rwx-segments
 LIBS = -lm
-else # no Arm toolchain: use the Python package ziglang; its first run takes a minute
+else # no @architecture@ toolchain: use the Python package ziglang; its first run takes a minute
 ZIG ?= python3 -m ziglang
 CC = $(ZIG) cc
 AR = $(ZIG) ar
-ALL = -target thumb-freestanding-eabihf -mcpu=@zig_cpu@ -g0 -fno-sanitize=all \
+ALL = -target @zig_target@ -mcpu=@zig_cpu@ -g0 -fno-sanitize=all \
     -fomit-frame-pointer -isystem board/libc $(FLAGS)
 LINK = $(ALL) -Wl,--gc-sections -Wl,-e,reset
 endif
@@ -48,8 +48,8 @@ lib@name@.a: $(call objects,$(MODEL))
 	$(AR) rcs $@ $^
 
 run: @name@.elf
-	qemu-system-arm -M @machine@ -nographic -monitor none -serial none \
-	    -semihosting-config enable=on,target=native -kernel $<
+	@emulator@ -M @machine@ -nographic -monitor none -serial none \
+	    -semihosting-config enable=on,target=native @start@$<
 
 size: @name@.elf
 	$(CROSS)size -A $< | grep -v '^\.debug'

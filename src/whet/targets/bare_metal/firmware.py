@@ -19,7 +19,7 @@ from ...errors import BuildError, option
 from ...runtime.build import kernel_name
 from ...runtime.cache import kept
 from ..project import template
-from .chip import chip_of
+from .chip import Chip, chip_of
 
 SECTIONS = ("text", "data", "bss", "stack")
 
@@ -71,8 +71,8 @@ def build(program: Program, folder: Path) -> Firmware:
     program.write(folder)
     chip = chip_of(program)
     setting = [bytes(text).decode() for name, text in program.files.items() if "/libc/" in name]
-    setting += [template("cortex-m/cortex-m.mk"), *chip.cpu_flags, chip.zig_cpu, *program.flags]
-    setting += [*compiler(), version()]
+    setting += [template("bare-metal/firmware.mk"), *chip.cpu_flags, *program.flags]
+    setting += [chip.zig_target, chip.zig_cpu, *compiler(chip), version(chip)]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         kernels = sorted((folder / "kernels").glob("*.c"))
         list(pool.map(lambda source: kernel_object(program, source, folder, setting), kernels))
@@ -95,7 +95,7 @@ def kernel_object(program: Program, source: Path, folder: Path, setting: list[st
 
 
 def make(program: Program, folder: Path, target: str) -> None:
-    command = ["make", "-s", f"-j{os.cpu_count() or 1}", *compiler(), target]
+    command = ["make", "-s", f"-j{os.cpu_count() or 1}", *compiler(chip_of(program)), target]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     except FileNotFoundError as error:
@@ -104,27 +104,31 @@ def make(program: Program, folder: Path, target: str) -> None:
         raise refused(program, done.stderr)
 
 
-def compiler() -> list[str]:
-    """What to tell make: nothing if there is an Arm compiler, else the one in ziglang."""
-    if shutil.which(f"{os.environ.get('CROSS', 'arm-none-eabi-')}gcc"):
+def gcc(chip: Chip) -> str:
+    return f"{os.environ.get('CROSS', chip.cross)}gcc"
+
+
+def compiler(chip: Chip) -> list[str]:
+    """What to tell make: nothing if there is a gcc for the chip, else the compiler in ziglang."""
+    if shutil.which(gcc(chip)):
         return []
     if importlib.util.find_spec("ziglang") is not None:
         python = shlex.quote(sys.executable).replace("$", "$$")  # for the shell, through make
         return [f"ZIG={python} -m ziglang"]
     raise BuildError(
-        "no compiler for Cortex-M found",
-        why="looked for arm-none-eabi-gcc and for the Python package ziglang",
+        f"no compiler for {chip.name} found",
+        why=f"looked for {gcc(chip)} and for the Python package ziglang",
         try_=(
             "make setup-mcu",
-            "apt install gcc-arm-none-eabi libnewlib-arm-none-eabi  (Debian, Ubuntu)",
+            f"apt install {' '.join(chip.packages)}  (Debian, Ubuntu)",
             "pip install ziglang",
         ),
     )
 
 
-def version() -> str:
+def version(chip: Chip) -> str:
     """Of the compiler, so that what another one compiled is not taken for its own."""
-    found = shutil.which(f"{os.environ.get('CROSS', 'arm-none-eabi-')}gcc")
+    found = shutil.which(gcc(chip))
     if found is None:
         return sys.executable
     done = subprocess.run([found, "--version"], capture_output=True, text=True)
@@ -161,6 +165,6 @@ def read_elf(path: Path) -> Firmware:
         sizes = {name: found[name]["sh_size"] if name in found else 0 for name in SECTIONS}
         ram = [s for name, s in found.items() if name in ("data", "bss", "stack")]
         in_ram = max(s["sh_addr"] + s["sh_size"] for s in ram) - min(s["sh_addr"] for s in ram)
-        in_flash = sum(s["sh_size"] for n, s in found.items() if n not in ("bss", "stack"))
+        in_flash = sum(s["sh_size"] for s in found.values() if s["sh_type"] != "SHT_NOBITS")
     sizes |= {"ram": in_ram, "flash": in_flash}
     return Firmware(path, sizes, symbols)

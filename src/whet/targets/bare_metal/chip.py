@@ -1,7 +1,9 @@
-"""The data of a Cortex-M target: its memory, and its names in compilers and in QEMU."""
+"""The data of a chip: its memory, and its names in compilers and in the emulator."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,14 +16,12 @@ from ...ir import Role, Type
 
 @dataclass(frozen=True, kw_only=True)
 class Chip(Target):
-    cpu: str  # gcc's name
-    fpu: str
-    zig_cpu: str  # with its floating-point unit, which zig would otherwise emulate
     machine: str  # QEMU's name
+    zig_cpu: str  # zig's, with all that it has
     ram_at: int = 0x20000000
     flash_at: int = 0
 
-    isa: tuple[str, ...] = ("dsp", "ref")
+    isa: tuple[str, ...] = ("ref",)
     flags: tuple[str, ...] = ("-O2", "-ffp-contract=off")
     pool: int = 12  # the two ends of the channel to the emulator, and errno
     ram: int = 256 << 10
@@ -31,9 +31,27 @@ class Chip(Target):
     inside_inputs: ClassVar[bool] = True
     io_words: ClassVar[str] = "label and output"
 
+    # Those of a family:
+    architecture: ClassVar[str]  # in messages
+    folder: ClassVar[str]  # of kernels/main/: its start-up code
+    cross: ClassVar[str]  # prefix of its compiler's commands
+    packages: ClassVar[tuple[str, ...]]  # Debian's, of compiler and C library
+    link_flags: ClassVar[tuple[str, ...]]
+    sections: ClassVar[str]  # lines of the linker script, of what only its compiler writes
+    zig_target: ClassVar[str]
+    emulator: ClassVar[str]  # the command
+    emulator_package: ClassVar[str]
+    start: ClassVar[tuple[str, ...]] = ("-kernel", "")  # its arguments, up to the firmware's path
+    own: ClassVar[tuple[int, int]] = (0, 0)  # where the processor's registers are, if in memory
+
     @property
+    @abstractmethod
     def cpu_flags(self) -> tuple[str, ...]:
-        return (f"-mcpu={self.cpu}", "-mthumb", "-mfloat-abi=hard", f"-mfpu={self.fpu}")
+        """For the compiler: which processor it is."""
+
+    @abstractmethod
+    def calls(self, code: bytes, begin: int) -> Iterator[tuple[int, int]]:
+        """Every call in the machine code that lies at `begin`: where it is, and where it goes."""
 
     def arrays(self, step: Signature, predict: Signature) -> list[Type]:
         labels = [leaf.type for _, leaf in step.leaves if leaf.role is Role.LABEL]

@@ -21,9 +21,8 @@ from ..project import (
 )
 from .chip import Chip
 
-FILES = {  # of kernels/main/cortex-m/, by the path they are written to
-    "cortex-m.mk": "Makefile",
-    "startup.c": "board/startup.c",
+FILES = {  # of kernels/main/bare-metal/, by the path they are written to
+    "firmware.mk": "Makefile",
     "board.h": "board/board.h",
     "board.c": "board/board.c",
     "link.ld": "board/link.ld",
@@ -34,8 +33,12 @@ FILES = {  # of kernels/main/cortex-m/, by the path they are written to
 
 def project_files(program: Program, chip: Chip) -> dict[str, str]:
     words = words_of(program) | chip_words(chip)
-    found = {to: filled(template(f"cortex-m/{name}"), words) for name, to in FILES.items()}
-    found["main.c"] = main_c(program, "cortex-m/main.c")
+    texts = {to: template(f"bare-metal/{name}") for name, to in FILES.items()}
+    texts["board/startup.c"] = template(f"{chip.folder}/startup.c")
+    ask = template(f"{chip.folder}/ask.txt")  # how it stops for the debugger
+    texts["board/board.c"] = texts["board/board.c"].replace("/* ask */\n", ask)
+    found = {to: filled(text, words) for to, text in texts.items()}
+    found["main.c"] = main_c(program, "bare-metal/main.c")
     if has_one_input(program):
         found |= samples_of(program, ())
     return found | cmake_files(words)
@@ -45,8 +48,15 @@ def chip_words(chip: Chip) -> dict[str, str]:
     return {
         "target": chip.name,
         "chip": " ".join(chip.cpu_flags),
+        "architecture": chip.architecture,
+        "cross": chip.cross,
+        "link": " ".join(chip.link_flags),
+        "sections": chip.sections,
+        "zig_target": chip.zig_target,
         "zig_cpu": chip.zig_cpu,
+        "emulator": chip.emulator,
         "machine": chip.machine,
+        "start": " ".join(chip.start),
         "ram_at": f"0x{chip.ram_at:08x}",
         "flash_at": f"0x{chip.flash_at:08x}",
         "ram": str(chip.ram),

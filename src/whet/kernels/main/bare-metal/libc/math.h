@@ -23,6 +23,8 @@ float log1pf(float x);
 float tanhf(float x);
 float powf(float x, float y);
 
+static inline float copysignf(float x, float y) { return __builtin_copysignf(x, y); }
+
 /* Round to nearest, ties to even: floats from 2^23 on have no fraction. */
 static inline float rintf(float x) {
     const float size = x < 0.0f ? -x : x, big = 8388608.0f;

@@ -15,12 +15,7 @@ enum {
 
 static int32_t commands, answers; /* files */
 
-static int32_t ask(int32_t operation, const void *block) {
-    register int32_t r0 __asm__("r0") = operation;
-    register const void *r1 __asm__("r1") = block;
-    __asm__ volatile("bkpt 0xAB" : "+r"(r0) : "r"(r1) : "memory");
-    return r0;
-}
+/* ask */
 
 static int32_t open_file(const char *name, size_t length, uintptr_t mode) {
     const uintptr_t block[3] = {(uintptr_t)name, mode, length};

@@ -17,7 +17,7 @@ from ...runtime.trainer import Trainer, changing
 from .chip import chip_of
 from .emulator import Emulator, Watched
 from .firmware import firmware
-from .profile import PHASES, Profile, calls, profile
+from .profile import PHASES, Profile, profile
 
 LETTERS = {"train_step": b"T", "predict": b"P", "predict_one": b"O", "begin": b"B"}
 
@@ -92,7 +92,8 @@ class Board(Trainer):
             raise DataError("nothing was watched", try_="close()")
         begin, size = self.firmware.symbols[f"{self.program.name}_{self._counted}"]
         spent = self.watched.spent
-        return sum(spent.get(at, 0) for at, _ in calls(self.firmware.code(begin, size), begin))
+        code = self.firmware.code(begin, size)
+        return sum(spent.get(at, 0) for at, _ in chip_of(self.program).calls(code, begin))
 
     def feed(self, arrays: dict[str, Array]) -> None:
         """A step that changes no parameter, on arrays as they are stored."""

@@ -2,7 +2,8 @@
 /* A plugin for QEMU that watches a microcontroller: it counts instructions, loads and stores, finds
  * every access outside of the memory that there is, and how deep the stack went.
  *
- *   -plugin watch.so,ram=LOW:HIGH,flash=LOW:HIGH,stack=LOW:HIGH,function=LOW:HIGH,start=AT,out=FILE
+ *   -plugin watch.so,ram=LOW:HIGH,flash=LOW:HIGH,stack=LOW:HIGH,own=LOW:HIGH,function=LOW:HIGH,
+ *       start=AT,out=FILE
  *
  * FILE gets a line of name and number for each finding. It counts from the instruction at `start`
  * on, and looks where the program reaches from the first one on. Of every instruction in `function`
@@ -48,8 +49,8 @@ static bool holds(span_t s, uint64_t first, uint64_t bytes) {
     return first >= s.low && first + bytes <= s.high;
 }
 
-static const span_t private_bus = {0xE0000000u, 0xE0100000u}; /* the processor's own registers */
 static span_t ram, flash, stack, function;
+static span_t own; /* the processor's registers */
 static uint64_t start;
 static FILE *out;
 
@@ -93,7 +94,7 @@ static void on_access(unsigned cpu, uint32_t info, uint64_t address, void *data)
             deepest = address;
     } else if (!store && holds(flash, address, bytes)) {
         return;
-    } else if (holds(private_bus, address, bytes)) {
+    } else if (holds(own, address, bytes)) {
         registers++;
     } else if (outside++ == 0) {
         first_outside = address;
@@ -149,7 +150,11 @@ static bool read_argument(const char *text) {
     const struct {
         const char *name;
         span_t *span;
-    } spans[] = {{"ram=", &ram}, {"flash=", &flash}, {"stack=", &stack}, {"function=", &function}};
+    } spans[] = {{"ram=", &ram},
+                 {"flash=", &flash},
+                 {"stack=", &stack},
+                 {"own=", &own},
+                 {"function=", &function}};
     for (size_t i = 0; i < sizeof spans / sizeof *spans; i++)
         if (strncmp(text, spans[i].name, strlen(spans[i].name)) == 0)
             return read_span(text + strlen(spans[i].name), spans[i].span);

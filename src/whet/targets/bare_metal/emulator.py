@@ -24,10 +24,11 @@ from ...runtime.cache import kept
 from .chip import Chip
 from .firmware import Firmware
 
-UNWATCHED = "whet.targets.cortex_m.Board(program, watched=False)"
+UNWATCHED = "whet.targets.bare_metal.Board(program, watched=False)"
 PATIENCE = 0.5  # seconds between looks at whether the emulator is still there
 REASONS = {
     1: "a fault while there was one already, as when the stack leaves the memory",
+    96: "a fault, after the stack left the memory",
     97: "it was sent a command it does not know",
     98: "the channel broke",
     99: "a fault",
@@ -53,10 +54,10 @@ class Emulator:
     """A running machine. What is sent arrives where the firmware reads, and the other way."""
 
     def __init__(self, built: Firmware, chip: Chip, step: str, watched: bool) -> None:
-        if shutil.which("qemu-system-arm") is None:
+        if shutil.which(chip.emulator) is None:
+            package = f"apt install {chip.emulator_package}  (Debian, Ubuntu)"
             raise BuildError(
-                "the emulator qemu-system-arm is not installed",
-                try_=("make setup-mcu", "apt install qemu-system-arm  (Debian, Ubuntu)"),
+                f"the emulator {chip.emulator} is not installed", try_=("make setup-mcu", package)
             )
         self._folder = tempfile.TemporaryDirectory(prefix="whet-board-")
         root = Path(self._folder.name)
@@ -65,14 +66,14 @@ class Emulator:
             os.mkfifo(root / name)
             self._ends.append(os.open(root / name, os.O_RDWR | os.O_NONBLOCK))
         self._seen = root / "seen"
-        command = ["qemu-system-arm", "-M", chip.machine, "-nographic", "-monitor", "none"]
+        command = [chip.emulator, "-M", chip.machine, "-nographic", "-monitor", "none"]
         command += ["-serial", "none", "-semihosting-config", "enable=on,target=native"]
         if watched:
             path = str(plugin(root)).replace(",", ",,")  # QEMU's way to write one
             command += ["-plugin", f"{path},{arguments(built, chip, step)},out={self._seen.name}"]
         self._log = open(root / "log", "wb")
         self._process = subprocess.Popen(
-            [*command, "-kernel", str(built.path)],
+            [*command, *started(chip, built.path)],
             cwd=root,
             stdin=subprocess.DEVNULL,
             stdout=self._log,
@@ -180,6 +181,13 @@ def end(
     folder.cleanup()
 
 
+def started(chip: Chip, path: Path) -> list[str]:
+    """Arguments that run this firmware."""
+    *options, before = chip.start
+    name = str(path).replace(",", ",,") if before else str(path)  # QEMU's way to write one
+    return [*options, before + name]
+
+
 def arguments(built: Firmware, chip: Chip, step: str) -> str:
     """The plugin's: which memory there is, and which function is the training step."""
     begin, stop = built.symbols["stack_begin"][0], built.symbols["stack_end"][0]
@@ -189,6 +197,7 @@ def arguments(built: Firmware, chip: Chip, step: str) -> str:
         "flash": (chip.flash_at, chip.flash_at + chip.flash),
         "stack": (begin, stop),
         "function": (at, at + size),
+        "own": chip.own,
     }
     words = [f"{name}=0x{low:x}:0x{high:x}" for name, (low, high) in spans.items()]
     return ",".join([*words, f"start=0x{built.symbols['main'][0]:x}"])
