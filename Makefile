@@ -16,7 +16,7 @@ export PIP_ROOT_USER_ACTION := ignore
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup test test-all check demo demo-llm demo-pictures docs lint replay house format \
-        clean distclean setup-mcu system-build system-test system-mcu system-browser system-pictures
+        clean distclean setup-mcu system-build system-test system-mcu system-wasm system-browser system-pictures
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -141,7 +141,7 @@ system-build:
 	$(call system,command -v gcc,gcc,it builds the generated C)
 	$(call system,gcc -include math.h -E -x c /dev/null,libc6-dev,gcc has no C library headers without it)
 
-system-test: system-mcu
+system-test: system-mcu system-wasm
 	$(call system,command -v clang,clang,the tests build the generated C with a second compiler)
 	$(call system,echo 'int main(void) { return 0; }' | clang -fsanitize=address -x c - -o /dev/null,libclang-rt-$$(clang -dumpversion | cut -d. -f1)-dev,clang has no sanitizers without it)
 	$(call system,command -v g++,g++,the tests include the generated header from C++)
@@ -154,6 +154,13 @@ system-mcu:
 	$(call system,command -v arm-none-eabi-gcc,gcc-arm-none-eabi,it builds programs for microcontrollers)
 	$(call system,arm-none-eabi-gcc -include math.h -E -x c /dev/null,libnewlib-arm-none-eabi,that compiler has no C library without it)
 	$(call system,command -v qemu-system-arm,qemu-system-arm,it runs those programs)
+
+system-wasm:
+	$(call system,command -v clang,clang,it builds programs for WebAssembly)
+	$(call system,command -v wasm-ld,lld,it links them)
+	$(call system,clang --target=wasm32-wasi -include math.h -E -x c /dev/null,wasi-libc,clang has no C library for WebAssembly without it)
+	$(call system,echo 'int main(void) { return 0; }' | clang --target=wasm32-wasi -x c - -o /dev/null,libclang-rt-dev-wasm32,clang does not link for WebAssembly without it)
+	$(call system,command -v node,nodejs,it runs those programs)
 
 system-browser:
 	$(call system,command -v chromium || command -v chromium-browser,chromium,the slow tests open the page of a report in it)

@@ -5,10 +5,11 @@ from ..errors import TargetError, option
 from .cortex_m import CORTEX_M
 from .host import HOST
 from .portable import PORTABLE
+from .wasm import WASM
 
-__all__ = ["HOST", "PORTABLE", "TARGETS", "Target", "target_named"]
+__all__ = ["HOST", "PORTABLE", "TARGETS", "WASM", "Target", "target_named"]
 
-TARGETS: dict[str, Target] = {t.name: t for t in (HOST, PORTABLE, *CORTEX_M)}
+TARGETS: dict[str, Target] = {t.name: t for t in (HOST, PORTABLE, *CORTEX_M, WASM)}
 
 
 def target_named(name: str) -> Target:
