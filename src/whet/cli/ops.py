@@ -101,11 +101,16 @@ def cell(row: Row, dtype: str, targets: Sequence[str]) -> str:
 
 
 def columns() -> dict[str, list[str]]:
-    """The targets of each column: microcontrollers of one family have the same kernels."""
-    found: dict[str, list[str]] = {}
-    for name in TARGETS:
-        found.setdefault("cortex-m" if name.startswith("cortex-m") else name, []).append(name)
-    return found
+    """The targets of each column: those with kernels from the same folders."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name, target in TARGETS.items():
+        folders = tuple(folder for folder in target.isa if folder in FAST)
+        found.setdefault(folders, []).append(name)
+    family = "cortex-m"
+    return {
+        family if names[0].startswith(family) else ", ".join(names): names
+        for names in found.values()
+    }
 
 
 def ops_command(

@@ -122,9 +122,7 @@ def script_words(program: Program) -> dict[str, str]:
         "entries": "{\n" + ",\n".join(lines) + "\n}",
         "statuses": json.dumps(errors),
         "rate": float_text(program.lr).removesuffix("f"),
-        "axes": "\n".join(
-            f"// {line.removeprefix(' *').strip()}" for line in arrays_lines(program)
-        ),
+        "axes": "\n".join(axes),
         "input": typed(roles[Role.INPUT]),
         "label": typed(roles[Role.LABEL]),
         "output": typed(kind for _, kind in given(predict)),

@@ -7,7 +7,7 @@
 
 static struct {
     net_t net;
-    _Alignas(16) unsigned char arrays[ARRAY_BYTES]; /* one behind the other, each at a multiple of 16 */
+    _Alignas(16) unsigned char arrays[ARRAY_BYTES]; /* each of them at a multiple of 16 */
 } ram;
 
 __attribute__((export_name("net"), used)) net_t *whet_net(void) { return &ram.net; }
