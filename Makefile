@@ -15,7 +15,7 @@ export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-all check demo demo-llm demo-pictures docs lint replay house format \
+.PHONY: help setup test test-all check demo demo-llm demo-pictures demo-web docs lint replay house format \
         clean distclean setup-mcu system-build system-test system-mcu system-wasm system-browser system-pictures
 
 help: ## print this list
@@ -29,6 +29,9 @@ demo-llm: $(VENV)/.llm ## SmolLM2-135M learns to talk like a sailor, in C (about
 
 demo-pictures: $(VENV)/.pictures system-pictures ## a pretrained MobileNetV2 learns Fashion-MNIST, in C (about a minute)
 	@$(BIN)/whet demo pictures
+
+demo-web: $(VENV)/.pictures system-wasm ## a page in which a network learns from drawings and the camera (half a minute)
+	@$(BIN)/whet demo web
 
 test: lint system-test ## lint, then every test that is not marked slow
 	@$(PYTEST)

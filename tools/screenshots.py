@@ -2,6 +2,7 @@
 
     python tools/screenshots.py report.html pictures/
     python tools/screenshots.py site/index.html pictures/         after `make docs`
+    python tools/screenshots.py http://localhost:8000/ pictures/  beside `whet demo web`
 
 Errors that the page prints to its console end the program.
 """
@@ -40,7 +41,9 @@ def browser() -> Iterator[Any]:
 
 
 @contextmanager
-def opened(running: Any, page: Path, size: str, theme: str) -> Iterator[tuple[Any, list[str]]]:
+def opened(
+    running: Any, page: Path | str, size: str, theme: str
+) -> Iterator[tuple[Any, list[str]]]:
     """The page in a window, and what goes wrong there: errors, and requests to the network."""
     width, height = SIZES[size]
     context = running.new_context(
@@ -49,15 +52,17 @@ def opened(running: Any, page: Path, size: str, theme: str) -> Iterator[tuple[An
     tab, wrong = context.new_page(), []
     tab.on("console", lambda m: wrong.append(m.text) if m.type in ("error", "warning") else None)
     tab.on("pageerror", lambda error: wrong.append(str(error)))
-    tab.on(
-        "request", lambda r: None if r.url.startswith(("file:", "data:")) else wrong.append(r.url)
-    )
-    tab.goto(page.resolve().as_uri())
+    served = isinstance(page, str)
+    own = ("file:", "data:", *([page] if served else ()))
+    tab.on("request", lambda r: None if r.url.startswith(own) else wrong.append(r.url))
+    tab.goto(page if served else page.resolve().as_uri())
+    if served:
+        tab.wait_for_load_state("networkidle")
     yield tab, wrong
     context.close()
 
 
-def take(page: Path, folder: Path) -> list[str]:
+def take(page: Path | str, folder: Path) -> list[str]:
     """Write the pictures; what went wrong on the way."""
     folder.mkdir(parents=True, exist_ok=True)
     found = []
@@ -65,7 +70,7 @@ def take(page: Path, folder: Path) -> list[str]:
         for size in SIZES:
             for theme in THEMES:
                 with opened(running, page, size, theme) as (tab, wrong):
-                    name = f"{page.stem}-{size}-{theme}"
+                    name = f"{'page' if isinstance(page, str) else page.stem}-{size}-{theme}"
                     tab.screenshot(path=folder / f"{name}.png")
                     tab.screenshot(path=folder / f"{name}-whole.png", full_page=True)
                     found += [f"{name}: {words}" for words in wrong]
@@ -74,7 +79,7 @@ def take(page: Path, folder: Path) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("page", type=Path)
+    parser.add_argument("page", type=lambda w: w if w.startswith("http") else Path(w))
     parser.add_argument("folder", type=Path)
     words = parser.parse_args()
     if wrong := take(words.page, words.folder):

@@ -123,7 +123,7 @@ def wait_for_steps(page: Any, count: int) -> None:
 
 def trained(page: Any) -> None:
     for i in range(12):
-        draw(page, upright=i % 2 == 0, shift=8 * (i - 6))
+        draw(page, upright=i % 2 == 0, shift=6 * (i - 6))
         page.get_by_label(f"Add pictures to class {1 + i % 2}").click()
     page.get_by_role("button", name="Train").click()
     wait_for_steps(page, 200)

@@ -28,7 +28,7 @@ SIDE = 96  # pixels
 FIRST_TRAINED = 17  # the last blocks of MobileNetV2 and the classifier learn
 LEARNING_RATE = 0.0005
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
-FILES = ("index.html", "style.css", "page.js", "sources.js", "charts.js", "worker.js")
+FILES = ("index.html", "style.css", "page.js", "sources.js", "charts.js", "worker.js", "program.js")
 KINDS = {".js": "text/javascript", ".wasm": "application/wasm"}
 OUT = Path("out/demo-web")
 
@@ -65,7 +65,7 @@ def write_page(program: Program, folder: Path, words: str) -> Path:
     shutil.rmtree(folder / "c")
     root = resources.files(__package__) / "page"
     texts = {name: (root / name).read_text() for name in FILES}
-    texts["program.js"] = f"export const PROGRAM = {json.dumps(described)};\n"
+    texts["program.js"] = texts["program.js"].replace("@program@", json.dumps(described))
     for name, text in texts.items():
         (folder / name).write_text(text)
     return folder
