@@ -191,6 +191,7 @@ def test_the_loader_trains_and_its_errors_change_nothing(node: Node, program: Pr
     assert "input has 3 elements, not 600 (3 x 10 x 10 x 2)" in found["errors"][2][2]
 
 
+@pytest.mark.slow
 def test_the_loader_runs_in_a_worker(node: Node) -> None:
     text = """
         import { Worker, isMainThread, parentPort } from "node:worker_threads";
@@ -247,6 +248,7 @@ class Two(nn.Module):
         return self.head(a * b)
 
 
+@pytest.mark.slow
 def test_several_inputs_collected_gradients_and_large_weights(tmp_path: Path) -> None:
     a, b, y = torch.randn(2, 4), torch.randn(2, 4), torch.tensor([0, 2])
     with monkeypatched_inline(16):
@@ -294,6 +296,7 @@ def test_what_is_missing_is_named(
     works.cache_clear()
 
 
+@pytest.mark.slow
 def test_a_program_beyond_32_bits_is_refused() -> None:
     with torch.device("meta"):
         model = nn.Sequential(*(nn.Linear(12_000, 12_000) for _ in range(8)))
