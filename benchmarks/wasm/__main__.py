@@ -114,7 +114,7 @@ def main(names: list[str]) -> None:
         print(text)
         return
     intro = wrapped(INTRO, processor=processor(), steps=STEPS)
-    PAGE.write_text(f"# Training in WebAssembly\n\n{intro}\n\n{text}\n")
+    PAGE.write_text(f"# Training in WebAssembly\n\n{intro}\n{text}")
     print(PAGE.read_text())
 
 
