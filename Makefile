@@ -15,8 +15,9 @@ export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-all check demo demo-llm demo-pictures docs lint replay house format \
-        clean distclean setup-mcu system-build system-test system-mcu system-riscv system-browser system-pictures
+.PHONY: help setup test test-all check demo demo-llm demo-pictures demo-web docs lint replay house \
+        format clean distclean setup-mcu system-build system-test system-mcu system-riscv \
+        system-wasm system-browser system-pictures
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -29,6 +30,9 @@ demo-llm: $(VENV)/.llm ## SmolLM2-135M learns to talk like a sailor, in C (about
 
 demo-pictures: $(VENV)/.pictures system-pictures ## a pretrained MobileNetV2 learns Fashion-MNIST, in C (about a minute)
 	@$(BIN)/whet demo pictures
+
+demo-web: $(VENV)/.pictures system-wasm ## a page in which a network learns from drawings and the camera (half a minute)
+	@$(BIN)/whet demo web
 
 test: lint system-test ## lint, then every test that is not marked slow
 	@$(PYTEST)
@@ -141,7 +145,7 @@ system-build:
 	$(call system,command -v gcc,gcc,it builds the generated C)
 	$(call system,gcc -include math.h -E -x c /dev/null,libc6-dev,gcc has no C library headers without it)
 
-system-test: system-mcu system-riscv
+system-test: system-mcu system-riscv system-wasm
 	$(call system,command -v clang,clang,the tests build the generated C with a second compiler)
 	$(call system,echo 'int main(void) { return 0; }' | clang -fsanitize=address -x c - -o /dev/null,libclang-rt-$$(clang -dumpversion | cut -d. -f1)-dev,clang has no sanitizers without it)
 	$(call system,command -v g++,g++,the tests include the generated header from C++)
@@ -160,6 +164,13 @@ system-riscv:
 	$(call system,command -v riscv64-unknown-elf-gcc,gcc-riscv64-unknown-elf,it builds programs for RISC-V microcontrollers)
 	$(call system,riscv64-unknown-elf-gcc --specs=picolibc.specs -include math.h -E -x c /dev/null,picolibc-riscv64-unknown-elf,that compiler has no C library without it)
 	$(call system,command -v qemu-system-riscv32,qemu-system-misc,it runs those programs)
+
+system-wasm:
+	$(call system,command -v clang,clang,it builds programs for WebAssembly)
+	$(call system,command -v wasm-ld,lld,it links them)
+	$(call system,clang --target=wasm32-wasi -include math.h -E -x c /dev/null,wasi-libc,clang has no C library for WebAssembly without it)
+	$(call system,echo 'int main(void) { return 0; }' | clang --target=wasm32-wasi -x c - -o /dev/null,libclang-rt-dev-wasm32,clang does not link for WebAssembly without it)
+	$(call system,command -v node,nodejs,it runs those programs)
 
 system-browser:
 	$(call system,command -v chromium || command -v chromium-browser,chromium,the slow tests open the page of a report in it)

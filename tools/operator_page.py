@@ -25,11 +25,11 @@ operators are decomposed, so that most of `torch.nn` and `torch.nn.functional` b
 TRAINS = """
 ## What trains where
 
-The operators that pass gradients on, and the kernels that they have on host / portable / Cortex-M
-targets: `vector` for vector units and threads, `DSP` for the DSP instructions, `C` for plain C,
-and `view` where there is nothing to compute. All other targets have the kernels of `portable`. An
-empty cell means that the operator stays in float32 in int8 programs, or with `products="bf16"`.
-`whet ops` prints this table; `--json` has each target.
+The operators that pass gradients on, and the kernels that they have on host and WebAssembly /
+portable / Cortex-M targets: `vector` for vector units and threads, `DSP` for the DSP instructions,
+`C` for plain C, and `view` where there is nothing to compute. All other targets have the kernels of
+`portable`. An empty cell means that the operator stays in float32 in int8 programs, or with
+`products="bf16"`. `whet ops` prints this table; `--json` has each target.
 
 | operator | float32 | int8 | bf16 products |
 |---|---|---|---|

@@ -1,11 +1,11 @@
 """Take pictures of a page in headless Chromium: wide and narrow, light and dark.
 
     python tools/screenshots.py report.html pictures/
-    python tools/screenshots.py --serve site/index.html pictures/         after `make docs`
+    python tools/screenshots.py --serve site/index.html pictures/   after `make docs`
+    python tools/screenshots.py http://localhost:8000/ pictures/    beside `whet demo web`
 
 With --serve, a server on this machine gives out the folder of the page, which the search of a site
-needs. Without it the page is opened as a file. Errors that the page prints to its console end the
-program.
+needs. Errors that the page prints to its console end the program.
 """
 
 from __future__ import annotations
@@ -50,24 +50,20 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """The address at which a folder can be read while this lasts."""
-    handler = functools.partial(Quiet, directory=str(folder))
+def served(page: Path) -> Iterator[str]:
+    """The address of the page, on a server that has its folder."""
+    handler = functools.partial(Quiet, directory=str(page.parent))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
+        yield f"http://127.0.0.1:{server.server_port}/{page.name}"
         server.shutdown()
 
 
 @contextmanager
 def opened(
-    running: Any, page: Path, size: str, theme: str, at: str | None = None
+    running: Any, page: Path | str, size: str, theme: str
 ) -> Iterator[tuple[Any, list[str]]]:
-    """The page in a window, and what goes wrong there: errors, and requests to the network.
-
-    `at` is the address of a server that has the folder of the page, or None to open the file.
-    """
-    own = ("file:", "data:", "blob:") if at is None else ("data:", "blob:", at)
+    """The page in a window, and what goes wrong there: errors, and requests to the network."""
     width, height = SIZES[size]
     context = running.new_context(
         viewport={"width": width, "height": height}, color_scheme=theme, has_touch=size == "phone"
@@ -75,21 +71,24 @@ def opened(
     tab, wrong = context.new_page(), []
     tab.on("console", lambda m: wrong.append(m.text) if m.type in ("error", "warning") else None)
     tab.on("pageerror", lambda error: wrong.append(str(error)))
+    address = page if isinstance(page, str) else page.resolve().as_uri()
+    own = ("data:", "blob:", address.rpartition("/")[0] if isinstance(page, str) else "file:")
     tab.on("request", lambda r: None if r.url.startswith(own) else wrong.append(r.url))
-    tab.goto(page.resolve().as_uri() if at is None else at + page.name)
+    tab.goto(address)
+    tab.wait_for_load_state("networkidle")
     yield tab, wrong
     context.close()
 
 
-def take(page: Path, folder: Path, at: str | None = None) -> list[str]:
+def take(page: Path | str, folder: Path) -> list[str]:
     """Write the pictures; what went wrong on the way."""
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     with browser() as running:
         for size in SIZES:
             for theme in THEMES:
-                with opened(running, page, size, theme, at) as (tab, wrong):
-                    name = f"{page.stem}-{size}-{theme}"
+                with opened(running, page, size, theme) as (tab, wrong):
+                    name = f"{Path(page).stem if Path(page).suffix else 'page'}-{size}-{theme}"
                     tab.screenshot(path=folder / f"{name}.png")
                     tab.screenshot(path=folder / f"{name}-whole.png", full_page=True)
                     found += [f"{name}: {words}" for words in wrong]
@@ -98,12 +97,12 @@ def take(page: Path, folder: Path, at: str | None = None) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("page", type=Path)
+    parser.add_argument("page", type=lambda w: w if w.startswith("http") else Path(w))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--serve", action="store_true", help="open the page by a server")
+    parser.add_argument("--serve", action="store_true", help="open a file by a server")
     words = parser.parse_args()
-    with served(words.page.parent) if words.serve else nullcontext() as at:
-        if wrong := take(words.page, words.folder, at):
+    with served(words.page) if words.serve else nullcontext(words.page) as page:
+        if wrong := take(page, words.folder):
             sys.exit("\n".join(wrong))
 
 

@@ -23,7 +23,7 @@ assert LIBRARIES is not None  # transformers cannot be imported without
 FILES = {"llm.md": {"SmolLM2-135M-Instruct.Q4_1.gguf": tiny_chat_model}}
 
 
-LONG = ("results.md", "tinytl.md")  # pages whose networks take half a minute
+LONG = ("browser.md", "results.md", "tinytl.md")  # what they train or build takes half a minute
 WITH_EXAMPLES = [
     pytest.param(p, marks=pytest.mark.slow if p.name in LONG else (), id=p.name)
     for p in PAGES

@@ -30,7 +30,7 @@ KERNELS = Path(whet.__file__).parent / "kernels"
 SOURCES = sorted((KERNELS / "ref").glob("*.c"))
 HEADERS = sorted([*KERNELS.glob("*.h"), *KERNELS.glob("*/*.h")])
 ISAS = {"ref": ("ref",), "vec": ("vec", "ref")}  # that run here
-FOLDERS = ISAS | {"dsp": ("dsp", "ref")}
+FOLDERS = ISAS | {"dsp": ("dsp", "ref"), "wasm": ("wasm", "vec", "ref")}
 
 
 def sources(isa: str) -> list[Path]:

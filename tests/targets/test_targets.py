@@ -42,7 +42,11 @@ def test_names_are_those_of_the_table() -> None:
 def test_a_target_says_how_memory_is_counted(name: str) -> None:
     target, memory = TARGETS[name], compiled(name).memory
     given, label, output = 2 * 6 * FLOAT, 2 * FLOAT, 2 * 3 * FLOAT
-    words = {"input and label": given + label, "label and output": label + output}
+    words = {
+        "input and label": given + label,
+        "label and output": label + output,
+        "input, label and output": given + label + output,
+    }
     assert memory["io"] == words[target.io_words]
     assert memory["stack"] == target.stack
     parts = sum(memory[part] for part in ("arena", "trained", "state", "io", "stack"))
@@ -95,7 +99,7 @@ class Elsewhere(Target):
     def run_command(self, folder: Path, name: str) -> str:
         return f"node {folder}/main.js"
 
-    def report_lines(self) -> list[str]:
+    def report_lines(self, program: Program) -> list[str]:
         return ["for a place far away"]
 
 

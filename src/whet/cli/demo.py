@@ -52,3 +52,22 @@ def pictures_command() -> None:
     from ..demo import pictures
 
     pictures.main()
+
+
+@app.command("web")
+def web_command(
+    output: Annotated[Path, typer.Option("--output", "-o", help="folder to write")] = Path(
+        "out/demo-web"
+    ),
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="of the server on this machine")
+    ] = 8000,
+    serve: Annotated[bool, typer.Option(help="serve the folder, too")] = True,
+) -> None:
+    """A page in which a pretrained network learns from drawings, the camera and files.
+
+    Example: [cyan]whet demo web[/]
+    """
+    from ..demo import web
+
+    web.main(output, port if serve else None)

@@ -104,7 +104,8 @@ def columns() -> dict[str, list[str]]:
     """The targets of each column, by the first of them: the others have the same kernels."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name, target in TARGETS.items():
-        found.setdefault(target.isa, []).append(name)
+        folders = tuple(folder for folder in target.isa if folder in FAST)
+        found.setdefault(folders, []).append(name)
     return {names[0].rstrip("0123456789"): names for names in found.values()}
 
 

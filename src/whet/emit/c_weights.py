@@ -70,16 +70,21 @@ INCLUDE_BINARY = r"""/* The arrays are in weights.bin, which the assembler inclu
 #define TEXT_(x) #x
 #define TEXT(x) TEXT_(x)
 #define SYMBOL(name) TEXT(__USER_LABEL_PREFIX__) #name
-#ifdef __APPLE__
-#define READ_ONLY ".section __TEXT,__const\n"
+#if defined(__APPLE__)
+#define READ_ONLY(name) ".section __TEXT,__const\n"
+#define SIZE(name, bytes)
+#elif defined(__wasm__)
+#define READ_ONLY(name) ".section .rodata." #name ",\"\",@\n.type " #name ",@object\n"
+#define SIZE(name, bytes) ".size " #name ", " #bytes "\n"
 #else
-#define READ_ONLY ".section .rodata\n"
+#define READ_ONLY(name) ".section .rodata\n"
+#define SIZE(name, bytes)
 #endif
 #define TENSOR(name, offset, bytes)                                                                \
-    __asm__(READ_ONLY ".balign 16\n"                                                               \
-                      ".globl " SYMBOL(name) "\n" SYMBOL(name) ":\n"                               \
-                      ".incbin \"weights.bin\", " #offset ", " #bytes "\n"                         \
-                      ".text\n")
+    __asm__(READ_ONLY(name) ".balign 16\n"                                                         \
+                            ".globl " SYMBOL(name) "\n" SYMBOL(name) ":\n"                         \
+                            ".incbin \"weights.bin\", " #offset ", " #bytes "\n"                   \
+                            SIZE(name, bytes) ".text\n")
 
 """
 

@@ -80,6 +80,6 @@ class Target(ABC):
     def run_command(self, folder: Path, name: str) -> str:
         """The shell command that builds and runs a program written to `folder`."""
 
-    def report_lines(self) -> list[str]:
-        """What a report says about the target."""
+    def report_lines(self, program: Program) -> list[str]:
+        """What the report of a program says about the target."""
         return []

@@ -127,7 +127,7 @@ def base_lines(program: Program) -> list[str]:
 
 
 def scheme_lines(program: Program) -> list[str]:
-    lines = program.target.report_lines()
+    lines = program.target.report_lines(program)
     if program.delta is not None:
         lines.append(f"update to send: {program.delta.words}; {program.delta.bytes:,} B at most")
     if program.scheme is not None and program.scheme.name:

@@ -7,10 +7,13 @@ from .cross import CROSS
 from .host import HOST
 from .portable import PORTABLE
 from .riscv import RISCV
+from .wasm import WASM
 
-__all__ = ["HOST", "PORTABLE", "TARGETS", "Target", "target_named"]
+__all__ = ["HOST", "PORTABLE", "TARGETS", "WASM", "Target", "target_named"]
 
-TARGETS: dict[str, Target] = {t.name: t for t in (HOST, PORTABLE, *CORTEX_M, *RISCV, *CROSS)}
+TARGETS: dict[str, Target] = {
+    t.name: t for t in (HOST, PORTABLE, *CORTEX_M, *RISCV, *CROSS, WASM)
+}
 
 
 def target_named(name: str) -> Target:

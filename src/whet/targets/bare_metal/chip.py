@@ -57,7 +57,7 @@ class Chip(Target):
         labels = [leaf.type for _, leaf in step.leaves if leaf.role is Role.LABEL]
         return labels + [value.type for _, value in predict.outputs]
 
-    def report_lines(self) -> list[str]:
+    def report_lines(self, program: Program) -> list[str]:
         return [f"for {self.name}: {self.ram:,} bytes of RAM, {self.flash:,} of flash"]
 
 

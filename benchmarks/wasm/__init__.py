@@ -1,0 +1,1 @@
+"""Programs in WebAssembly against the same on this machine."""

@@ -1,0 +1,2 @@
+// What the page knows of the network; `whet demo web` fills it in.
+export const PROGRAM = @program@;
