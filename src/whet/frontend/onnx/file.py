@@ -66,7 +66,7 @@ def not_onnx(place: Path, why: str) -> FrontendError:
 def check_versions(model: onnx.ModelProto, place: Path) -> None:
     versions = {plain_domain(opset.domain): opset.version for opset in model.opset_import}
     version = versions.get("")
-    if version is None and not model.functions:
+    if version is None and not set(versions) & set(DOMAINS) and not model.functions:
         raise not_onnx(place, "it does not say of which operator set it is")
     if version is not None and not OLDEST <= version <= NEWEST:
         raise FrontendError(

@@ -188,7 +188,7 @@ def input_of(value: onnx.ValueInfoProto, graph: OnnxGraph) -> Input:
     sizes: list[int | str | None] = []
     for size in kind.shape.dim if kind.HasField("shape") else ():
         if size.HasField("dim_value"):
-            if size.dim_value < 1:
+            if size.dim_value < 0:
                 raise FrontendError(f"input {value.name!r} has a size of {size.dim_value}")
             sizes.append(size.dim_value)
         else:

@@ -138,7 +138,7 @@ def by_reference(node: Node, values: Sequence[Value]) -> Sequence[Value]:
     feeds = {name: value for name, value in zip(names, values, strict=True) if name}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        results = ReferenceEvaluator(function).run(None, feeds)
+        results = ReferenceEvaluator(function).run(None, feeds, attributes={})
     by_name = dict(zip(outputs, results, strict=True))
     return [by_name.get(name) for name in node.outputs]
 

@@ -84,14 +84,18 @@ def bias_of(
         if found.shape[-1] < keys:
             found = F.pad(found, [0, keys - found.shape[-1]], value=-math.inf)
     own, theirs = torch.arange(count).reshape(-1, 1), torch.arange(keys).reshape(1, -1)
+    outside: Tensor | None = None
+    at: Any = own + before
     if lengths is not None:
         real = lengths.reshape(-1, 1, 1, 1)
-        outside = theirs >= real
-        if c.flag("is_causal"):
-            outside = outside | (theirs > own + real - count)
-    elif c.flag("is_causal"):
-        outside = theirs > own + before
-    else:
+        outside, at = theirs >= real, own + real - count
+    left, right = c.attr("left_window_size", -1), c.attr("right_window_size", -1)
+    limits = [theirs > at] if c.flag("is_causal") else []
+    limits += [theirs < at - left] if left >= 0 else []
+    limits += [theirs > at + right] if right >= 0 else []
+    for limit in limits:
+        outside = limit if outside is None else outside | limit
+    if outside is None:
         return found
     bias = torch.zeros(outside.shape, dtype=q.dtype).masked_fill(outside, -math.inf)
     return bias if found is None else found + bias
@@ -104,12 +108,9 @@ def spelled(
     root = math.sqrt(scale)
     stage, cap = c.attr("qk_matmul_output_mode", 0), c.attr("softcap", 0.0)
     scores = (q * root) @ (k * root).transpose(-1, -2)
-    shown = [scores]
-    after = c.version < 24  # where the mask is added: before the limit, or behind it
     capped = cap * torch.tanh(scores / cap) if cap else scores
     masked = capped if bias is None else capped + bias
-    shown += [masked, capped] if after else [capped, masked]
     weights = torch.softmax(masked, dim=-1)
-    weights = torch.where(torch.isnan(weights), torch.zeros_like(weights), weights)
-    shown.append(weights)
-    return weights @ v, shown[stage]
+    if bias is not None:  # a query that sees no key has no weights
+        weights = torch.where((bias > -math.inf).any(-1, keepdim=True), weights, 0.0)
+    return weights @ v, (scores, capped, masked, weights)[stage]
