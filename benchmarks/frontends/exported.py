@@ -13,6 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.llm.hugging import LIBRARIES
+
+assert LIBRARIES is not None  # timm and transformers cannot be imported without
+
 WORDS, LENGTH = 97, 16
 PICTURES = {  # of timm, with the side of their pictures
     "lcnet_035": 64, "lcnet_050": 64, "mobilenetv3_small_050": 64, "mnasnet_small": 64,
@@ -33,20 +37,6 @@ OTHERS: dict[str, dict[str, Any]] = {  # of transformers, with what its configur
     "Llama": dict(num_key_value_heads=2), "Qwen2": dict(num_key_value_heads=2),
     "Mistral": dict(num_key_value_heads=2), "GPTNeoX": {},
 }  # fmt: skip
-
-
-def declare_vision_operators() -> None:
-    """timm and transformers import torchvision, whose C++ part fits one build of torch only."""
-    try:
-        import torchvision  # noqa: F401
-    except RuntimeError:
-        library = torch.library.Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        LIBRARIES.append(library)
-
-
-LIBRARIES: list[torch.library.Library] = []  # they last as long as something holds them
 
 
 class Classes(nn.Module):
@@ -83,7 +73,6 @@ def text_model(name: str) -> tuple[nn.Module, Tensor]:
 
 def build(name: str) -> tuple[nn.Module, Tensor]:
     """The model, with numbers that make a comparison of gradients mean something, and inputs."""
-    declare_vision_operators()
     torch.manual_seed(0)
     make: Callable[[str], tuple[nn.Module, Tensor]]
     make = picture_model if name in PICTURES else text_model

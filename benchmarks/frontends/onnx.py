@@ -31,13 +31,14 @@ def cases() -> list[tuple[str, bool]]:
 def measure(name: str, newer: bool) -> dict[str, Any]:
     """How far outputs, gradients and some steps are from those of PyTorch."""
     import whet
+    from whet.models import from_onnx
 
     start = time.perf_counter()
     model, x = build(name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         export(model, x, path, newer)
-        read_model = whet.models.from_onnx(path)
+        read_model = from_onnx(path)
         size = sum(file.stat().st_size for file in Path(folder).iterdir())
     with torch.no_grad():
         wanted = model(x)
@@ -56,15 +57,14 @@ def measure(name: str, newer: bool) -> dict[str, Any]:
 def against_the_original(
     model: torch.nn.Module, other: torch.nn.Module, x: torch.Tensor
 ) -> tuple[int, float]:
-    """Gradients of the tensors that have the same name in both, before and after the file."""
-    labels = torch.tensor([1, 2])
-    found = []
+    """Gradients of the tensors that have the same name and numbers before and after the file."""
+    labels, found = torch.tensor([1, 2]), []
     for each in (model, other):
         torch.nn.functional.cross_entropy(each(x), labels).backward()
-        grads = {n: p.grad for n, p in each.named_parameters() if p.grad is not None}
-        found.append(grads)
-    mine, theirs = found
-    names = [n for n in mine if n in theirs and mine[n].shape == theirs[n].shape]
+        found.append({n: p for n, p in each.named_parameters() if p.grad is not None})
+    first, second = found
+    names = [n for n in first if n in second and torch.equal(first[n], second[n])]
+    mine, theirs = ({n: p[n].grad for n in names} for p in found)
     largest = max((mine[n].abs().max().item() for n in names), default=1.0)
     errors = [(mine[n] - theirs[n]).abs().max().item() for n in names]
     return len(names), max(errors, default=0.0) / largest
@@ -99,8 +99,8 @@ All figures are the largest difference relative to the largest number of the ten
 model that was read, against the one that was written. *Gradients* and *steps*: the compiled C
 program against PyTorch with the model that was read, by `program.check()`. *Original*: gradients
 of PyTorch with the model that was read, against those with the model that was written, for the
-tensors that have the same name in both, relative to the largest gradient. The exporter folds batch
-norms into convolutions and transposes weights of linear layers, which then have other names.
+tensors that have the same name and numbers in both, relative to the largest gradient. An exporter
+folds batch norms into convolutions and transposes weights of linear layers, which then have others.
 """
 
 

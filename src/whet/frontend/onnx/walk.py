@@ -109,7 +109,9 @@ class Run:
             return row.compute(call, env, *values)
         check_size(node, values)
         if all(map(is_known, values)) and not (row and row.from_known) and node.op not in RANDOM:
-            return by_reference(node, values)
+            found = by_reference(node, values)
+            if found is not None:
+                return found
         if row is None:
             raise UnsupportedOps(f"whet has no row for {node.op} of ONNX", at=node.place)
         found = row.compute(call, *operands(row, call, values))
@@ -123,8 +125,8 @@ def failed(node: Node, error: Exception) -> FrontendError:
     return FrontendError(what, at=node.place, why=f"{type(error).__name__}: {why}"[:300])
 
 
-def by_reference(node: Node, values: Sequence[Value]) -> Sequence[Value]:
-    """The results of a node whose operands are all known."""
+def by_reference(node: Node, values: Sequence[Value]) -> Sequence[Value] | None:
+    """The results of a node whose operands are all known; None if the reference is too new."""
     names = [f"x{i}" if value is not None else "" for i, value in enumerate(values)]
     proto = onnx.NodeProto()
     proto.CopyFrom(node.proto)
@@ -138,7 +140,11 @@ def by_reference(node: Node, values: Sequence[Value]) -> Sequence[Value]:
     feeds = {name: value for name, value in zip(names, values, strict=True) if name}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        results = ReferenceEvaluator(function).run(None, feeds, attributes={})
+        try:
+            evaluator = ReferenceEvaluator(function)
+        except (RuntimeError, NotImplementedError):
+            return None
+        results = evaluator.run(None, feeds, attributes={})
     by_name = dict(zip(outputs, results, strict=True))
     return [by_name.get(name) for name in node.outputs]
 
