@@ -1,7 +1,7 @@
 """ONNX: models of timm and transformers through an ONNX file, with their gradients.
 
-`python -m benchmarks.frontends.onnx` measures what is missing in onnx.jsonl.gz and writes README.md;
-names of models may follow, and `--page` only writes the page.
+`python -m benchmarks.frontends.onnx` measures what is missing in onnx.jsonl.gz and writes
+README.md; names of models may follow, and `--page` only writes the page.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def page(records: list[dict[str, Any]]) -> str:
         for r in records
     ]
     head = ["model", "output", "tensors", "gradients", f"{STEPS} steps", "original (tensors)"]
-    return "\n".join(["# Front ends\n", wrapped(TEXT, **words), table(head, rows), wrapped(COLUMNS)])
+    return "\n".join(
+        ["# Front ends\n", wrapped(TEXT, **words), table(head, rows), wrapped(COLUMNS)]
+    )
 
 
 TEXT = """

@@ -107,9 +107,7 @@ def test_the_command_line_says_what_is_missing(capsys: pytest.CaptureFixture[str
 
 def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     nodes = [node("Add", ["a", "b"], ["s"]), node("MatMul", ["s", "w"], ["y"])]
-    made = model(
-        nodes, {"a": [2, 3], "b": [2, 3]}, ["s", "y"], {"w": np.ones((3, 4), np.float32)}
-    )
+    made = model(nodes, {"a": [2, 3], "b": [2, 3]}, ["s", "y"], {"w": np.ones((3, 4), np.float32)})
     path = saved(made, tmp_path)
     a, b = from_onnx(path).example()
     s, y = from_onnx(path)(a, b)
@@ -150,9 +148,13 @@ def test_quantized_weights_are_computed_in_floats(tmp_path: Path) -> None:
 
 # --- files that are refused
 
+
 def external(location: str, offset: str = "0", length: str = "48") -> onnx.ModelProto:
-    made = model([node("MatMul", ["x", "w"], ["y"])], {"x": [2, 3]}, constants={
-        "w": np.ones((3, 4), np.float32)})
+    made = model(
+        [node("MatMul", ["x", "w"], ["y"])],
+        {"x": [2, 3]},
+        constants={"w": np.ones((3, 4), np.float32)},
+    )
     tensor = made.graph.initializer[0]
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
@@ -179,8 +181,10 @@ def test_external_data_stays_in_the_folder(tmp_path: Path) -> None:
     os.mkfifo(home / "pipe")
     refused = {
         "../secret.bin": "lies outside", str(tmp_path / "secret.bin"): "lies outside",
-        "link.bin": "lies outside", "nothing.bin": "is missing", "loop": "external data", "": "no file name",
-        "short.bin": "is cut off", "pipe": "is missing", "a\0b": "no file name", "x" * 5000: "external data",
+        "link.bin": "lies outside", "nothing.bin": "is missing", "loop": "external data",
+        "": "no file name",
+        "short.bin": "is cut off", "pipe": "is missing", "a\0b": "no file name",
+        "x" * 5000: "external data",
     }  # fmt: skip
     for location, words in refused.items():
         with pytest.raises(FrontendError, match=words):
@@ -210,14 +214,29 @@ REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
         "not a valid ONNX model",
     ),
     "shapes that do not fit": (
-        model([node("MatMul", ["x", "w"], ["y"])], {"x": [2, 3]}, constants={
-            "w": np.ones((4, 4), np.float32)}), "not a valid ONNX model"),
+        model(
+            [node("MatMul", ["x", "w"], ["y"])],
+            {"x": [2, 3]},
+            constants={"w": np.ones((4, 4), np.float32)},
+        ),
+        "not a valid ONNX model",
+    ),
     "an unknown operator": (
-        model([node("Multinomial", ["x"], ["y"])], {"x": [1, 2]}), "Multinomial"),
+        model(
+            [node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[1, 1])],
+            {"x": [1, 1, 4, 4], "r": [1, 5]},
+        ),
+        "MaxRoiPool",
+    ),
     "random numbers": (model([node("RandomNormalLike", ["x"], ["y"])], {"x": [2]}), "RandomNormal"),
     "no end": (
-        model([node("ConstantOfShape", ["s"], ["k"]), node("Add", ["x", "k"], ["y"])], {"x": [1]},
-              constants={"s": np.array([10**6, 10**6])}), "elements"),
+        model(
+            [node("ConstantOfShape", ["s"], ["k"]), node("Add", ["x", "k"], ["y"])],
+            {"x": [1]},
+            constants={"s": np.array([10**6, 10**6])},
+        ),
+        "elements",
+    ),
 }
 
 
@@ -238,7 +257,14 @@ def test_shapes_that_depend_on_values(tmp_path: Path) -> None:
 
 def test_files_that_are_not_onnx(tmp_path: Path) -> None:
     good = small_net().SerializeToString()
-    for data in (b"", b"PK\3\4", b"\x89PNG\r\n\x1a\n" * 4, good[:100], good[: len(good) // 2], b"\n" * 50):
+    for data in (
+        b"",
+        b"PK\3\4",
+        b"\x89PNG\r\n\x1a\n" * 4,
+        good[:100],
+        good[: len(good) // 2],
+        b"\n" * 50,
+    ):
         path = tmp_path / "bad.onnx"
         path.write_bytes(data)
         with pytest.raises(FrontendError, match=r"bad\.onnx"):

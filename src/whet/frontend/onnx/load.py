@@ -35,9 +35,7 @@ def from_onnx(path: str | os.PathLike[str], *, outputs: Sequence[str] = ()) -> I
     return module_of(read(path), Path(path), outputs)
 
 
-def module_of(
-    model: onnx.ModelProto, place: Path, outputs: Sequence[str] = ()
-) -> Interpreted:
+def module_of(model: onnx.ModelProto, place: Path, outputs: Sequence[str] = ()) -> Interpreted:
     model = inlined(model, place)
     versions = {plain_domain(opset.domain): opset.version for opset in model.opset_import}
     graph = graph_of(model.graph, versions)
@@ -134,7 +132,8 @@ def sorted_constants(graph: OnnxGraph) -> tuple[list[str], list[str]]:
     A float tensor with at least one axis trains, unless an operator needs to know it, or uses it
     as a scale of integers. What inner graphs read is known, too.
     """
-    trained, kept = [], []
+    trained: list[str] = []
+    kept: list[str] = []
     uses = uses_of(graph)
     for name, array in graph.constants.items():
         if not is_float(array) or not array.ndim or not array.size or not uses[name]:
@@ -165,7 +164,7 @@ def uses_of(graph: OnnxGraph) -> dict[str, list[tuple[Node, int]]]:
 
 def fixed(node: Node, i: int) -> bool:
     """Whether this operand has to be known, or is no weight."""
-    if i < 0 or node.op in FIXED and i in FIXED[node.op]:
+    if i < 0 or (node.op in FIXED and i in FIXED[node.op]):
         return True
     found = ROWS.get((node.domain, node.op))
     if found is None:
@@ -228,5 +227,3 @@ def paths_of(graph: OnnxGraph, names: Sequence[str]) -> dict[str, str]:
         leaf = operands[i] if i < len(operands) else f"{last}_{i}"
         found[name] = ".".join([*path, leaf])
     return found
-
-

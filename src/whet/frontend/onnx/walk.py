@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import ChainMap
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -186,7 +186,7 @@ def steps(start: Array, limit: Array, delta: Array) -> float:
     return max(0.0, (float(limit) - float(start)) / float(delta))
 
 
-SIZES = {
+SIZES: dict[str, Callable[..., float]] = {
     "ConstantOfShape": product,
     "Expand": lambda x, shape: count(x) * max(1.0, product(shape) if is_array(shape) else 1.0),
     "Tile": lambda x, times, *_: count(x) * product(times),

@@ -178,7 +178,7 @@ def gather_elements(c: Call, x: Tensor, index: Value) -> Tensor:
 @row("GatherND", either=(1,))
 def gather_nd(c: Call, x: Tensor, index: Value) -> Tensor:
     batch = c.attr("batch_dims", 0)
-    at = index.long() if isinstance(index, Tensor) else tensor(np.asarray(index)).long()
+    at: Tensor = index.long() if isinstance(index, Tensor) else tensor(np.asarray(index)).long()
     depth = at.shape[-1]
     places: list[Any] = []
     for i in range(batch):
@@ -207,7 +207,7 @@ def scatter_elements(c: Call, x: Tensor, index: Value, updates: Tensor) -> Tenso
 @row("ScatterND", either=(1,))
 def scatter_nd(c: Call, x: Tensor, index: Value, updates: Tensor) -> Tensor:
     """As a scatter along one axis: that of all places that an index can name."""
-    at = index if isinstance(index, Tensor) else tensor(np.asarray(index))
+    at: Tensor = index if isinstance(index, Tensor) else tensor(np.asarray(index))
     depth = at.shape[-1]
     flat = torch.zeros(at.shape[:-1], dtype=torch.int64)
     for i in range(depth):
@@ -233,13 +233,13 @@ def tensor_scatter(c: Call, past: Tensor, new: Tensor, starts: Value = None) -> 
 
 @row("OneHot", known=(1,))
 def one_hot(c: Call, index: Tensor, depth: Array, values: Tensor) -> Tensor:
-    size, axis = int(np.asarray(depth).reshape(-1)[0]), c.attr("axis", -1)
-    axis = positive(axis, index.ndim + 1)
-    at = index.long()
-    at = torch.where(at < 0, at + size, at).unsqueeze(axis)
+    size = int(np.asarray(depth).reshape(-1)[0])
+    axis = positive(c.attr("axis", -1), index.ndim + 1)
+    ids = index.long()
+    ids = torch.where(ids < 0, ids + size, ids).unsqueeze(axis)
     wanted = [1] * (index.ndim + 1)
     wanted[axis] = size
-    hit = at == torch.arange(size).reshape(wanted)
+    hit = ids == torch.arange(size).reshape(wanted)
     return torch.where(hit, values[1], values[0])
 
 
@@ -342,11 +342,10 @@ def trilu(c: Call, x: Tensor, k: Array | None = None) -> Tensor:
 
 @row("EyeLike", either=(0,))
 def eye_like(c: Call, x: Value) -> Array:
-    kind = c.attr("dtype")
-    like = np.float32 if kind in (None, 1) else None
-    if like is None:
-        c.refuse(f"type {kind}")
-    return np.eye(*x.shape, k=c.attr("k", 0), dtype=like)
+    if c.attr("dtype") not in (None, 1):
+        c.refuse(f"type {c.attr('dtype')}")
+    rows, columns = x.shape
+    return np.eye(int(rows), int(columns), k=c.attr("k", 0), dtype=np.float32)
 
 
 @row("SequenceConstruct", either=(-1,))

@@ -8,6 +8,7 @@ which has a kernel of its own.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,7 +83,7 @@ def coordinates(c: Call, axis: Axis) -> Array:
 def rounded(c: Call, places: Array) -> Array:
     default = "round_prefer_floor" if c.version > 10 else "floor"
     way = c.attr("nearest_mode", default)
-    ways = {
+    ways: dict[str, Callable[[Array], Array]] = {
         "round_prefer_floor": lambda x: np.ceil(x - 0.5),
         "round_prefer_ceil": lambda x: np.floor(x + 0.5),
         "floor": np.floor,
@@ -97,7 +98,7 @@ def linear(distance: Array) -> Array:
     return np.clip(1 - np.abs(distance), 0, None)
 
 
-def cubic(a: float):  # type: ignore[no-untyped-def]
+def cubic(a: float) -> Callable[[Array], Array]:
     def compute(distance: Array) -> Array:
         x = np.abs(distance)
         near = ((a + 2) * x - (a + 3)) * x * x + 1
@@ -138,8 +139,11 @@ def by_pytorch(c: Call, x: Tensor, axes: dict[int, Axis]) -> Tensor | None:
     whole = all(a.after % a.size == 0 for a in axes.values())
     if mode == "nearest" and whole and exact:
         floor = c.attr("nearest_mode", "round_prefer_floor" if c.version > 10 else "floor")
-        if (way, floor) in (("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"),
-                            ("half_pixel", "round_prefer_ceil")):
+        if (way, floor) in (
+            ("asymmetric", "floor"),
+            ("half_pixel", "round_prefer_floor"),
+            ("half_pixel", "round_prefer_ceil"),
+        ):
             return F.interpolate(x, size=sizes, mode="nearest")
     single = any(n == 1 for n in sizes)
     if mode in ("linear", "bilinear") and exact and not single and not c.flag("exclude_outside"):
