@@ -105,6 +105,17 @@ def test_the_command_line_says_what_is_missing(capsys: pytest.CaptureFixture[str
         app(["plan", "nothing.onnx"], standalone_mode=False)
 
 
+def test_constants_follow_a_double_model(tmp_path: Path) -> None:
+    """`check` compares in float64, where PyTorch's norms refuse constants of float32."""
+    constant = node("Constant", [], ["s"], value_floats=[2.0, 3.0])
+    norm = node("InstanceNormalization", ["x", "s", "b"], ["y"])
+    made = model([constant, norm], {"x": [1, 2, 4]}, constants={"b": np.ones(2, np.float32)})
+    net = from_onnx(saved(made, tmp_path)).double()
+    x = torch.randn(1, 2, 4, dtype=torch.float64)
+    wanted = torch.nn.functional.instance_norm(x) * torch.tensor([[[2.0], [3.0]]]) + 1
+    torch.testing.assert_close(net(x), wanted)
+
+
 def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     nodes = [node("Add", ["a", "b"], ["s"]), node("MatMul", ["s", "w"], ["y"])]
     made = model(nodes, {"a": [2, 3], "b": [2, 3]}, ["s", "y"], {"w": np.ones((3, 4), np.float32)})
