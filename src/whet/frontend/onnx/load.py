@@ -17,7 +17,7 @@ from ..torch.interpreted import Input, Interpreted
 from . import ops as _register_rows  # noqa: F401
 from .file import first_lines, read
 from .graph import Node, OnnxGraph, graph_of, plain_domain
-from .rows import ROWS, TYPES, tensor
+from .rows import ROWS, TYPES, Call, tensor
 from .walk import OnnxWalk, needed
 
 # Operands that are statistics of data and not trained.
@@ -44,7 +44,7 @@ def module_of(model: onnx.ModelProto, place: Path, outputs: Sequence[str] = ()) 
     wanted = chosen(graph, outputs, place)
     nodes = needed(graph, wanted)
     refuse_unknown(nodes)
-    graph = replace(graph, nodes=nodes)
+    graph = with_float_weights(replace(graph, nodes=nodes))
     trained, kept = sorted_constants(graph)
     walk = OnnxWalk(graph, wanted, frozenset({*trained, *kept}))
     found = Interpreted(
@@ -143,6 +143,22 @@ def sorted_constants(graph: OnnxGraph) -> tuple[list[str], list[str]]:
         statistics = any(i in STATISTICS.get(node.op, ()) for node, i in uses[name])
         (kept if statistics else trained).append(name)
     return trained, kept
+
+
+def with_float_weights(graph: OnnxGraph) -> OnnxGraph:
+    """Weights that the file stores as integers with scales become floats, so that they train."""
+    constants, left = dict(graph.constants), []
+    for node in graph.nodes:
+        values = [constants.get(name) if name else None for name in node.inputs]
+        stored = all(v is not None or not n for v, n in zip(values, node.inputs, strict=True))
+        if node.op != "DequantizeLinear" or node.domain or not stored:
+            left.append(node)
+            continue
+        row = ROWS["", node.op]
+        call = Call(node, None)
+        (name,) = node.outputs
+        constants[name] = row.compute(call, *map(tensor, values)).numpy()
+    return replace(graph, nodes=tuple(left), constants=constants)
 
 
 def is_float(array: Array) -> bool:
