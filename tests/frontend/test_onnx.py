@@ -309,7 +309,7 @@ def changed_files(count: int, seed: int, folder: Path) -> Counter[str]:
 
 
 def test_changed_files_are_refused_or_run(tmp_path: Path) -> None:
-    found = changed_files(300, 0, tmp_path)
+    found = changed_files(200, 0, tmp_path)
     assert found["refused"] > 50 and found["runs"] > 20, found
 
 

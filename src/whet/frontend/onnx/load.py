@@ -11,14 +11,14 @@ from pathlib import Path
 import onnx
 import onnx.inliner
 
-from ...errors import FrontendError, UnsupportedOps
+from ...errors import FrontendError, UnsupportedOps, WhetError
 from ...ir import Array
 from ..torch.interpreted import Input, Interpreted
 from . import ops as _register_rows  # noqa: F401
 from .file import first_lines, read
 from .graph import Node, OnnxGraph, graph_of, plain_domain
 from .rows import ROWS, TYPES, Call, tensor
-from .walk import OnnxWalk, needed
+from .walk import OnnxWalk, failed, needed
 
 # Operands that are statistics of data and not trained.
 STATISTICS = {"BatchNormalization": (3, 4)}
@@ -155,9 +155,13 @@ def with_float_weights(graph: OnnxGraph) -> OnnxGraph:
             left.append(node)
             continue
         row = ROWS["", node.op]
-        call = Call(node, None)
         (name,) = node.outputs
-        constants[name] = row.compute(call, *map(tensor, values)).numpy()
+        try:
+            constants[name] = row.compute(Call(node, None), *map(tensor, values)).numpy()
+        except WhetError:
+            raise
+        except Exception as error:
+            raise failed(node, error) from error
     return replace(graph, nodes=tuple(left), constants=constants)
 
 

@@ -342,7 +342,7 @@ def trilu(c: Call, x: Tensor, k: Array | None = None) -> Tensor:
 
 @row("EyeLike", either=(0,))
 def eye_like(c: Call, x: Value) -> Array:
-    if c.attr("dtype") not in (None, 1):
+    if c.attr("dtype") not in (None, 1) or x.dtype != torch.float32:
         c.refuse(f"type {c.attr('dtype')}")
     rows, columns = x.shape
     return np.eye(int(rows), int(columns), k=c.attr("k", 0), dtype=np.float32)
