@@ -97,7 +97,7 @@ random. The worst gradient of all differs by {worst} from PyTorch's. `python -m
 benchmarks.frontends.onnx` measures this; it takes some minutes.
 """
 COLUMNS = """
-All figures are the largest difference relative to the largest number of the tensor. *Output*: the
+All figures are the largest difference relative to the largest number of a tensor. *Output*: the
 model that was read, against the one that was written. *Gradients* and *steps*: the compiled C
 program against PyTorch with the model that was read, by `program.check()`. *Original*: gradients
 of PyTorch with the model that was read, against those with the model that was written, for the

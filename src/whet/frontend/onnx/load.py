@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.inliner
 
@@ -22,6 +23,7 @@ from .walk import OnnxWalk, failed, needed
 
 # Operands that are statistics of data and not trained.
 STATISTICS = {"BatchNormalization": (3, 4)}
+LARGEST = 1e30  # of a weight
 FIXED = {"QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2), "RotaryEmbedding": (1, 2)}
 
 
@@ -130,7 +132,8 @@ def sorted_constants(graph: OnnxGraph) -> tuple[list[str], list[str]]:
     """The constants that train, and those that are statistics; all others are known numbers.
 
     A float tensor with at least one axis trains, unless an operator needs to know it, or uses it
-    as a scale of integers. What inner graphs read is known, too.
+    as a scale of integers. What inner graphs read is known, too, and so are masks: tensors with
+    infinities, or with numbers near them.
     """
     trained: list[str] = []
     kept: list[str] = []
@@ -138,7 +141,7 @@ def sorted_constants(graph: OnnxGraph) -> tuple[list[str], list[str]]:
     for name, array in graph.constants.items():
         if not is_float(array) or not array.ndim or not array.size or not uses[name]:
             continue
-        if any(fixed(node, i) for node, i in uses[name]):
+        if any(fixed(node, i) for node, i in uses[name]) or not np.abs(array).max() < LARGEST:
             continue
         statistics = any(i in STATISTICS.get(node.op, ()) for node, i in uses[name])
         (kept if statistics else trained).append(name)

@@ -153,10 +153,10 @@ def wrapped(index: Value, size: int) -> Tensor:
 def gather(c: Call, x: Tensor, index: Value) -> Tensor:
     axis = positive(c.attr("axis", 0), x.ndim)
     if is_known(index) and np.ndim(index) == 0:
-        at = int(index)
-        if not -x.shape[axis] <= at < x.shape[axis]:
-            raise ValueError(f"index {at} of {x.shape[axis]}")
-        return x.select(axis, at)
+        line = int(index)
+        if not -x.shape[axis] <= line < x.shape[axis]:
+            raise ValueError(f"index {line} of {x.shape[axis]}")
+        return x.select(axis, line)
     if axis == 0 and x.ndim == 2 and not is_known(index):
         return F.embedding(wrapped_ids(c, index, x.shape[0]), x)
     at = wrapped(index, x.shape[axis])
