@@ -116,6 +116,19 @@ def test_constants_follow_a_double_model(tmp_path: Path) -> None:
     torch.testing.assert_close(net(x), wanted)
 
 
+def test_masks_do_not_train(tmp_path: Path) -> None:
+    nodes = [
+        node("Add", ["x", "mask"], ["a"]),
+        node("Softmax", ["a"], ["b"]),
+        node("Mul", ["b", "w"], ["y"]),
+    ]
+    for hidden in (-np.inf, np.finfo(np.float32).min):
+        constants = {"mask": np.array([0, hidden], np.float32), "w": np.ones(2, np.float32)}
+        net = from_onnx(saved(model(nodes, {"x": [1, 2]}, constants=constants), tmp_path))
+        assert [name for name, _ in net.named_parameters()] == ["w"]
+        torch.testing.assert_close(net(torch.zeros(1, 2)).detach(), torch.tensor([[1.0, 0.0]]))
+
+
 def test_several_inputs_and_outputs(tmp_path: Path) -> None:
     nodes = [node("Add", ["a", "b"], ["s"]), node("MatMul", ["s", "w"], ["y"])]
     made = model(nodes, {"a": [2, 3], "b": [2, 3]}, ["s", "y"], {"w": np.ones((3, 4), np.float32)})
