@@ -1,0 +1,54 @@
+"""Models in files of other formats: `model.onnx`, or `model.onnx:output` for one of its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..frontend.torch.interpreted import Interpreted
+
+
+def read_onnx(path: str, output: str) -> Interpreted:
+    from ..models import from_onnx
+
+    return from_onnx(path, outputs=(output,) if output else ())
+
+
+READERS: dict[str, Callable[[str, str], Interpreted]] = {".onnx": read_onnx}
+
+
+def file_and_output(spec: str) -> tuple[str, str] | None:
+    """The file that a model's name says, and the output of it, if one is named."""
+    path, _, output = spec.partition(":") if Path(spec).suffix not in READERS else (spec, "", "")
+    return (path, output) if Path(path).suffix in READERS else None
+
+
+def read_file(spec: str) -> Interpreted | None:
+    """The model, if the name is that of a file that is no program."""
+    found = file_and_output(spec)
+    return None if found is None else READERS[Path(found[0]).suffix](*found)
+
+
+def inputs_of(context: typer.Context, value: list[str] | None) -> list[str]:
+    """The shapes that were given, or those that a file has; a size that it leaves open is 1."""
+    model = context.params.get("model")
+    if value or context.resilient_parsing or not isinstance(model, str):
+        return list(value or [])
+    if file_and_output(model) is None:
+        raise typer.BadParameter("missing; for example --input 4,1,28,28")
+    found = read_file(model)
+    assert found is not None
+    pairs = zip(found.example(), found.declared, strict=True)
+    return [text_of(x, declared.count) for x, declared in pairs]
+
+
+def text_of(x: torch.Tensor, count: int | None) -> str:
+    """As `--input` says it: ids with the number of ids."""
+    text = ",".join(map(str, x.shape))
+    return text if x.is_floating_point() else f"{text}:{count or 2}"
