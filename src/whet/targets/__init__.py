@@ -11,9 +11,7 @@ from .wasm import WASM
 
 __all__ = ["HOST", "PORTABLE", "TARGETS", "WASM", "Target", "target_named"]
 
-TARGETS: dict[str, Target] = {
-    t.name: t for t in (HOST, PORTABLE, *CORTEX_M, *RISCV, *CROSS, WASM)
-}
+TARGETS: dict[str, Target] = {t.name: t for t in (HOST, PORTABLE, *CORTEX_M, *RISCV, *CROSS, WASM)}
 
 
 def target_named(name: str) -> Target:
