@@ -65,7 +65,7 @@ def __getattr__(name: str) -> Any:
             if error.name != "torch":
                 raise
             raise errors.FrontendError(
-                "compiling needs PyTorch, which is not installed", try_='pip install "whet[torch]"'
+                "compiling needs PyTorch, which is not installed", try_="pip install torch"
             ) from None
         return getattr(module, name, module)
     raise AttributeError(f"module 'whet' has no attribute {name!r}")

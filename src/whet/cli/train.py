@@ -99,7 +99,7 @@ def train_command(
         say(line)
     say(f"wrote {', '.join(names)} to {output}")
     if "report.html" not in names:
-        say("no report.html, whose charts need Matplotlib: pip install 'whet[report]'")
+        say("no report.html, whose charts need Matplotlib: pip install matplotlib")
 
 
 def check(program: Program, samples: Any, validation: Any) -> None:

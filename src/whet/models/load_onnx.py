@@ -23,7 +23,7 @@ def from_onnx(path: str | os.PathLike[str], *, outputs: Sequence[str] = ()) -> I
     except ModuleNotFoundError:
         raise FrontendError(
             "reading ONNX files needs the package onnx, which is not installed",
-            try_='pip install "whet[onnx]"',
+            try_="pip install onnx",
         ) from None
     from ..frontend.onnx import from_onnx as load
 

@@ -118,7 +118,7 @@ def on_ray(task: Task, jobs: Sequence[Job], address: str, count: int) -> Iterato
     try:
         import ray
     except ModuleNotFoundError as error:
-        tries = ('pip install "whet[ray]"', option("workers", 2))
+        tries = ("pip install ray", option("workers", 2))
         raise WhetError("Ray is not installed", try_=tries) from error
     started = not ray.is_initialized()
     if started:

@@ -236,7 +236,7 @@ def torch_pruning() -> Any:
         raise SchemeError(
             "Torch-Pruning is not installed",
             why="it finds which channels are connected",
-            try_='pip install "whet[compress]"',
+            try_="pip install torch-pruning",
         ) from error
     return torch_pruning
 

@@ -31,7 +31,7 @@ def flower() -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "flwr":
             raise
-        raise WhetError("Flower is not installed", try_='pip install "whet[fl]"') from error
+        raise WhetError("Flower is not installed", try_='pip install "flwr>=1.41,<1.42"') from error
     return flwr
 
 

@@ -205,6 +205,6 @@ def needed() -> Any:
     except ModuleNotFoundError:
         raise FrontendError(
             "a tokenizer needs the package tokenizers, which is not installed",
-            try_='pip install "whet[llm]"',
+            try_="pip install tokenizers",
         ) from None
     return tokenizers

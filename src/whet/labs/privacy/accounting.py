@@ -142,7 +142,7 @@ def epsilon(
         from dp_accounting.rdp import RdpAccountant
     except ModuleNotFoundError as error:
         raise WhetError(
-            "accounting needs the package dp-accounting", try_='pip install "whet[privacy]"'
+            "accounting needs the package dp-accounting", try_="pip install dp-accounting"
         ) from error
 
     neighbours = dp.NeighboringRelation.ADD_OR_REMOVE_ONE

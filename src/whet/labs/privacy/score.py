@@ -1,8 +1,8 @@
 """How much of a batch was recovered, in the metrics of the literature.
 
 Images are compared on pixels from 0 to 1, clamped. A batch has no order, so reconstructions are
-first assigned to originals with the least squared error in total; that needs SciPy, which
-`pip install "whet[search]"` brings.
+first assigned to originals with the least squared error in total, which
+needs SciPy.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def assign(truth: Array, guess: Array) -> Array:
         from scipy.optimize import linear_sum_assignment
     except ModuleNotFoundError as error:
         raise WhetError(
-            "scoring a batch needs SciPy, which is not installed", try_='pip install "whet[search]"'
+            "scoring a batch needs SciPy, which is not installed", try_="pip install scipy"
         ) from error
     costs = np.square(truth[:, None] - guess[None]).reshape(len(truth), len(guess), -1).mean(2)
     found: Array = linear_sum_assignment(costs)[1]

@@ -144,7 +144,7 @@ def check_solver() -> None:
     if importlib.util.find_spec("scipy") is None:
         raise WhetError(
             "the exact search needs SciPy, which is not installed",
-            try_=('pip install "whet[search]"', option("method", "evolution")),
+            try_=("pip install scipy", option("method", "evolution")),
         )
 
 

@@ -60,7 +60,7 @@ def library() -> Any:
         from matplotlib import figure  # noqa: F401
     except ImportError as error:
         raise WhetError(
-            "a report as HTML needs Matplotlib", why=str(error), try_="pip install 'whet[report]'"
+            "a report as HTML needs Matplotlib", why=str(error), try_="pip install matplotlib"
         ) from error
     return matplotlib
 
