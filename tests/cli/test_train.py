@@ -95,7 +95,7 @@ def test_a_stopped_run_goes_on_only_if_asked(
         (["--ram", "100"], "exceed the budget of 100 B"),
         (["--data", "no.npz"], "No such file"),
         (["--validation-data", "no.npz"], "No such file"),
-        (["--data", "wide.npz"], "sample 0"),
+        (["--data", "wide.npz"], "x, samples 0 to 3"),
         (["-o", "net.py"], "net.py is a file"),
     ],
     ids=lambda value: "" if isinstance(value, str) else value[0],

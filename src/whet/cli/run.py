@@ -120,7 +120,8 @@ class Batches:
                 try:
                     stored_batch(program, x[at : at + batch], y[at : at + batch])
                 except DataError as error:
-                    raise DataError(f"sample {at}: {error.what}") from error
+                    where = f"{name}, samples {at} to {at + batch - 1}"
+                    raise error.found_in(where, "") from error
 
     @classmethod
     def made_up(cls, program: Any) -> Batches:
