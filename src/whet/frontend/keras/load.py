@@ -191,5 +191,3 @@ def check_archive(data: bytes) -> None:
         broken = archive.testzip()
         if broken is not None:
             raise ValueError(f"{broken} is damaged")
-
-
