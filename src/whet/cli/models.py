@@ -19,6 +19,7 @@ from ..frontend.torch.choices import LossName, OptimizerName, make_optimizer
 from ..ops.optimizers import NAMES
 from ..settings import AUTO, Settings, check_search
 from .files import read_array
+from .formats import file_and_output, read_file
 from .options import DTypeName, FrozenName, ProductsName, RematName
 from .printing import waiting
 
@@ -47,7 +48,8 @@ class Invocation:
     def __post_init__(self) -> None:
         for text in self.inputs:
             sizes(text)
-        parts(self.model)
+        if file_and_output(self.model) is None:
+            parts(self.model)
 
     def arguments(self) -> dict[str, Any]:
         """What `whet.compile` and `whet.compare` both take."""
@@ -173,18 +175,22 @@ def parts(spec: str) -> tuple[str, str, str]:
     if match is None:
         raise FrontendError(
             f"{spec!r} does not name a model",
-            try_=("pkg.module:make_model", "whet.models:mcunet_5fps(10, folded=True)"),
+            try_=("pkg.module:make_model", "whet.models:mcunet_5fps(10, folded=True)", "net.onnx"),
         )
     return match[1], match[2], match[3] or ""
 
 
 def load_model(spec: str) -> torch.nn.Module:
-    """What `pkg.module:name` or `file.py:name` names: a module, or a function that makes one.
+    """What `pkg.module:name` or `file.py:name` names: a module, or a function that makes one; or
+    the model in a file such as `model.onnx`.
 
     Arguments may follow, as in `whet.models:mobilenet_v2(10, 0.35)`, if they are literals.
     """
     import torch
 
+    read = read_file(spec)
+    if read is not None:
+        return read
     where, attribute, call = parts(spec)
     args, keywords = literal_arguments(call or "()", spec)
     try:

@@ -12,6 +12,7 @@ from ..frontend.torch.choices import LossName as LossName
 from ..frontend.torch.choices import OptimizerName as OptimizerName
 from ..ops.optimizers import NAMES
 from ..targets import TARGETS
+from .formats import inputs_of
 
 
 class DTypeName(StrEnum):
@@ -56,7 +57,8 @@ else:  # Typer offers the members of an enum as choices
 
 
 ModelArg = Annotated[
-    str, typer.Argument(help="pkg.module:make_model or file.py:make_model", metavar="MODEL")
+    str,
+    typer.Argument(help="pkg.module:make_model, file.py:make_model or file.onnx", metavar="MODEL"),
 ]
 WeightsOpt = Annotated[
     Path | None, typer.Option(help="a compressed file (.whtc) with the weights of MODEL")
@@ -64,7 +66,13 @@ WeightsOpt = Annotated[
 InputOpt = Annotated[
     list[str],
     typer.Option(
-        "--input", "-i", help="shape with batch, as 1,3,128,128; ids below 1000 as 1,16:1000"
+        "--input",
+        "-i",
+        default_factory=list,
+        callback=inputs_of,
+        show_default=False,
+        help="shape with batch, as 1,3,128,128; ids below 1000 as 1,16:1000; of a file such as "
+        "model.onnx, what the file says if it is not given",
     ),
 ]
 PortableOpt = Annotated[bool, typer.Option("--portable", help="kernels in plain C11 only")]

@@ -7,6 +7,7 @@ from .int8_backbone import load_int8_backbone
 from .inverted import BlockSpec, InvertedResidual, InvertedResidualNet, make_divisible
 from .llama import Llama, LlamaConfig
 from .load_gguf import Blocks, from_gguf
+from .load_onnx import from_onnx
 from .mobilenet import mobilenet_v2, mobilenet_v2_from_old_layout
 from .proxyless import mcunet_5fps, proxyless_nas_mobile
 from .resnet import resnet18, resnet50
@@ -25,6 +26,7 @@ __all__ = [
     "from_gguf",
     "from_jax",
     "from_keras",
+    "from_onnx",
     "lenet",
     "load_ds_cnn",
     "load_int8_backbone",

@@ -1,0 +1,62 @@
+"""Models in files of other formats: `model.onnx`, or `model.onnx:output` for one of its outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from ..errors import FrontendError
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..frontend.torch.interpreted import Interpreted
+
+
+def read_onnx(path: str, output: str) -> Interpreted:
+    from ..models import from_onnx
+
+    return from_onnx(path, outputs=(output,) if output else ())
+
+
+READERS: dict[str, Callable[[str, str], Interpreted]] = {".onnx": read_onnx}
+
+
+def file_and_output(spec: str) -> tuple[str, str] | None:
+    """The file that a model's name says, and the output of it, if one is named."""
+    path, _, output = spec.partition(":") if Path(spec).suffix not in READERS else (spec, "", "")
+    return (path, output) if Path(path).suffix in READERS else None
+
+
+def read_file(spec: str) -> Interpreted | None:
+    """The model, if the name is that of a file that is no program."""
+    found = file_and_output(spec)
+    return None if found is None else READERS[Path(found[0]).suffix](*found)
+
+
+def inputs_of(context: typer.Context, value: list[str] | None) -> list[str]:
+    """The shapes that were given, or those that a file has; a size that it leaves open is 1."""
+    model = context.params.get("model")
+    if value or context.resilient_parsing or not isinstance(model, str):
+        return list(value or [])
+    if file_and_output(model) is None:
+        raise typer.BadParameter("missing; for example --input 4,1,28,28")
+    found = read_file(model)
+    assert found is not None
+    return [text_of(x, declared.count) for x, declared in _examples(found)]
+
+
+def _examples(model: Interpreted) -> list[tuple[torch.Tensor, Any]]:
+    try:
+        return list(zip(model.example(), model.declared, strict=True))
+    except RuntimeError as error:  # sizes that no memory has room for
+        raise FrontendError("no example of these shapes can be made", why=str(error)) from error
+
+
+def text_of(x: torch.Tensor, count: int | None) -> str:
+    """As `--input` says it: ids with the number of ids."""
+    text = ",".join(map(str, x.shape))
+    return text if x.is_floating_point() else f"{text}:{count or 2}"

@@ -1,0 +1,188 @@
+"""Read an ONNX file that nobody has vouched for: every number in it is checked before it is used.
+
+Nothing in a file is run or unpickled. Data beside the file is read only from the file's own folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto
+
+from ...errors import FrontendError
+from .graph import plain_domain
+
+OLDEST, NEWEST = 7, onnx.defs.onnx_opset_version()
+LARGEST = 1 << 31  # bytes of a message of protobuf
+DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview.training", "ai.onnx.preview")
+SMALL = 1 << 16  # bytes of a tensor that the checker reads, too
+
+
+def read(path: str | os.PathLike[str]) -> onnx.ModelProto:
+    """The model of a file, with the data beside it, checked."""
+    place = Path(path)
+    try:
+        if not place.is_file():
+            why = "it is a folder" if place.is_dir() else "there is no such file"
+            raise FrontendError(f"cannot read {place}", why=why)
+        if place.stat().st_size >= LARGEST:
+            raise FrontendError(
+                f"cannot read {place}",
+                why="an ONNX file is smaller than 2 GiB",
+                try_="a model with external data",
+            )
+        data = place.read_bytes()
+    except OSError as error:
+        raise FrontendError(f"cannot read {place}", why=str(error.strerror)) from error
+    return parse(data, place)
+
+
+def parse(data: bytes, place: Path) -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except (DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise not_onnx(place, "it is no ONNX file, or it is damaged or cut off") from error
+    if not model.ir_version or not model.HasField("graph") or not model.graph.output:
+        raise not_onnx(place, "it has no graph, or no version")
+    check_versions(model, place)
+    for tensor in tensors(model.graph):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            load_external(tensor, place)
+    check(model, place)
+    return model
+
+
+def not_onnx(place: Path, why: str) -> FrontendError:
+    return FrontendError(
+        f"cannot read {place} as an ONNX model", why=why, try_="torch.onnx.export(model, inputs, f)"
+    )
+
+
+def check_versions(model: onnx.ModelProto, place: Path) -> None:
+    versions = {plain_domain(opset.domain): opset.version for opset in model.opset_import}
+    version = versions.get("")
+    if version is None and not set(versions) & set(DOMAINS) and not model.functions:
+        raise not_onnx(place, "it does not say of which operator set it is")
+    if version is not None and not OLDEST <= version <= NEWEST:
+        raise FrontendError(
+            f"{place} has operator set {version} of ONNX",
+            why=f"whet knows {OLDEST} to {NEWEST}",
+            try_="onnx.version_converter.convert_version(model, 18)",
+        )
+
+
+def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor of a graph, those of inner graphs and of attributes too."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield sparse.values
+        yield sparse.indices
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from [attribute.t, *attribute.tensors]
+            for inner in [attribute.g, *attribute.graphs]:
+                yield from tensors(inner)
+
+
+def load_external(tensor: onnx.TensorProto, place: Path) -> None:
+    """Read the numbers of a tensor from the file that it names, in the folder of the model."""
+    given = {entry.key: entry.value for entry in tensor.external_data}
+    location, at = given.get("location", ""), f"tensor {tensor.name!r} of {place}"
+    file = data_file(location, place.parent, at)
+    size = file.stat().st_size
+    offset, length = (number(given.get(key, ""), at) for key in ("offset", "length"))
+    first = offset or 0
+    count = size - first if length is None else length
+    if first + count > size or count < 0:
+        raise FrontendError(
+            f"external data {location!r} is cut off",
+            at=at,
+            why=f"the tensor is bytes {first:,} to {first + count:,} of {size:,}",
+        )
+    with open(file, "rb") as stream:
+        stream.seek(first)
+        tensor.raw_data = stream.read(count)
+    del tensor.external_data[:]
+    tensor.data_location = TensorProto.DEFAULT
+
+
+def data_file(location: str, folder: Path, at: str) -> Path:
+    """The file of this name, if it lies in the folder; links are followed before that is asked."""
+    if not location or "\0" in location:
+        raise FrontendError("external data has no file name", at=at)
+    home = folder.resolve()
+    try:
+        file = (folder / location).resolve()
+        outside = Path(location).is_absolute() or not file.is_relative_to(home)
+        there = not outside and file.is_file()
+    except (OSError, RuntimeError) as error:  # a name too long, a loop of links
+        raise FrontendError(
+            f"external data {location[:100]!r} cannot be read", at=at, why=str(error)[:200]
+        ) from error
+    if outside:
+        raise FrontendError(
+            f"external data {location!r} lies outside of the folder of the model",
+            at=at,
+            why="a model may only read files beside it",
+        )
+    if not there:
+        raise FrontendError(
+            f"external data {location!r} is missing", at=at, why=f"there is no such file in {home}"
+        )
+    return file
+
+
+def number(text: str, at: str) -> int | None:
+    if not text:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 18:
+        raise FrontendError(f"external data begins or ends at {text[:40]!r}", at=at)
+    return int(text)
+
+
+def check(model: onnx.ModelProto, place: Path) -> None:
+    """What onnx checks: names, types and shapes of every node. Large tensors are left out."""
+    large = {t.name for t in model.graph.initializer if len(t.raw_data) > SMALL}
+    copy = without(model, large) if large else model
+    try:
+        if not all(o.type.tensor_type.HasField("shape") for o in model.graph.output):
+            copy = onnx.shape_inference.infer_shapes(copy)  # the checker wants shapes of outputs
+        onnx.checker.check_model(copy, full_check=True)
+    except Exception as error:  # ValidationError, InferenceError, and ValueError of protobuf
+        raise FrontendError(
+            f"{place} is not a valid ONNX model", why=first_lines(error)
+        ) from error
+
+
+def without(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:
+    """The model with these constants as inputs of the same type."""
+    copy = onnx.ModelProto(
+        ir_version=model.ir_version,
+        opset_import=model.opset_import,
+        functions=model.functions,
+    )
+    graph, given = copy.graph, model.graph
+    graph.name = given.name
+    graph.node.extend(given.node)
+    graph.output.extend(given.output)
+    graph.input.extend(given.input)
+    graph.value_info.extend(given.value_info)
+    graph.sparse_initializer.extend(given.sparse_initializer)
+    declared = {value.name for value in given.input}
+    for tensor in given.initializer:
+        if tensor.name not in names:
+            graph.initializer.append(tensor)
+        elif tensor.name not in declared:
+            kind = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            graph.input.append(kind)
+    return copy
+
+
+def first_lines(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return "; ".join(lines[:2])[:400] or type(error).__name__
