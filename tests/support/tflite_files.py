@@ -11,6 +11,8 @@ from ai_edge_litert import schema_py_generated as s
 Array = np.ndarray[Any, Any]
 SAME, VALID = 0, 1
 RELU, RELU6 = 1, 3
+# Of operators, where int8 is not the second.
+VERSIONS = {"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4, "RESHAPE": 1, "QUANTIZE": 1}
 
 
 class Writer:
@@ -50,7 +52,8 @@ class Writer:
     def op(self, code: str, inputs: list[int], output: int, options: Any = None) -> int:
         number = getattr(s.BuiltinOperator, code)
         operator, opcode = s.OperatorT(), s.OperatorCodeT()
-        opcode.builtinCode, opcode.deprecatedBuiltinCode, opcode.version = number, min(number, 127), 3
+        opcode.builtinCode, opcode.deprecatedBuiltinCode = number, min(number, 127)
+        opcode.version = VERSIONS.get(code, 2)
         operator.opcodeIndex = len(self.model.operatorCodes)
         self.model.operatorCodes.append(opcode)
         operator.inputs, operator.outputs = inputs, [output]
@@ -68,7 +71,8 @@ class Writer:
         return float(self.graph.tensors[tensor].quantization.scale[0])
 
     def weights(self, x: int, shape: tuple[int, ...], axis: int) -> list[int]:
-        scales = self.rng.uniform(0.004, 0.012, shape[axis]).astype(np.float32)
+        size = np.prod(shape) / shape[axis]  # so that sums keep about the range of the input
+        scales = (self.rng.uniform(0.01, 0.03, shape[axis]) / np.sqrt(size)).astype(np.float32)
         numbers = self.rng.integers(-127, 128, shape).astype(np.int8)
         bias = self.rng.integers(-400, 400, shape[axis]).astype(np.int32)
         return [
@@ -135,7 +139,10 @@ class Writer:
         n, h, w, c = self.shape(x)
         widths = self.known((0, 0), (around, around), (around, around), (0, 0))
         return self.op(
-            "PAD", [x, widths], self.same(x, (n, h + 2 * around, w + 2 * around, c)), s.PadOptionsT()
+            "PAD",
+            [x, widths],
+            self.same(x, (n, h + 2 * around, w + 2 * around, c)),
+            s.PadOptionsT(),
         )
 
     def reshape(self, x: int, *shape: int) -> int:
@@ -158,21 +165,6 @@ class Writer:
         builder = flatbuffers.Builder(1024)
         builder.Finish(self.model.Pack(builder), b"TFL3")
         return bytes(builder.Output())
-
-
-def residual_net(batch: int = 1) -> bytes:
-    """Every operator that whet reads, in the way of a MobileNet."""
-    w = Writer(batch, 11, 11, 3)
-    x = w.conv(w.input, 8, 3, stride=2, act=RELU6, scale=6 / 255, zero=-128)
-    y = w.conv(x, 8, 3, act=RELU, depthwise=True, scale=0.03, zero=-128)
-    y = w.conv(y, 8, 1)
-    x = w.add(x, y)
-    x = w.pad(x, 1)
-    x = w.conv(x, 12, 3, padding=VALID, act=RELU)
-    x = w.pool(x, 2, largest=True)
-    x = w.conv(x, 16, 1)
-    x = w.mean(x)
-    return w.finish(w.dequantize(w.softmax(w.dense(x, 5))))
 
 
 def run(data: bytes, x: Array) -> Array:

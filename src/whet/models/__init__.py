@@ -2,6 +2,7 @@
 
 from ..frontend.jax import from_jax, to_jax
 from ..frontend.keras import from_keras, to_keras
+from ..frontend.tflite import from_tflite
 from .gguf import Gguf, GgufTensor
 from .int8_backbone import load_int8_backbone
 from .inverted import BlockSpec, InvertedResidual, InvertedResidualNet, make_divisible
@@ -27,6 +28,7 @@ __all__ = [
     "from_jax",
     "from_keras",
     "from_onnx",
+    "from_tflite",
     "lenet",
     "load_ds_cnn",
     "load_int8_backbone",
