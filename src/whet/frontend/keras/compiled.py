@@ -72,7 +72,7 @@ def loss_of(given: Any) -> Loss:
     row = LOSSES.get(type(given).__name__) if isinstance(given, losses.Loss) else None
     if row is None:
         raise not_translated(f"the loss {getattr(given, '__name__', type(given).__name__)}")
-    options = given.get_config()
+    options = given.get_config() | getattr(given, "_fn_kwargs", {})  # Huber leaves out delta
     if given.reduction not in ("sum_over_batch_size", "mean"):
         raise not_translated(f"reduction={given.reduction!r}")
     if options.get("axis", -1) != -1:
@@ -160,7 +160,7 @@ LOSSES: dict[str, Callable[[Mapping[str, Any]], Loss]] = {
     "BinaryCrossentropy": binary,
     "MeanSquaredError": lambda options: nn.MSELoss(),
     "MeanAbsoluteError": lambda options: nn.L1Loss(),
-    "Huber": lambda options: nn.HuberLoss(delta=float(options.get("delta", 1.0))),
+    "Huber": lambda options: nn.HuberLoss(delta=float(options["delta"])),
 }
 
 

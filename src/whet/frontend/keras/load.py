@@ -143,6 +143,10 @@ def to_keras(module: KerasModel) -> Any:
 def read(place: Path) -> Any:
     """The model of a `.keras` file that nobody has vouched for."""
     try:
+        if place.suffix != ".keras":
+            raise FrontendError(
+                f"{place} is no .keras file", why="the name says so", try_='model.save("net.keras")'
+            )
         if not place.is_file():
             why = "it is a folder" if place.is_dir() else "there is no such file"
             raise FrontendError(f"cannot read {place}", why=why)
@@ -161,7 +165,7 @@ def parse(data: bytes, place: Path) -> Any:
         check_archive(data)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return found.saving.load_model(io.BytesIO(data), safe_mode=True)
+            return found.saving.load_model(str(place), safe_mode=True)
     except FrontendError:
         raise
     except MemoryError as error:

@@ -154,9 +154,7 @@ def check(model: onnx.ModelProto, place: Path) -> None:
             copy = onnx.shape_inference.infer_shapes(copy)  # the checker wants shapes of outputs
         onnx.checker.check_model(copy, full_check=True)
     except Exception as error:  # ValidationError, InferenceError, and ValueError of protobuf
-        raise FrontendError(
-            f"{place} is not a valid ONNX model", why=first_lines(error)
-        ) from error
+        raise FrontendError(f"{place} is not a valid ONNX model", why=first_lines(error)) from error
 
 
 def without(model: onnx.ModelProto, names: set[str]) -> onnx.ModelProto:

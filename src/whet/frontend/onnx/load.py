@@ -35,9 +35,7 @@ def from_onnx(path: str | os.PathLike[str], *, outputs: Sequence[str] = ()) -> I
     return module_of(read(path), Path(path), outputs)
 
 
-def module_of(
-    model: onnx.ModelProto, place: Path, outputs: Sequence[str] = ()
-) -> Interpreted:
+def module_of(model: onnx.ModelProto, place: Path, outputs: Sequence[str] = ()) -> Interpreted:
     model = inlined(model, place)
     versions = {plain_domain(opset.domain): opset.version for opset in model.opset_import}
     graph = graph_of(model.graph, versions)
@@ -228,5 +226,3 @@ def paths_of(graph: OnnxGraph, names: Sequence[str]) -> dict[str, str]:
         leaf = operands[i] if i < len(operands) else f"{last}_{i}"
         found[name] = ".".join([*path, leaf])
     return found
-
-

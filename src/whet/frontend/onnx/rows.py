@@ -71,9 +71,7 @@ class Call:
         return bool(self.run.module.training)
 
     def refuse(self, what: str, try_: str = "") -> NoReturn:
-        raise UnsupportedOps(
-            f"{self.node.op} of ONNX: {what}", at=self.node.place, try_=try_
-        )
+        raise UnsupportedOps(f"{self.node.op} of ONNX: {what}", at=self.node.place, try_=try_)
 
 
 def is_known(value: Value) -> bool:

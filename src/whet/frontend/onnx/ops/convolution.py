@@ -9,8 +9,9 @@ from torch.nn import functional as F
 from ..rows import Call, row
 
 
-def sides(c: Call, sizes: list[int], kernel: list[int], strides: list[int], steps: list[int]
-          ) -> list[tuple[int, int]]:
+def sides(
+    c: Call, sizes: list[int], kernel: list[int], strides: list[int], steps: list[int]
+) -> list[tuple[int, int]]:
     """The padding before and after each axis; `auto_pad` is the older way to say it."""
     rank, auto = len(kernel), c.attr("auto_pad", "NOTSET")
     if auto in ("NOTSET", ""):
@@ -127,9 +128,7 @@ def col2im(c: Call, x: Tensor, image, block) -> Tensor:  # type: ignore[no-untyp
     for n, k, d, s in zip(whole, kernel, steps, strides, strict=True):
         starts = torch.arange(0, n - (k - 1) * d, s)
         at = torch.arange(k)[:, None] * d + starts[None, :]
-        lines = (lines[:, None, :, None] * n + at[None, :, None, :]).reshape(
-            lines.shape[0] * k, -1
-        )
+        lines = (lines[:, None, :, None] * n + at[None, :, None, :]).reshape(lines.shape[0] * k, -1)
     index = lines.reshape(-1)
     batch, rows, _ = x.shape
     channels = rows // lines.shape[0]

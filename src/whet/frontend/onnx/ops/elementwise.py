@@ -185,8 +185,6 @@ def swish(c: Call, x: Tensor) -> Tensor:
     return F.silu(x) if alpha == 1 else x * torch.sigmoid(alpha * x)
 
 
-
-
 @row("Shrink")
 def shrink(c: Call, x: Tensor) -> Tensor:
     bias, limit = c.attr("bias", 0.0), c.attr("lambd", 0.5)

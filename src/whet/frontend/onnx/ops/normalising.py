@@ -85,8 +85,9 @@ def lrn(c: Call, x: Tensor) -> Tensor:
     before, after = (size - 1) // 2, math.ceil((size - 1) / 2)
     sides = [0, 0] * (x.ndim - 2) + [before, after]
     padded = F.pad(squares, sides)
-    total = sum((padded.narrow(1, i, x.shape[1]) for i in range(1, size)),
-                padded.narrow(1, 0, x.shape[1]))
+    total = sum(
+        (padded.narrow(1, i, x.shape[1]) for i in range(1, size)), padded.narrow(1, 0, x.shape[1])
+    )
     scale = c.attr("alpha", 1e-4) / size
     return x / (c.attr("bias", 1.0) + scale * total).pow(c.attr("beta", 0.75))
 

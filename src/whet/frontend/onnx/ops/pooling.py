@@ -161,5 +161,7 @@ def max_unpool(c: Call, x: Tensor, index: Tensor, wanted=None) -> Tensor:  # typ
     sizes = [*x.shape[:2], *pooled] if wanted is None else [int(n) for n in wanted]
     y = torch.zeros(math.prod(x.shape[:2]) * math.prod(pooled), dtype=x.dtype)
     y = y.scatter(0, index.reshape(-1), x.reshape(-1)).reshape(*x.shape[:2], *pooled)
-    return F.pad(y, [n for size, now in zip(sizes[::-1], y.shape[::-1], strict=True)
-                     for n in (0, size - now)])
+    return F.pad(
+        y,
+        [n for size, now in zip(sizes[::-1], y.shape[::-1], strict=True) for n in (0, size - now)],
+    )

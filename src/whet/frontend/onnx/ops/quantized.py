@@ -46,5 +46,3 @@ def dequantize(c: Call, x: Tensor, scale: Tensor, zero: Tensor | None = None) ->
     if zero is not None:
         found = found - spread(c, x, zero.to(scale.dtype))
     return found * spread(c, x, scale)
-
-

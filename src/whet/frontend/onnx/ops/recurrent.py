@@ -1,5 +1,4 @@
-"""RNN, GRU and LSTM, step by step: their gates, activations and options are those of the standard.
-"""
+"""RNN, GRU and LSTM, step by step: their gates, activations and options are those of the standard."""
 
 from __future__ import annotations
 
@@ -29,8 +28,9 @@ def function(c: Call, name: str, alphas: list[float], betas: list[float]) -> Fun
     if name not in WITH_NUMBERS:
         c.refuse(f"the activation {name}")
     compute, *defaults = WITH_NUMBERS[name]
-    given = [source.pop(0) if source else d
-             for source, d in zip((alphas, betas), defaults, strict=False)]
+    given = [
+        source.pop(0) if source else d for source, d in zip((alphas, betas), defaults, strict=False)
+    ]
     return lambda x: compute(x, *given)
 
 

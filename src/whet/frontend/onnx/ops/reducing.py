@@ -126,8 +126,9 @@ def top_k(c: Call, x: Tensor, k: Array | None = None) -> tuple[Tensor, Tensor]:
     return order.values.narrow(axis, 0, count), order.indices.narrow(axis, 0, count)
 
 
-def running(c: Call, x: Tensor, axis: Array, compute: Callable[..., Tensor], first: float
-            ) -> Tensor:
+def running(
+    c: Call, x: Tensor, axis: Array, compute: Callable[..., Tensor], first: float
+) -> Tensor:
     at = positive(int(np.asarray(axis).reshape(-1)[0]), x.ndim)
     x = x.flip(at) if c.flag("reverse") else x
     y = compute(x, at)

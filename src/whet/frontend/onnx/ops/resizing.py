@@ -138,8 +138,11 @@ def by_pytorch(c: Call, x: Tensor, axes: dict[int, Axis]) -> Tensor | None:
     whole = all(a.after % a.size == 0 for a in axes.values())
     if mode == "nearest" and whole and exact:
         floor = c.attr("nearest_mode", "round_prefer_floor" if c.version > 10 else "floor")
-        if (way, floor) in (("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"),
-                            ("half_pixel", "round_prefer_ceil")):
+        if (way, floor) in (
+            ("asymmetric", "floor"),
+            ("half_pixel", "round_prefer_floor"),
+            ("half_pixel", "round_prefer_ceil"),
+        ):
             return F.interpolate(x, size=sizes, mode="nearest")
     single = any(n == 1 for n in sizes)
     if mode in ("linear", "bilinear") and exact and not single and not c.flag("exclude_outside"):
