@@ -1,6 +1,6 @@
 """Write the table of docs/onnx.md: ONNX's own node tests, and what is refused.
 
-    python tools/onnx_page.py
+python tools/onnx_page.py
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ONNX: models of timm and transformers through an ONNX file, with their gradients.
 
-`python -m benchmarks.frontends.onnx` measures what is missing in onnx.jsonl.gz and writes README.md;
-names of models may follow, and `--page` only writes the page.
+`python -m benchmarks.frontends.onnx` measures what is missing in onnx.jsonl.gz and writes
+README.md; names of models may follow, and `--page` only writes the page.
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def page(records: list[dict[str, Any]]) -> str:
         for r in records
     ]
     head = ["model", "output", "tensors", "gradients", f"{STEPS} steps", "original (tensors)"]
-    return "\n".join(["# Front ends\n", wrapped(TEXT, **words), table(head, rows), wrapped(COLUMNS)])
+    return "\n".join(
+        ["# Front ends\n", wrapped(TEXT, **words), table(head, rows), wrapped(COLUMNS)]
+    )
 
 
 TEXT = """
@@ -95,7 +97,7 @@ random. The worst gradient of all differs by {worst} from PyTorch's. `python -m
 benchmarks.frontends.onnx` measures this; it takes some minutes.
 """
 COLUMNS = """
-All figures are the largest difference relative to the largest number of the tensor. *Output*: the
+All figures are the largest difference relative to the largest number of a tensor. *Output*: the
 model that was read, against the one that was written. *Gradients* and *steps*: the compiled C
 program against PyTorch with the model that was read, by `program.check()`. *Original*: gradients
 of PyTorch with the model that was read, against those with the model that was written, for the

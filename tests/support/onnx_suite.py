@@ -23,7 +23,6 @@ from whet.errors import WhetError
 from whet.frontend.onnx import file, load
 from whet.frontend.onnx.rows import ROWS, is_known, tensor
 
-
 ATOL = 1e-6  # expected values are of float32 arithmetic themselves: zeros may be 2e-7
 
 

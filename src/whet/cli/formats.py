@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
-
-from ..errors import FrontendError
 
 if TYPE_CHECKING:
     import torch
@@ -70,14 +68,8 @@ def inputs_of(context: typer.Context, value: list[str] | None) -> list[str]:
         raise typer.BadParameter("missing; for example --input 4,1,28,28")
     found = read_file(model)
     assert found is not None
-    return [text_of(x, declared.count) for x, declared in _examples(found)]
-
-
-def _examples(model: Interpreted) -> list[tuple[torch.Tensor, Any]]:
-    try:
-        return list(zip(model.example(), model.declared, strict=True))
-    except RuntimeError as error:  # sizes that no memory has room for
-        raise FrontendError("no example of these shapes can be made", why=str(error)) from error
+    pairs = zip(found.example(), found.declared, strict=True)
+    return [text_of(x, declared.count) for x, declared in pairs]
 
 
 def text_of(x: torch.Tensor, count: int | None) -> str:

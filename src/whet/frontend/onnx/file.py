@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from onnx import TensorProto
 
 from ...errors import FrontendError
@@ -49,6 +49,8 @@ def parse(data: bytes, place: Path) -> onnx.ModelProto:
         raise not_onnx(place, "it is no ONNX file, or it is damaged or cut off") from error
     if not model.ir_version or not model.HasField("graph") or not model.graph.output:
         raise not_onnx(place, "it has no graph, or no version")
+    if not texts_are_valid(model):
+        raise not_onnx(place, "a name in it is no UTF-8")
     check_versions(model, place)
     for tensor in tensors(model.graph):
         if tensor.data_location == TensorProto.EXTERNAL:
@@ -61,6 +63,20 @@ def not_onnx(place: Path, why: str) -> FrontendError:
     return FrontendError(
         f"cannot read {place} as an ONNX model", why=why, try_="torch.onnx.export(model, inputs, f)"
     )
+
+
+def texts_are_valid(message: Message) -> bool:
+    """Whether all names are texts: of bytes that are no UTF-8, protobuf makes bytes."""
+    for field, value in message.ListFields():
+        several = () if isinstance(value, (str, bytes)) else value
+        if field.type == field.TYPE_STRING:
+            if isinstance(value, bytes) or any(isinstance(part, bytes) for part in several):
+                return False
+        elif field.type == field.TYPE_MESSAGE:
+            parts = (value,) if isinstance(value, Message) else value
+            if not all(map(texts_are_valid, parts)):
+                return False
+    return True
 
 
 def check_versions(model: onnx.ModelProto, place: Path) -> None:

@@ -8,20 +8,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.inliner
 
-from ...errors import FrontendError, UnsupportedOps
+from ...errors import FrontendError, UnsupportedOps, WhetError
 from ...ir import Array
 from ..torch.interpreted import Input, Interpreted
 from . import ops as _register_rows  # noqa: F401
 from .file import first_lines, read
 from .graph import Node, OnnxGraph, graph_of, plain_domain
-from .rows import ROWS, TYPES, tensor
-from .walk import OnnxWalk, needed
+from .rows import ROWS, TYPES, Call, tensor
+from .walk import OnnxWalk, failed, needed
 
 # Operands that are statistics of data and not trained.
 STATISTICS = {"BatchNormalization": (3, 4)}
+LARGEST = 1e30  # of a weight
 FIXED = {"QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2), "RotaryEmbedding": (1, 2)}
 
 
@@ -44,7 +46,7 @@ def module_of(model: onnx.ModelProto, place: Path, outputs: Sequence[str] = ()) 
     wanted = chosen(graph, outputs, place)
     nodes = needed(graph, wanted)
     refuse_unknown(nodes)
-    graph = replace(graph, nodes=nodes)
+    graph = with_float_weights(replace(graph, nodes=nodes))
     trained, kept = sorted_constants(graph)
     walk = OnnxWalk(graph, wanted, frozenset({*trained, *kept}))
     found = Interpreted(
@@ -130,18 +132,40 @@ def sorted_constants(graph: OnnxGraph) -> tuple[list[str], list[str]]:
     """The constants that train, and those that are statistics; all others are known numbers.
 
     A float tensor with at least one axis trains, unless an operator needs to know it, or uses it
-    as a scale of integers. What inner graphs read is known, too.
+    as a scale of integers. What inner graphs read is known, too, and so are masks: tensors with
+    infinities, or with numbers near them.
     """
-    trained, kept = [], []
+    trained: list[str] = []
+    kept: list[str] = []
     uses = uses_of(graph)
     for name, array in graph.constants.items():
         if not is_float(array) or not array.ndim or not array.size or not uses[name]:
             continue
-        if any(fixed(node, i) for node, i in uses[name]):
+        if any(fixed(node, i) for node, i in uses[name]) or not np.abs(array).max() < LARGEST:
             continue
         statistics = any(i in STATISTICS.get(node.op, ()) for node, i in uses[name])
         (kept if statistics else trained).append(name)
     return trained, kept
+
+
+def with_float_weights(graph: OnnxGraph) -> OnnxGraph:
+    """Weights that the file stores as integers with scales become floats, so that they train."""
+    constants, left = dict(graph.constants), []
+    for node in graph.nodes:
+        values = [constants.get(name) if name else None for name in node.inputs]
+        stored = all(v is not None or not n for v, n in zip(values, node.inputs, strict=True))
+        if node.op != "DequantizeLinear" or node.domain or not stored:
+            left.append(node)
+            continue
+        row = ROWS["", node.op]
+        (name,) = node.outputs
+        try:
+            constants[name] = row.compute(Call(node, None), *map(tensor, values)).numpy()
+        except WhetError:
+            raise
+        except Exception as error:
+            raise failed(node, error) from error
+    return replace(graph, nodes=tuple(left), constants=constants)
 
 
 def is_float(array: Array) -> bool:
@@ -163,7 +187,7 @@ def uses_of(graph: OnnxGraph) -> dict[str, list[tuple[Node, int]]]:
 
 def fixed(node: Node, i: int) -> bool:
     """Whether this operand has to be known, or is no weight."""
-    if i < 0 or node.op in FIXED and i in FIXED[node.op]:
+    if i < 0 or (node.op in FIXED and i in FIXED[node.op]):
         return True
     found = ROWS.get((node.domain, node.op))
     if found is None:

@@ -98,13 +98,15 @@ def ints(value: Array | Sequence[int] | int) -> list[int]:
 
 
 def operands(row: Row, call: Call, values: Sequence[Value]) -> list[Value]:
-    """The values as the row wants them."""
+    """The values as the row wants them; constants are doubles where the model was made double."""
     found = []
     for i, value in enumerate(values):
         if value is None or i in row.either or -1 in row.either:
             found.append(value)
         elif i not in row.known:
-            found.append(tensor(value))
+            made = tensor(value)
+            widened = call.run.double and is_known(value) and made.dtype == torch.float32
+            found.append(made.double() if widened else made)
         elif is_known(value):
             found.append(value)
         else:
@@ -139,4 +141,5 @@ TYPES = {
 def type_of(call: Call, number: int) -> torch.dtype:
     if number not in TYPES:
         call.refuse(f"type {number} of numbers")
-    return TYPES[number]
+    kind = TYPES[number]
+    return torch.float64 if kind == torch.float32 and call.run.double else kind

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections import ChainMap
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
+import torch
 from onnx.reference import ReferenceEvaluator
 from torch import Tensor
 
@@ -38,8 +39,13 @@ class OnnxWalk:
     def __deepcopy__(self, memo: dict[int, Any]) -> OnnxWalk:
         return self
 
+    def doubled(self, module: Interpreted) -> bool:
+        """Whether the tensors of the file are floats, and those of the module were made doubles."""
+        single = (n for n in self.kept if self.graph.constants[n].dtype == np.float32)
+        return any(module.tensor(name).dtype == torch.float64 for name in single)
+
     def __call__(self, module: Interpreted, inputs: Sequence[Tensor]) -> Any:
-        run = Run(module, frozenset(self.graph.inputs))
+        run = Run(module, frozenset(self.graph.inputs), self.doubled(module))
         env: Env = {
             name: module.tensor(name) if name in self.kept else array
             for name, array in self.graph.constants.items()
@@ -76,8 +82,8 @@ def reads(node: Node) -> set[str]:
 
 
 class Run:
-    def __init__(self, module: Interpreted, inputs: frozenset[str]) -> None:
-        self.module, self.inputs = module, inputs
+    def __init__(self, module: Interpreted, inputs: frozenset[str], double: bool) -> None:
+        self.module, self.inputs, self.double = module, inputs, double
 
     def graph(self, graph: OnnxGraph, inputs: Sequence[Value], around: Env) -> list[Value]:
         """The outputs of the body of an If, a Loop or a Scan."""
@@ -109,7 +115,7 @@ class Run:
             return row.compute(call, env, *values)
         check_size(node, values)
         if all(map(is_known, values)) and not (row and row.from_known) and node.op not in RANDOM:
-            found = by_reference(node, values)
+            found = by_reference(node, values, row is not None)
             if found is not None:
                 return found
         if row is None:
@@ -125,8 +131,11 @@ def failed(node: Node, error: Exception) -> FrontendError:
     return FrontendError(what, at=node.place, why=f"{type(error).__name__}: {why}"[:300])
 
 
-def by_reference(node: Node, values: Sequence[Value]) -> Sequence[Value] | None:
-    """The results of a node whose operands are all known; None if the reference is too new."""
+def by_reference(node: Node, values: Sequence[Value], row: bool) -> Sequence[Value] | None:
+    """The results of a node whose operands are all known.
+
+    None if the reference, which lacks some older forms, cannot compute them and a row may.
+    """
     names = [f"x{i}" if value is not None else "" for i, value in enumerate(values)]
     proto = onnx.NodeProto()
     proto.CopyFrom(node.proto)
@@ -141,10 +150,11 @@ def by_reference(node: Node, values: Sequence[Value]) -> Sequence[Value] | None:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            evaluator = ReferenceEvaluator(function)
-        except (RuntimeError, NotImplementedError):
-            return None
-        results = evaluator.run(None, feeds, attributes={})
+            results = ReferenceEvaluator(function).run(None, feeds, attributes={})
+        except Exception:
+            if row:
+                return None
+            raise
     by_name = dict(zip(outputs, results, strict=True))
     return [by_name.get(name) for name in node.outputs]
 
@@ -186,7 +196,7 @@ def steps(start: Array, limit: Array, delta: Array) -> float:
     return max(0.0, (float(limit) - float(start)) / float(delta))
 
 
-SIZES = {
+SIZES: dict[str, Callable[..., float]] = {
     "ConstantOfShape": product,
     "Expand": lambda x, shape: count(x) * max(1.0, product(shape) if is_array(shape) else 1.0),
     "Tile": lambda x, times, *_: count(x) * product(times),

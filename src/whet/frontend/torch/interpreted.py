@@ -6,6 +6,7 @@ inputs and tensors. `torch.export`, autodiff and `check` then treat it like any 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,6 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import FrontendError
+
+MOST = 1 << 28  # numbers of an example
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,11 @@ class Input:
     def example(self, batch: int, free: Mapping[str, int]) -> Tensor:
         """Random numbers, or ids, of this shape; a free first size is the batch."""
         sizes = [self._size(i, size, batch, free) for i, size in enumerate(self.sizes)]
+        if math.prod(sizes) > MOST:
+            raise FrontendError(
+                f"input {self.name!r} has {math.prod(sizes):,} numbers",
+                why=f"an example of at most {MOST:,} is made; its shape is {sizes}",
+            )
         if self.dtype.is_floating_point:
             return torch.randn(sizes).to(self.dtype)
         if self.dtype == torch.bool:

@@ -14,6 +14,7 @@ from . import (
     reducing,
     resizing,
     sampling,
+    sequences,
     signal,
 )
 
@@ -31,5 +32,6 @@ __all__ = [
     "reducing",
     "resizing",
     "sampling",
+    "sequences",
     "signal",
 ]

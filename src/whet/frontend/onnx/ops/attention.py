@@ -35,7 +35,7 @@ def rotary(c: Call, x: Tensor, cos: Tensor, sin: Tensor, ids: Tensor | None = No
     return y.flatten(2) if flat else y.transpose(1, 2)
 
 
-def by_heads(x: Tensor, heads: int | None) -> Tensor:
+def by_heads(x: Tensor, heads: int) -> Tensor:
     """[batch, heads, length, width]"""
     if x.ndim == 4:
         return x

@@ -153,10 +153,10 @@ def wrapped(index: Value, size: int) -> Tensor:
 def gather(c: Call, x: Tensor, index: Value) -> Tensor:
     axis = positive(c.attr("axis", 0), x.ndim)
     if is_known(index) and np.ndim(index) == 0:
-        at = int(index)
-        if not -x.shape[axis] <= at < x.shape[axis]:
-            raise ValueError(f"index {at} of {x.shape[axis]}")
-        return x.select(axis, at)
+        line = int(index)
+        if not -x.shape[axis] <= line < x.shape[axis]:
+            raise ValueError(f"index {line} of {x.shape[axis]}")
+        return x.select(axis, line)
     if axis == 0 and x.ndim == 2 and not is_known(index):
         return F.embedding(wrapped_ids(c, index, x.shape[0]), x)
     at = wrapped(index, x.shape[axis])
@@ -178,7 +178,7 @@ def gather_elements(c: Call, x: Tensor, index: Value) -> Tensor:
 @row("GatherND", either=(1,))
 def gather_nd(c: Call, x: Tensor, index: Value) -> Tensor:
     batch = c.attr("batch_dims", 0)
-    at = index.long() if isinstance(index, Tensor) else tensor(np.asarray(index)).long()
+    at: Tensor = index.long() if isinstance(index, Tensor) else tensor(np.asarray(index)).long()
     depth = at.shape[-1]
     places: list[Any] = []
     for i in range(batch):
@@ -207,7 +207,7 @@ def scatter_elements(c: Call, x: Tensor, index: Value, updates: Tensor) -> Tenso
 @row("ScatterND", either=(1,))
 def scatter_nd(c: Call, x: Tensor, index: Value, updates: Tensor) -> Tensor:
     """As a scatter along one axis: that of all places that an index can name."""
-    at = index if isinstance(index, Tensor) else tensor(np.asarray(index))
+    at: Tensor = index if isinstance(index, Tensor) else tensor(np.asarray(index))
     depth = at.shape[-1]
     flat = torch.zeros(at.shape[:-1], dtype=torch.int64)
     for i in range(depth):
@@ -233,13 +233,13 @@ def tensor_scatter(c: Call, past: Tensor, new: Tensor, starts: Value = None) -> 
 
 @row("OneHot", known=(1,))
 def one_hot(c: Call, index: Tensor, depth: Array, values: Tensor) -> Tensor:
-    size, axis = int(np.asarray(depth).reshape(-1)[0]), c.attr("axis", -1)
-    axis = positive(axis, index.ndim + 1)
-    at = index.long()
-    at = torch.where(at < 0, at + size, at).unsqueeze(axis)
+    size = int(np.asarray(depth).reshape(-1)[0])
+    axis = positive(c.attr("axis", -1), index.ndim + 1)
+    ids = index.long()
+    ids = torch.where(ids < 0, ids + size, ids).unsqueeze(axis)
     wanted = [1] * (index.ndim + 1)
     wanted[axis] = size
-    hit = at == torch.arange(size).reshape(wanted)
+    hit = ids == torch.arange(size).reshape(wanted)
     return torch.where(hit, values[1], values[0])
 
 
@@ -342,68 +342,7 @@ def trilu(c: Call, x: Tensor, k: Array | None = None) -> Tensor:
 
 @row("EyeLike", either=(0,))
 def eye_like(c: Call, x: Value) -> Array:
-    kind = c.attr("dtype")
-    like = np.float32 if kind in (None, 1) else None
-    if like is None:
-        c.refuse(f"type {kind}")
-    return np.eye(*x.shape, k=c.attr("k", 0), dtype=like)
-
-
-@row("SequenceConstruct", either=(-1,))
-def sequence_construct(c: Call, *values: Value) -> list[Value]:
-    return [*values]
-
-
-@row("SequenceAt", known=(1,), either=(0,))
-def sequence_at(c: Call, values: list[Value], at: Array) -> Value:
-    return values[int(at)]
-
-
-@row("SequenceInsert", known=(2,), either=(0, 1))
-def sequence_insert(c: Call, values: list[Value], value: Value, at: Any = None) -> list[Value]:
-    found = list(values)
-    found.insert(len(found) if at is None else int(at), value)
-    return found
-
-
-@row("SequenceErase", known=(1,), either=(0,))
-def sequence_erase(c: Call, values: list[Value], at: Any = None) -> list[Value]:
-    found = list(values)
-    del found[-1 if at is None else int(at)]
-    return found
-
-
-@row("SequenceLength", either=(0,), from_known=True)
-def sequence_length(c: Call, values: list[Value]) -> Array:
-    return np.array(len(values), dtype=np.int64)
-
-
-@row("SplitToSequence", known=(1,))
-def split_to_sequence(c: Call, x: Tensor, sizes: Array | None = None) -> list[Tensor]:
-    axis = c.attr("axis", 0)
-    each = 1 if sizes is None else sizes
-    if np.ndim(each) == 0:
-        parts = list(torch.split(x, int(each), dim=axis))
-    else:
-        parts = list(torch.split(x, ints(each), dim=axis))
-    squeezed = sizes is None and not c.flag("keepdims", 1)
-    return [part.squeeze(axis) for part in parts] if squeezed else parts
-
-
-@row("ConcatFromSequence", either=(0,))
-def concat_from_sequence(c: Call, values: list[Value]) -> Tensor:
-    parts = [tensor(value) for value in values]
-    join = torch.stack if c.flag("new_axis") else torch.cat
-    return join(parts, dim=c.attr("axis"))
-
-
-@row("Optional", "OptionalGetElement", either=(0,), from_known=True)
-def optional(c: Call, value: Value = None) -> Value:
-    if value is None:
-        c.refuse("the value is empty")
-    return value
-
-
-@row("OptionalHasElement", either=(0,), from_known=True)
-def optional_has_element(c: Call, value: Value = None) -> Array:
-    return np.array(value is not None)
+    if c.attr("dtype") not in (None, 1) or x.dtype != torch.float32:
+        c.refuse(f"type {c.attr('dtype')}")
+    rows, columns = x.shape
+    return np.eye(int(rows), int(columns), k=c.attr("k", 0), dtype=np.float32)

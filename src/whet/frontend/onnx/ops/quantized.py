@@ -1,7 +1,6 @@
 """QuantizeLinear and DequantizeLinear in floats: values are rounded to the grid of the integers.
 
-The gradient passes through the rounding where the value was not cut off, as training with
-quantization in mind does it.
+No gradient passes the rounding.
 """
 
 from __future__ import annotations

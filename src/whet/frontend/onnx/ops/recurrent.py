@@ -1,8 +1,8 @@
-"""RNN, GRU and LSTM, step by step: their gates, activations and options are those of the standard."""
+"""RNN, GRU and LSTM, step by step, with the gates, activations and options of the standard."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -68,7 +68,7 @@ class Layer:
         return given[:, direction] if self.batch_first else given[direction]
 
     def run(
-        self, steps: list[Callable[..., tuple[Tensor, ...]]], starts: list[tuple[Tensor, ...]]
+        self, steps: list[Callable[..., tuple[Tensor, ...]]], starts: Sequence[tuple[Tensor, ...]]
     ) -> tuple[Tensor, ...]:
         """All outputs [time, direction, batch, hidden], and the last state of each kind."""
         names = ["forward", "reverse"] if self.directions == 2 else [self.c.attr("direction")]

@@ -8,6 +8,7 @@ which has a kernel of its own.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,7 +83,7 @@ def coordinates(c: Call, axis: Axis) -> Array:
 def rounded(c: Call, places: Array) -> Array:
     default = "round_prefer_floor" if c.version > 10 else "floor"
     way = c.attr("nearest_mode", default)
-    ways = {
+    ways: dict[str, Callable[[Array], Array]] = {
         "round_prefer_floor": lambda x: np.ceil(x - 0.5),
         "round_prefer_ceil": lambda x: np.floor(x + 0.5),
         "floor": np.floor,
@@ -97,7 +98,7 @@ def linear(distance: Array) -> Array:
     return np.clip(1 - np.abs(distance), 0, None)
 
 
-def cubic(a: float):  # type: ignore[no-untyped-def]
+def cubic(a: float) -> Callable[[Array], Array]:
     def compute(distance: Array) -> Array:
         x = np.abs(distance)
         near = ((a + 2) * x - (a + 3)) * x * x + 1
