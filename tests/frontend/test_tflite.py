@@ -11,26 +11,13 @@ import pytest
 import torch
 
 import whet
-from tflite_files import RELU6, VALID, Writer, run
+from tflite_files import STEP, Writer, mobile_net, run
 from whet.errors import FrontendError, UnsupportedOps, WhetError
 from whet.frontend.tflite.file import parse
 from whet.frontend.tflite.layers import ROWS
 from whet.models import from_tflite
 
 Array = np.ndarray[Any, Any]
-STEP = 0.1  # of the logits in these files
-
-
-def net(seed: int = 0, softmax: bool = False) -> bytes:
-    w = Writer(1, 11, 11, 3, seed=seed)
-    x = w.conv(w.input, 8, 3, stride=2, act=RELU6, scale=6 / 255, zero=-128)
-    y = w.conv(x, 8, 3, act=RELU6, depthwise=True, scale=0.02, zero=-128)
-    y = w.conv(y, 8, 1, scale=0.02)
-    x = w.pad(w.add(x, y), 1)
-    x = w.pool(w.conv(x, 12, 3, padding=VALID, scale=0.03), 2, largest=True)
-    x = w.mean(w.conv(w.pool(x, 2), 16, 1, scale=0.02))
-    logits = w.dense(w.reshape(x, 1, 16), 5, scale=STEP)
-    return w.finish(w.dequantize(w.softmax(logits)) if softmax else logits)
 
 
 def pictures(count: int, seed: int = 1) -> tuple[Array, torch.Tensor]:
@@ -47,7 +34,7 @@ def written(tmp_path: Path, data: bytes) -> Path:
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_integer_program_computes_what_the_interpreter_does(seed: int, tmp_path: Path) -> None:
-    data = net(seed)
+    data = mobile_net(seed)
     integers, x = pictures(4)
     theirs = np.concatenate([run(data, one[None]) for one in integers])
     assert len(np.unique(theirs)) > 8, "the outputs of the reference say something"
@@ -60,7 +47,7 @@ def test_the_integer_program_computes_what_the_interpreter_does(seed: int, tmp_p
 
 def test_all_weights_are_those_of_the_file(tmp_path: Path) -> None:
     """The program's integers, one for one, since the scales are the file's."""
-    data = net()
+    data = mobile_net()
     _, x = pictures(1)
     model = from_tflite(written(tmp_path, data))
     program = whet.compile(model, (x,), dtype="int8")
@@ -77,7 +64,7 @@ def test_all_weights_are_those_of_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_softmax_and_a_head_of_integers(tmp_path: Path) -> None:
-    data = net(softmax=True)
+    data = mobile_net(softmax=True)
     integers, x = pictures(2)
     theirs = np.concatenate([run(data, one[None]) for one in integers])
     model = from_tflite(written(tmp_path, data))
@@ -90,7 +77,9 @@ def test_a_softmax_and_a_head_of_integers(tmp_path: Path) -> None:
 def test_it_trains_in_integers(tmp_path: Path) -> None:
     _, x = pictures(4)
     y = torch.tensor([0, 1, 2, 3])
-    program = whet.compile(from_tflite(written(tmp_path, net())), (x,), dtype="int8", update="last")
+    program = whet.compile(
+        from_tflite(written(tmp_path, mobile_net())), (x,), dtype="int8", update="last"
+    )
     trainer = program.load()
     losses = [trainer.step(x, y, lr=0.05) for _ in range(30)]
     assert losses[-1] < losses[0] * 0.7
@@ -98,7 +87,7 @@ def test_it_trains_in_integers(tmp_path: Path) -> None:
 
 
 def test_every_operator_that_is_read_is_in_a_test() -> None:
-    codes = {operation.code for operation in parse(net(softmax=True), Path("x")).operations}
+    codes = {operation.code for operation in parse(mobile_net(softmax=True), Path("x")).operations}
     assert set(ROWS) - codes == {"QUANTIZE"}
     assert "QUANTIZE" in {o.code for o in parse(quantized_first(), Path("x")).operations}
 
@@ -133,8 +122,8 @@ def test_all_unknown_operators_are_listed_at_once(tmp_path: Path) -> None:
     [
         (b"", "does not begin"),
         (b"PK\x03\x04" + bytes(100), "does not begin"),
-        (net()[:1000], "damaged"),
-        (net()[:-1000], "damaged"),
+        (mobile_net()[:1000], "damaged"),
+        (mobile_net()[:-1000], "damaged"),
     ],
     ids=["empty", "zip", "start", "cut"],
 )

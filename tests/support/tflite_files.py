@@ -11,6 +11,7 @@ from ai_edge_litert import schema_py_generated as s
 Array = np.ndarray[Any, Any]
 SAME, VALID = 0, 1
 RELU, RELU6 = 1, 3
+STEP = 0.1  # of the logits of `mobile_net`
 # Of operators, where int8 is not the second.
 VERSIONS = {"CONV_2D": 3, "DEPTHWISE_CONV_2D": 3, "FULLY_CONNECTED": 4, "RESHAPE": 1, "QUANTIZE": 1}
 
@@ -165,6 +166,19 @@ class Writer:
         builder = flatbuffers.Builder(1024)
         builder.Finish(self.model.Pack(builder), b"TFL3")
         return bytes(builder.Output())
+
+
+def mobile_net(seed: int = 0, softmax: bool = False) -> bytes:
+    """Every operator that whet reads but `QUANTIZE`, in the way of a MobileNet."""
+    w = Writer(1, 11, 11, 3, seed=seed)
+    x = w.conv(w.input, 8, 3, stride=2, act=RELU6, scale=6 / 255, zero=-128)
+    y = w.conv(x, 8, 3, act=RELU6, depthwise=True, scale=0.02, zero=-128)
+    y = w.conv(y, 8, 1, scale=0.02)
+    x = w.pad(w.add(x, y), 1)
+    x = w.pool(w.conv(x, 12, 3, padding=VALID, scale=0.03), 2, largest=True)
+    x = w.mean(w.conv(w.pool(x, 2), 16, 1, scale=0.02))
+    logits = w.dense(w.reshape(x, 1, 16), 5, scale=STEP)
+    return w.finish(w.dequantize(w.softmax(logits)) if softmax else logits)
 
 
 def run(data: bytes, x: Array) -> Array:
