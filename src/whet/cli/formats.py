@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ..errors import FrontendError
+
 if TYPE_CHECKING:
     import torch
 

@@ -47,7 +47,8 @@ def from_jax(function: Callable[..., Any], params: Any, *inputs: Any) -> JaxMode
     paths = [package.tree_util.keystr(path, simple=True, separator="/") for path, _ in named]
     leaves = {path: leaf_of(path, leaf) for path, (_, leaf) in zip(paths, named, strict=True)}
     collections = isinstance(params, Mapping) and TRAINED in params
-    trained, others = {}, {}
+    trained: dict[str, Tensor] = {}
+    others: dict[str, Tensor] = {}
     for path, leaf in leaves.items():
         trains = leaf.is_floating_point()
         trains = trains and (not collections or path.split("/")[0] == TRAINED)

@@ -48,6 +48,11 @@ def split(call: Call, x: Tensor) -> tuple[Tensor, ...]:
     return torch.split(x, list(map(int, call.params["sizes"])), call.params["axis"])
 
 
+@row("tile")
+def tile(call: Call, x: Tensor) -> Tensor:
+    return x.repeat(tuple(call.params["reps"]))
+
+
 @row("rev")
 def rev(call: Call, x: Tensor) -> Tensor:
     return torch.flip(x, tuple(call.params["dimensions"]))

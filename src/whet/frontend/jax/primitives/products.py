@@ -69,7 +69,8 @@ def transposed(call: Call, x: Tensor, weight: Tensor) -> Tensor:
     turned = torch.flip(weight, axes).transpose(0, 1)
     strides, dilation = list(params["lhs_dilation"]), list(params["rhs_dilation"])
     whole = TRANSPOSED[x.ndim - 3](x, turned, stride=strides, dilation=dilation)
-    starts, ends, pads = [0, 0], list(whole.shape[:2]), []
+    pads: list[int] = []
+    starts, ends = [0, 0], list(whole.shape[:2])
     for i, (low, high) in enumerate(params["padding"]):
         reach, size = dilation[i] * (weight.shape[i + 2] - 1), whole.shape[i + 2]
         starts.append(max(0, reach - low))
