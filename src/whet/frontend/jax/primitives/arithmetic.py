@@ -14,7 +14,7 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "neg": torch.neg, "sign": torch.sign, "abs": torch.abs, "exp": torch.exp, "exp2": torch.exp2,
     "expm1": torch.expm1, "log": torch.log, "log1p": torch.log1p, "tanh": torch.tanh,
     "logistic": torch.sigmoid, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "erf": torch.erf,
-    "erfc": torch.erfc, "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "asin": torch.asin,
+    "erfc": lambda x: 1 - torch.erf(x), "sin": torch.sin, "cos": torch.cos, "tan": torch.tan, "asin": torch.asin,
     "acos": torch.acos, "atan": torch.atan, "sinh": torch.sinh, "cosh": torch.cosh,
     "floor": torch.floor, "ceil": torch.ceil, "is_finite": torch.isfinite,
     "not": torch.logical_not, "square": torch.square,
