@@ -46,7 +46,7 @@ def batch(count: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(count, 8, 8, 3, generator=generator), torch.arange(count) % 5
 
 
-@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("train", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_small_model_is_what_keras_computes(train: bool) -> None:
     model = small()
     module, (x, _) = from_keras(model).train(train), batch()
@@ -193,6 +193,7 @@ def test_what_is_no_model_that_can_be_read() -> None:
         from_keras(keras.Sequential([L.Dense(3)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["jax", "numpy"])
 def test_another_backend_is_refused_before_keras_is_imported(given: str) -> None:
     code = "from whet.models import from_keras\ntry: from_keras(1)\nexcept Exception as e: print(e)"
