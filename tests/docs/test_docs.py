@@ -12,6 +12,7 @@ import pytest
 from agreement import LIBRARIES
 from examples import ROOT, examples
 from made_gguf import tiny_chat_model
+from tflite_files import mobile_net
 from whet.cli import app
 
 EXTENDING = [ROOT / "docs" / "contributing" / name for name in ("add-a-pass.md", "add-a-lab.md")]
@@ -20,10 +21,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *EXTENDING]
 assert LIBRARIES is not None  # transformers cannot be imported without
 
 # Files that the examples of a page read, in place of larger ones.
-FILES = {"llm.md": {"SmolLM2-135M-Instruct.Q4_1.gguf": tiny_chat_model}}
+FILES = {
+    "llm.md": {"SmolLM2-135M-Instruct.Q4_1.gguf": tiny_chat_model},
+    "tflite.md": {"net.tflite": mobile_net},
+}
 
 
-LONG = ("browser.md", "results.md", "tinytl.md")  # what they train or build takes half a minute
+LONG = ("browser.md", "jax.md", "keras.md", "results.md", "tinytl.md")  # more than a few seconds
 WITH_EXAMPLES = [
     pytest.param(p, marks=pytest.mark.slow if p.name in LONG else (), id=p.name)
     for p in PAGES

@@ -1,4 +1,5 @@
-"""Models in files of other formats: `model.onnx`, or `model.onnx:output` for one of its outputs."""
+"""Models in files of other formats: `model.onnx`, or `model.onnx:output` for one of its outputs;
+`model.keras` and `model.tflite`."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from ..errors import FrontendError
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +23,30 @@ def read_onnx(path: str, output: str) -> Interpreted:
     return from_onnx(path, outputs=(output,) if output else ())
 
 
-READERS: dict[str, Callable[[str, str], Interpreted]] = {".onnx": read_onnx}
+def read_keras(path: str, output: str) -> Interpreted:
+    from ..models import from_keras
+
+    refuse_output(path, output)
+    return from_keras(path)
+
+
+def read_tflite(path: str, output: str) -> Interpreted:
+    from ..models import from_tflite
+
+    refuse_output(path, output)
+    return from_tflite(path)
+
+
+def refuse_output(path: str, output: str) -> None:
+    if output:
+        raise FrontendError(
+            f"{path}:{output} names an output", why="that is for ONNX files", try_=path
+        )
+
+
+READERS: dict[str, Callable[[str, str], Interpreted]] = {
+    ".onnx": read_onnx, ".keras": read_keras, ".tflite": read_tflite,
+}  # fmt: skip
 
 
 def file_and_output(spec: str) -> tuple[str, str] | None:

@@ -1,5 +1,8 @@
 """Networks for on-device training, in plain PyTorch, and loaders for published weights."""
 
+from ..frontend.jax import from_jax, to_jax
+from ..frontend.keras import from_keras, to_keras
+from ..frontend.tflite import from_tflite
 from .gguf import Gguf, GgufTensor
 from .int8_backbone import load_int8_backbone
 from .inverted import BlockSpec, InvertedResidual, InvertedResidualNet, make_divisible
@@ -22,7 +25,10 @@ __all__ = [
     "LlamaConfig",
     "ds_cnn",
     "from_gguf",
+    "from_jax",
+    "from_keras",
     "from_onnx",
+    "from_tflite",
     "lenet",
     "load_ds_cnn",
     "load_int8_backbone",
@@ -34,4 +40,6 @@ __all__ = [
     "proxyless_nas_mobile",
     "resnet18",
     "resnet50",
+    "to_jax",
+    "to_keras",
 ]

@@ -1,0 +1,130 @@
+"""A TFLite file becomes a PyTorch module, with the scales of its integers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...errors import FrontendError, UnsupportedOps
+from ...ir import Array
+from ...ir.quant import Quant, Recipe
+from ..torch.interpreted import Input, Interpreted
+from .file import DAMAGED, Stored, TfliteGraph, not_tflite, read
+from .layers import ROWS, Given, Made, check_known
+
+KINDS = {"INT8": torch.float32, "FLOAT32": torch.float32}
+
+
+class TfliteWalk:
+    """The operations of a file, one after the other, with the layers of the module."""
+
+    def __init__(self, graph: TfliteGraph, made: Sequence[tuple[str, Made]]) -> None:
+        self.graph, self.made = graph, tuple(made)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TfliteWalk:
+        return self
+
+    def __call__(self, module: Interpreted, inputs: Sequence[Tensor]) -> Any:
+        env = dict(zip(self.graph.inputs, inputs, strict=True))
+        for operation, (name, made) in zip(self.graph.operations, self.made, strict=True):
+            own = [getattr(module, name + end) for end in made.modules]
+            operands = [env[i] for i in operation.inputs if i in env]
+            env[operation.outputs[0]] = made.call(own, *operands)
+        found = tuple(env[i] for i in self.graph.outputs)
+        return found[0] if len(found) == 1 else found
+
+
+def from_tflite(path: str | os.PathLike[str]) -> Interpreted:
+    """The float network that a TFLite file of int8 stands for, in eval mode.
+
+    `whet.compile(model, inputs, dtype="int8")` makes the integer program with the scales of the
+    file, which are `model.whet_recipe`. Inputs and outputs are the real numbers that the file's
+    integers stand for, and images have the channels last, as in the file.
+    """
+    place = Path(path)
+    graph = read(place)
+    check_known(graph.operations)
+    try:
+        return module_of(graph)
+    except (FrontendError, UnsupportedOps):
+        raise
+    except (*DAMAGED, RuntimeError, ZeroDivisionError) as error:
+        lines = str(error).splitlines() or [""]
+        why = f"its operators do not fit together: {type(error).__name__}: {lines[0]}"
+        raise not_tflite(place, why[:300]) from error
+
+
+def module_of(graph: TfliteGraph) -> Interpreted:
+    made, names = [], []
+    for i, operation in enumerate(graph.operations):
+        if len(operation.outputs) != 1:
+            raise ValueError(f"{operation.code} has {len(operation.outputs)} results")
+        name = f"{operation.code.lower().removesuffix('_2d')}_{i}"
+        given = Given(operation, graph.tensors, name)
+        names.append(name)
+        made.append((name, ROWS[operation.code](given)))
+    inputs = [input_of(graph.tensors[i]) for i in graph.inputs]
+    module = Interpreted(TfliteWalk(graph, made), inputs, {}, {})
+    for name, one in made:
+        for end, layer in one.modules.items():
+            module.add_module(name + end, layer)
+    check_sizes(module, graph)
+    object.__setattr__(module, "whet_recipe", recipe_of(graph, made))
+    module.eval()
+    return module
+
+
+def check_sizes(module: Interpreted, graph: TfliteGraph) -> None:
+    """The file's own sizes are those that its operators give."""
+    with torch.no_grad():
+        found = module(*(torch.zeros(graph.tensors[i].shape) for i in graph.inputs))
+    outputs = found if isinstance(found, tuple) else (found,)
+    for i, output in zip(graph.outputs, outputs, strict=True):
+        if tuple(output.shape) != graph.tensors[i].shape:
+            raise ValueError(f"shape {tuple(output.shape)} where it says {graph.tensors[i].shape}")
+
+
+def input_of(stored: Stored) -> Input:
+    if stored.kind not in KINDS:
+        raise FrontendError(
+            f"input {stored.name!r} of the TFLite file is of type {stored.kind}",
+            why="whet reads networks of INT8, with inputs of INT8 or FLOAT32",
+        )
+    return Input(stored.name, KINDS[stored.kind], (None, *stored.shape[1:]))
+
+
+def recipe_of(graph: TfliteGraph, made: Sequence[tuple[str, Made]]) -> Recipe:
+    """The scales of the file by the names of values and weights in whet's graph."""
+    values: dict[str, Quant] = {}
+    weights: dict[str, Array] = {}
+    for operation, (name, one) in zip(graph.operations, made, strict=True):
+        quant = quant_of(graph.tensors[operation.outputs[0]])
+        if quant is not None:
+            values.update(dict.fromkeys(one.results, quant))
+        weights.update({name + end: scales for end, scales in one.scales.items()})
+    if len(graph.inputs) == 1:
+        [first] = graph.inputs
+        quant = quant_of(graph.tensors[first]) or quantized(graph, first)
+        if quant is not None:
+            values["input"] = quant
+    return Recipe(values, {name: np.asarray(scales) for name, scales in weights.items()})
+
+
+def quantized(graph: TfliteGraph, tensor: int) -> Quant | None:
+    """What a float input becomes first of all."""
+    for operation in graph.operations:
+        if operation.code == "QUANTIZE" and operation.inputs[0] == tensor:
+            return quant_of(graph.tensors[operation.outputs[0]])
+    return None
+
+
+def quant_of(stored: Stored) -> Quant | None:
+    if stored.kind != "INT8" or len(stored.scales) != 1:
+        return None
+    return Quant(stored.scales[0], stored.zeros[0])

@@ -1,0 +1,168 @@
+"""TFLite files of int8 against the reference kernels of TFLite's own interpreter."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import whet
+from tflite_files import STEP, Writer, mobile_net, run
+from whet.errors import FrontendError, UnsupportedOps, WhetError
+from whet.frontend.tflite.file import parse
+from whet.frontend.tflite.layers import ROWS
+from whet.models import from_tflite
+
+Array = np.ndarray[Any, Any]
+
+
+def pictures(count: int, seed: int = 1) -> tuple[Array, torch.Tensor]:
+    """As integers of the file, and the real numbers that they are."""
+    integers = np.random.default_rng(seed).integers(-128, 128, (count, 11, 11, 3)).astype(np.int8)
+    return integers, torch.from_numpy((integers.astype(np.float32) - 3) * np.float32(0.05))
+
+
+def written(tmp_path: Path, data: bytes) -> Path:
+    path = tmp_path / "net.tflite"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_integer_program_computes_what_the_interpreter_does(seed: int, tmp_path: Path) -> None:
+    data = mobile_net(seed)
+    integers, x = pictures(4)
+    theirs = np.concatenate([run(data, one[None]) for one in integers])
+    assert len(np.unique(theirs)) > 8, "the outputs of the reference say something"
+    program = whet.compile(from_tflite(written(tmp_path, data)), (x,), dtype="int8")
+    ours = program.load().predict(x)
+    # The interpreter rounds the logits to a step; sums before them may round by one more.
+    steps = np.abs(ours / STEP + 2 - theirs)
+    assert steps.max() < 1.5 and (steps <= 0.5 + 1e-3).mean() > 0.7
+
+
+def test_all_weights_are_those_of_the_file(tmp_path: Path) -> None:
+    """The program's integers, one for one, since the scales are the file's."""
+    data = mobile_net()
+    _, x = pictures(1)
+    model = from_tflite(written(tmp_path, data))
+    program = whet.compile(model, (x,), dtype="int8")
+    graph = parse(data, Path("net.tflite"))
+    constants = [t.data for t in graph.tensors if t.data is not None and t.kind == "INT8"]
+    stored = {np.sort(numbers, None).tobytes() for numbers in constants}  # in any order of axes
+    trained = program.entries["train_step"]
+    *layers, head = model.whet_recipe.weights
+    assert len(layers) == 5 and trained.data[head].dtype == np.float32, "a head is new in each task"
+    for name in layers:
+        assert trained.data[name].dtype == np.int8
+        assert np.sort(trained.data[name], None).tobytes() in stored
+
+
+@pytest.mark.slow
+def test_a_softmax_and_a_head_of_integers(tmp_path: Path) -> None:
+    data = mobile_net(softmax=True)
+    integers, x = pictures(2)
+    theirs = np.concatenate([run(data, one[None]) for one in integers])
+    model = from_tflite(written(tmp_path, data))
+    for head in ("fp32", "int8"):
+        program = whet.compile(model, (x,), dtype=whet.Int8(head=head), loss="mse")
+        assert np.abs(program.load().predict(x) - theirs).max() < 0.03
+
+
+@pytest.mark.slow
+def test_it_trains_in_integers(tmp_path: Path) -> None:
+    _, x = pictures(4)
+    y = torch.tensor([0, 1, 2, 3])
+    program = whet.compile(
+        from_tflite(written(tmp_path, mobile_net())), (x,), dtype="int8", update="last"
+    )
+    trainer = program.load()
+    losses = [trainer.step(x, y, lr=0.05) for _ in range(30)]
+    assert losses[-1] < losses[0] * 0.7
+    program.check()
+
+
+def test_every_operator_that_is_read_is_in_a_test() -> None:
+    codes = {operation.code for operation in parse(mobile_net(softmax=True), Path("x")).operations}
+    assert set(ROWS) - codes == {"QUANTIZE"}
+    assert "QUANTIZE" in {o.code for o in parse(quantized_first(), Path("x")).operations}
+
+
+def quantized_first() -> bytes:
+    """A file whose input is float, as converters make them by default."""
+    w = Writer(1, 11, 11, 3)
+    given = w.tensor((1, 11, 11, 3), None, kind="FLOAT32")
+    w.graph.inputs = [given]
+    w.op("QUANTIZE", [given], w.input)
+    return w.finish(w.dense(w.mean(w.conv(w.input, 4, 3, scale=0.02)), 3, scale=STEP))
+
+
+def test_a_float_input_has_the_scale_of_what_it_becomes(tmp_path: Path) -> None:
+    data = quantized_first()
+    _, x = pictures(3)
+    program = whet.compile(from_tflite(written(tmp_path, data)), (x,), dtype="int8")
+    theirs = np.concatenate([run(data, one[None].numpy()) for one in x])
+    assert np.abs(program.load().predict(x) / STEP + 2 - theirs).max() < 1.5
+
+
+def test_all_unknown_operators_are_listed_at_once(tmp_path: Path) -> None:
+    w = Writer(1, 4, 4, 3)
+    x = w.op("TANH", [w.op("HARD_SWISH", [w.input], w.same(w.input, (1, 4, 4, 3)))],
+             w.same(w.input, (1, 4, 4, 3)))  # fmt: skip
+    with pytest.raises(UnsupportedOps, match="2 operators of this TFLite file: HARD_SWISH, TANH"):
+        from_tflite(written(tmp_path, w.finish(x)))
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "does not begin"),
+        (b"PK\x03\x04" + bytes(100), "does not begin"),
+        (mobile_net()[:1000], "damaged"),
+        (mobile_net()[:-1000], "damaged"),
+    ],
+    ids=["empty", "zip", "start", "cut"],
+)
+def test_what_is_no_file_of_this_kind(data: bytes, words: str, tmp_path: Path) -> None:
+    with pytest.raises(FrontendError, match=words):
+        from_tflite(written(tmp_path, data))
+    with pytest.raises(FrontendError, match="no such file"):
+        from_tflite(tmp_path / "missing.tflite")
+
+
+def fuzz(count: int, seed: int, tmp_path: Path) -> int:
+    """Bytes are changed at random; how many files were refused. Anything but our errors fails."""
+    rng, data, refused = np.random.default_rng(seed), quantized_first(), 0
+    path = tmp_path / "fuzzed.tflite"
+    for _ in range(count):
+        made = bytearray(data)
+        for _ in range(int(rng.integers(1, 6))):
+            place = int(rng.integers(8, len(made) - 4))
+            if rng.random() < 0.5:
+                made[place] = int(rng.integers(256))
+            else:
+                made[place : place + 4] = struct.pack("<I", int(rng.choice(EDGES)))
+        path.write_bytes(
+            bytes(made[: int(rng.integers(len(made)))] if rng.random() < 0.1 else made)
+        )
+        try:
+            from_tflite(path)
+        except WhetError:
+            refused += 1
+    return refused
+
+
+EDGES = np.array([0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**30, 255, 65536])
+
+
+def test_changed_bytes_give_an_error_or_a_model(tmp_path: Path) -> None:
+    assert 50 < fuzz(300, 0, tmp_path) < 300
+
+
+@pytest.mark.slow
+def test_many_changed_bytes(tmp_path: Path) -> None:
+    assert fuzz(100_000, 1, tmp_path) > 10_000
