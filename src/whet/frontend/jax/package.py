@@ -15,5 +15,5 @@ def jax() -> Any:
         if error.name != "jax":
             raise
         raise FrontendError(
-            "functions of JAX need JAX, which is not installed", try_='pip install "whet[jax]"'
+            "functions of JAX need JAX, which is not installed", try_="pip install jax flax"
         ) from None

@@ -23,7 +23,7 @@ def keras() -> Any:
         if error.name != "keras":
             raise
         raise FrontendError(
-            "Keras models need Keras, which is not installed", try_='pip install "whet[keras]"'
+            "Keras models need Keras, which is not installed", try_="pip install keras"
         ) from None
     version = getattr(found, "__version__", "0")
     if int(version.partition(".")[0]) < 3:

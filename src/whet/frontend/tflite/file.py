@@ -64,7 +64,7 @@ def schema(name: str) -> Any:
             raise
         raise FrontendError(
             "reading TFLite files needs the package tflite, which is not installed",
-            try_='pip install "whet[tflite]"',
+            try_="pip install tflite",
         ) from None
 
 

@@ -150,7 +150,8 @@ class Simulation:
             import ray  # noqa: F401
             from flwr.simulation import run_simulation
         except ModuleNotFoundError as error:
-            raise WhetError("Ray is not installed", try_='pip install "flwr[simulation]>=1.41,<1.42"') from error
+            package = 'pip install "flwr[simulation]>=1.41,<1.42"'
+            raise WhetError("Ray is not installed", try_=package) from error
         results: list[Result] = []
         with tempfile.TemporaryDirectory(prefix="whet-") as folder:
             for k, client in enumerate(self.clients):
