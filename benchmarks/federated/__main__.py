@@ -7,8 +7,8 @@
 
 Needs the Debian package dataset-fashion-mnist (or --pictures FOLDER), the package seglearn (pip
 install --no-deps seglearn), and for one cell Flower's simulation (the extra fl-sim); a cell that
-lacks it is left out. What was found is kept in `--results`, results.jsonl.gz beside this file unless
-said otherwise, and is not computed again.
+lacks it is left out. What was found is kept in `--results`, results.jsonl.gz beside this file, and
+is not computed again.
 """
 
 from __future__ import annotations
