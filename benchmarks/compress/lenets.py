@@ -140,7 +140,8 @@ trains for {epochs} epochs of Adam on 55,000 pictures. Then the weights of small
 all layers together, are removed in {rounds} rounds of {of_a_round} epochs, with {settle} more
 behind them; the others share {values} values in each layer, which train for {centroids} rounds; all
 numbers are rounded to 16 bits. In all rounds the network also learns from what LeNet-5, trained in
-the same way and not pruned, predicts; the dense networks learn from labels alone. The best round is
+the same way and not pruned, predicts; the dense networks learn from labels alone. Taught by its own
+predictions instead, LeNet-300-100 lost 0.08 points on MNIST, in three runs. The best round is
 chosen by 5,000 other pictures of the training set. Bytes are those of the file, and the last
 accuracy is that of the model that was loaded from it. The shares that are removed were settled
 after a look at the test accuracy of one run. Published: Deep Compression (arXiv:1510.00149),
