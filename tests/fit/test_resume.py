@@ -263,6 +263,8 @@ def test_another_rate_or_order_is_refused(tmp_path: Path) -> None:
         trainer.fit(batches[1:] + batches[:1], **words)
     assert trainer.save() == before
     run(batches, 0.1, 10**9)
+    with pytest.raises(DataError, match=r"(?s)learning rate.*it was 0.1, and is 0.2"):
+        run(batches, 0.2, 10**9)  # of a run that is finished, too
 
 
 def test_damaged_files_are_refused_and_nothing_is_changed(tmp_path: Path) -> None:

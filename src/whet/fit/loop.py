@@ -294,9 +294,8 @@ class Loop:
             weights, data = bytes(found["trainer"]), found["data"]
         except BROKEN as error:
             raise self.folder.damaged(error) from error
-        if not place.finished:
-            self.rate.go_on(began, place.step, history.rows)
-            self.check_rate(known, place.step)
+        self.rate.go_on(began, place.step, history.rows)
+        self.check_rate(known, place.step)
         self.before = self.trainer.save()
         self.trainer.load(weights)
         self.place, self.history, self.rate_place = place, history, began
