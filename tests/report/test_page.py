@@ -174,5 +174,5 @@ def test_without_matplotlib_the_error_says_what_to_install(
     convnet: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(WhetError, match=r"pip install 'whet\[report\]'"):
+    with pytest.raises(WhetError, match=r"pip install matplotlib"):
         html_page(convnet)
