@@ -21,7 +21,8 @@ from whet import models
 from whet.emit.program import Program
 from whet.errors import BudgetError, BuildError, NotFinite, RunError
 from whet.targets.bare_metal import Board
-from whet.targets.bare_metal.firmware import build
+from whet.targets.bare_metal.chip import chip_of
+from whet.targets.bare_metal.firmware import build, identity
 from whet.targets.riscv import RISCV
 from whet.targets.riscv.code import calls
 
@@ -108,6 +109,14 @@ def test_the_linker_refuses_more_than_there_is(
         build(replace(program, options=options, measured={}), tmp_path)
 
 
+def test_the_linker_refuses_ram_below_the_flash(program: Program, tmp_path: Path) -> None:
+    """Where nothing would protect the stack."""
+    options = replace(program.options, target=replace(program.target, ram_at=0x10000000))
+    with pytest.raises(BuildError, match="could not be built") as caught:
+        build(replace(program, options=options, measured={}), tmp_path)
+    assert "the flash must lie below the RAM" in str(caught.value)
+
+
 def test_an_access_outside_of_the_memory_is_noticed(program: Program) -> None:
     """One word above the RAM, where the emulator has memory."""
     bad = planted(program, "*(volatile int *)0x80040000 = 1;")
@@ -184,6 +193,17 @@ def test_calls_are_read_from_machine_code(tmp_path: Path) -> None:
         (far, at),
         (far + 2, at),
     ]
+
+
+def test_the_key_of_a_kept_kernel_names_the_compiler(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ziglang, too: not only the Python that starts it."""
+    chip = chip_of(program)
+    assert "gcc" in identity(chip).partition("\0")[2]
+    monkeypatch.setenv("CROSS", "no-such-")
+    command, _, said = identity(chip).partition("\0")
+    assert "-m ziglang cc" in command and "clang version" in said
 
 
 @pytest.mark.slow
