@@ -140,6 +140,35 @@ def test_the_module_has_the_memory_of_the_plan_and_imports_nothing(
     assert script(text, node.module.parent).split() == ["0", str(memory.initial), "refused"]
 
 
+def stack_top(module: Path) -> int:
+    """Where the stack begins, which grows down: the first global's value, in section 6."""
+    data, at = module.read_bytes(), 8
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+
+    while data[at] != 6:
+        at += 1
+        size = number()  # moves `at` behind itself
+        at += size
+    at += 1
+    number(), number()  # the section's size, how many globals
+    assert data[at : at + 3] == b"\x7f\x01\x41", "a variable, i32.const"
+    at += 3
+    return number()
+
+
+def test_a_stack_overflow_leaves_the_memory(node: Node, program: Program) -> None:
+    """The stack is at the bottom, with nothing below it to overwrite."""
+    assert stack_top(node.module) == program.target.stack
+
+
 def script(text: str, folder: Path) -> str:
     """What a script prints that lies beside the module."""
     path = folder / "script.mjs"
@@ -416,9 +445,9 @@ def test_twenty_steps_of_an_integer_mcunet() -> None:
 
 @pytest.mark.slow
 def test_the_module_of_zig_has_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ziglang", reason="pip install ziglang")
     zig = " ".join((sys.executable, "-m", *wasm.build.ZIG))
     monkeypatch.setenv("WASM_CC", zig)
     program = compiled()
     with program.load() as ours:  # type: ignore[attr-defined]
+        assert stack_top(ours.module) == program.target.stack
         assert_equal_steps(ours, Trainer(program, NARROW), X, Y, 10)
