@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +86,15 @@ def test_vector_kernels_have_the_bits_of_the_same_c_with_vectors_of_this_width()
         assert_equal_steps(ours, Trainer(program, NARROW), X, Y, 10)
 
 
-def test_an_integer_program_has_the_bits_of_the_host() -> None:
+def flat() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(196, 5))
+
+
+@pytest.mark.parametrize("build", [flat, pytest.param(Residual, marks=pytest.mark.slow)])
+def test_an_integer_program_has_the_bits_of_the_host(build: Callable[[], nn.Module]) -> None:
     def integer(target: str) -> Program:
         torch.manual_seed(0)
-        model = Residual().eval()
+        model = build().eval()
         sgd = torch.optim.SGD(model.parameters(), lr=0.05)
         example = (torch.zeros(1, 3, 16, 16),)
         shown = [torch.randn(8, 3, 16, 16)]
