@@ -270,7 +270,8 @@ def test_camera_and_files(page: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_camera_that_shows_nothing_adds_nothing(page: Any) -> None:
-    page.evaluate("navigator.mediaDevices.getUserMedia = async () => { throw Error('denied'); }")
+    denied = "async () => { throw Error('denied'); }"
+    page.evaluate(f"() => {{ navigator.mediaDevices.getUserMedia = {denied}; }}")
     page.get_by_label("camera", exact=True).check()
     page.get_by_text("denied").wait_for()
     page.get_by_label("Add pictures to class 1").click()

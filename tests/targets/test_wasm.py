@@ -90,21 +90,28 @@ def flat() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(196, 5))
 
 
-@pytest.mark.parametrize("build", [flat, pytest.param(Residual, marks=pytest.mark.slow)])
-def test_an_integer_program_has_the_bits_of_the_host(build: Callable[[], nn.Module]) -> None:
-    def integer(target: str) -> Program:
-        torch.manual_seed(0)
-        model = build().eval()
-        sgd = torch.optim.SGD(model.parameters(), lr=0.05)
-        example = (torch.zeros(1, 3, 16, 16),)
-        shown = [torch.randn(8, 3, 16, 16)]
-        return whet.compile(
-            model, example, optimizer=sgd, dtype="int8", calibrate=shown, target=target
-        )
+def integer(model: nn.Module, target: str, portable: bool = False) -> Program:
+    model.eval()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.05)
+    example, shown = (torch.zeros(1, 3, 16, 16),), [torch.randn(8, 3, 16, 16)]
+    return whet.compile(model, example, optimizer=sgd, dtype="int8", calibrate=shown,
+                        target=target, portable=portable)  # fmt: skip
 
+
+@pytest.mark.parametrize(
+    ("build", "portable", "host"),
+    [(flat, True, "portable"), pytest.param(Residual, False, "host", marks=pytest.mark.slow)],
+)
+def test_an_integer_program_has_the_bits_of_the_host(
+    build: Callable[[], nn.Module], portable: bool, host: str
+) -> None:
+    made = []
+    for target, scalar in (("wasm", portable), (host, False)):
+        torch.manual_seed(0)
+        made.append(integer(build(), target, scalar))
     x, y = torch.randn(1, 3, 16, 16), torch.tensor([2])
-    with integer("wasm").load() as ours:  # type: ignore[attr-defined]
-        assert_equal_steps(ours, integer("host").load(), x, y, 10)
+    with made[0].load() as ours:  # type: ignore[attr-defined]
+        assert_equal_steps(ours, made[1].load(), x, y, 10)
 
 
 def test_checkpoints_go_both_ways_and_others_are_refused(node: Node, program: Program) -> None:
