@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +21,7 @@ import whet
 from benchmarks.wasm.chromium import FLAGS
 from whet.demo import web
 from whet.emit.program import Program
-from whet.errors import DataError
+from whet.errors import BuildError, DataError
 from whet.targets.wasm.project import Memory
 
 SIDE, CLASSES = 24, 3
@@ -55,6 +58,70 @@ def test_other_networks_are_refused() -> None:
     grey = whet.compile(nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), (torch.zeros(1, 1, 8, 8),))
     with pytest.raises(DataError, match="one square picture in colour"):
         web.description(grey, "")
+
+
+def test_a_folder_keeps_what_is_not_the_page(
+    program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def build(program: Program, folder: Path) -> Path:
+        (folder / "package").mkdir()
+        (folder / "package" / "index.js").write_text("made")
+        return folder / "package" / "net.wasm"
+
+    monkeypatch.setattr(web, "build", build)
+    own = {"c/a.c": "of the user", "report.txt": "too", "net/index.js": "and this"}
+    for name, text in own.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    with pytest.raises(BuildError, match="has net, which is not this demo's"):
+        web.write_page(program, tmp_path, "words")
+    assert {p.name for p in tmp_path.rglob("*.*")} == {"a.c", "report.txt", "index.js"}
+    (tmp_path / "net").rename(tmp_path / "other")
+    for words in ("first", "second"):  # the second time it replaces its own
+        web.write_page(program, tmp_path, words)
+        assert f'"{words}"' in (tmp_path / "program.js").read_text()
+    assert (tmp_path / "net" / "index.js").read_text() == "made"
+    assert {p.name for p in tmp_path.iterdir()} == {*web.FILES, "net", "c", "other", "report.txt"}
+    assert all((tmp_path / n).read_text() == own[n] for n in ("c/a.c", "report.txt"))
+
+
+LOOP = """
+const waiting = new Map(), said = [];
+let count = 0;
+Object.assign(globalThis, {
+  onmessage: null,
+  postMessage: (message) => said.push(message.kind),
+  setTimeout: (call) => { waiting.set(++count, call); return count; },
+  clearTimeout: (id) => waiting.delete(id),
+});
+await import("./worker.js");
+const tell = (data) => globalThis.onmessage({ data });
+tell({ kind: "add", x: new Float32Array(1), label: 0, held: false });
+const train = (on) => tell({ kind: "train", on, rate: 0.1 });
+const sizes = [waiting.size];
+for (const on of [true, false, true, true]) { train(on); sizes.push(waiting.size); }
+for (const [id, call] of waiting) { waiting.delete(id); call(); break; }
+sizes.push(waiting.size);
+train(false);
+console.log(JSON.stringify({ sizes, said }));
+"""
+NET = """
+export const ENTRIES = { train_step: { arrays: [{ elements: 1 }, { elements: 1 }] } };
+export const load = async () => ({ memoryBytes: 1, predict: () => [1, 0], run: () => [[0.5]] });
+"""
+
+
+def test_stop_and_train_at_once_make_no_second_loop(tmp_path: Path) -> None:
+    """Chunks of training that wait to be run, after every message."""
+    shutil.copyfile(Path(web.__file__).parent / "page" / "worker.js", tmp_path / "worker.js")
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "index.js").write_text(NET)
+    (tmp_path / "main.js").write_text(LOOP)
+    done = subprocess.run(["node", "main.js"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["sizes"] == [0, 1, 0, 1, 1, 1] and "error" not in found["said"]
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +193,10 @@ def trained(page: Any) -> None:
         draw(page, upright=i % 2 == 0, shift=6 * (i - 6))
         page.get_by_label(f"Add pictures to class {1 + i % 2}").click()
     page.get_by_role("button", name="Train").click()
-    wait_for_steps(page, 200)
+    page.wait_for_function(
+        "document.querySelector('#after').innerText === '100 %'"
+        " && Number(document.querySelector('#loss').innerText) < 0.1"
+    )
     page.get_by_role("button", name="Stop").click()
     page.get_by_text("Stopped.").wait_for()
     page.wait_for_function("document.querySelector('#after').innerText === '100 %'")
@@ -196,6 +266,17 @@ def test_camera_and_files(page: Any, tmp_path: Path) -> None:
         page.get_by_label("Add pictures to class 2").click()
     chooser.value.set_files(tmp_path / "text.png")
     page.get_by_text("text.png is no picture").wait_for()
+
+
+@pytest.mark.slow
+def test_a_camera_that_shows_nothing_adds_nothing(page: Any) -> None:
+    denied = "async () => { throw Error('denied'); }"
+    page.evaluate(f"() => {{ navigator.mediaDevices.getUserMedia = {denied}; }}")
+    page.get_by_label("camera", exact=True).check()
+    page.get_by_text("denied").wait_for()
+    page.get_by_label("Add pictures to class 1").click()
+    page.get_by_text("the camera shows nothing yet").wait_for()
+    assert counted(page, 0) == 0 and page.locator("#start").is_disabled()
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def test_sources_keep_to_the_rules() -> None:
         allowed = {"math.h", "stddef.h", "stdint.h", "string.h"}
         allowed |= {own.name for own in c_kernels.HEADERS}
         if path.name in ("whet_bf16.h", "whet_bytes.h", "whet_dot.h"):  # alone know the processor
-            allowed |= {"immintrin.h", "arm_neon.h", "wasm_simd128.h"}
+            allowed |= {"immintrin.h", "arm_neon.h"}
         if path.name == "threads.c":  # alone knows the system
             allowed |= {"pthread.h", "sched.h", "stdatomic.h", "stdlib.h"}
         if path.name == "map.c":  # alone knows files

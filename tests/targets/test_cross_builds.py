@@ -190,7 +190,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     return program.write(path), expected(program)
 
 
-@pytest.mark.parametrize("how", ["this", pytest.param("aarch64", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["this", "aarch64"])
 def test_a_cmake_project_finds_it_as_a_package(
     how: str, folder: tuple[Path, float], tmp_path: Path
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_cmake_project_finds_it_as_a_package(
     assert float.fromhex(said) == folder[1]
 
 
+@pytest.mark.slow
 def test_pkg_config_finds_it(folder: tuple[Path, float], tmp_path: Path) -> None:
     (tmp_path / "app.c").write_text(APP)
     subprocess.run(["make", "-s", "lib"], cwd=folder[0], check=True)

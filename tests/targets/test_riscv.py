@@ -21,7 +21,8 @@ from whet import models
 from whet.emit.program import Program
 from whet.errors import BudgetError, BuildError, NotFinite, RunError
 from whet.targets.bare_metal import Board
-from whet.targets.bare_metal.firmware import build
+from whet.targets.bare_metal.chip import chip_of
+from whet.targets.bare_metal.firmware import build, identity
 from whet.targets.riscv import RISCV
 from whet.targets.riscv.code import calls
 
@@ -45,10 +46,17 @@ def same_arrays(board: Any, here: Any) -> None:
         assert board.arrays()[name].tobytes() == array.tobytes(), name
 
 
-@pytest.mark.parametrize(
-    "target", [n if n == "riscv32" else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
-)
-def test_int8_steps_have_the_bits_of_the_host(target: str) -> None:
+def test_int8_steps_have_the_bits_of_the_host(program: Program) -> None:
+    here, board = compiled("portable").load(), Board(program, watched=False)
+    losses = [(board.step(x, y), here.step(x, y)) for x, y in batches(2)]
+    assert all(ours == theirs for ours, theirs in losses) and len({a for a, _ in losses}) == 2
+    same_arrays(board, here)
+    board.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", NAMES)
+def test_watched_int8_steps_stay_in_the_memory_of_the_plan(target: str) -> None:
     """With every load and store watched; the stack by its paint is the stack by the stores."""
     program = compiled(target)
     here, board = compiled("portable").load(), Board(program)
@@ -64,7 +72,9 @@ def test_int8_steps_have_the_bits_of_the_host(target: str) -> None:
     assert program.memory["flash"] < board.firmware.flash < program.memory["flash"] + 64_000
 
 
-@pytest.mark.parametrize("target", NAMES)
+@pytest.mark.parametrize(
+    "target", [n if n == "riscv32" else pytest.param(n, marks=pytest.mark.slow) for n in NAMES]
+)
 def test_float_steps_have_the_bits_of_the_host(target: str) -> None:
     """With a floating-point unit and without one."""
     torch.manual_seed(0)
@@ -106,6 +116,14 @@ def test_the_linker_refuses_more_than_there_is(
     options = replace(program.options, target=replace(program.target, **{part: size}))
     with pytest.raises(BuildError, match=f"does not fit into .*{size:,}"):
         build(replace(program, options=options, measured={}), tmp_path)
+
+
+def test_the_linker_refuses_ram_below_the_flash(program: Program, tmp_path: Path) -> None:
+    """Where nothing would protect the stack."""
+    options = replace(program.options, target=replace(program.target, ram_at=0x10000000))
+    with pytest.raises(BuildError, match="could not be built") as caught:
+        build(replace(program, options=options, measured={}), tmp_path)
+    assert "the flash must lie below the RAM" in str(caught.value)
 
 
 def test_an_access_outside_of_the_memory_is_noticed(program: Program) -> None:
@@ -184,6 +202,17 @@ def test_calls_are_read_from_machine_code(tmp_path: Path) -> None:
         (far, at),
         (far + 2, at),
     ]
+
+
+def test_the_key_of_a_kept_kernel_names_the_compiler(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of ziglang, too: not only the Python that starts it."""
+    chip = chip_of(program)
+    assert "gcc" in identity(chip).partition("\0")[2]
+    monkeypatch.setenv("CROSS", "no-such-")
+    command, _, said = identity(chip).partition("\0")
+    assert "-m ziglang cc" in command and "clang version" in said
 
 
 @pytest.mark.slow

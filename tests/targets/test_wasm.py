@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,11 @@ from whet import models
 from whet.emit.program import Program
 from whet.errors import BuildError, CheckpointError, DataError, NotFinite, RunError, TargetError
 from whet.runtime import Trainer
+from whet.runtime.build import version
 from whet.targets import wasm
 from whet.targets.wasm.build import find_compiler, works
 from whet.targets.wasm.node import Node
-from whet.targets.wasm.project import Memory
+from whet.targets.wasm.project import TYPED, Memory
 
 # Vectors of 128 bits, as WebAssembly has them, whatever this processor has.
 NARROW = ("-O3", "-ffp-contract=off")
@@ -75,6 +78,7 @@ def test_a_float_program_has_the_bits_of_the_portable_one(node: Node) -> None:
     assert_equal_steps(node, theirs, X, Y, 10)
 
 
+@pytest.mark.slow
 def test_vector_kernels_have_the_bits_of_the_same_c_with_vectors_of_this_width() -> None:
     program = compiled()
     assert "kernels/whet_lanes.h" in program.files
@@ -82,20 +86,32 @@ def test_vector_kernels_have_the_bits_of_the_same_c_with_vectors_of_this_width()
         assert_equal_steps(ours, Trainer(program, NARROW), X, Y, 10)
 
 
-def test_an_integer_program_has_the_bits_of_the_host() -> None:
-    def integer(target: str) -> Program:
-        torch.manual_seed(0)
-        model = Residual().eval()
-        sgd = torch.optim.SGD(model.parameters(), lr=0.05)
-        example = (torch.zeros(1, 3, 16, 16),)
-        shown = [torch.randn(8, 3, 16, 16)]
-        return whet.compile(
-            model, example, optimizer=sgd, dtype="int8", calibrate=shown, target=target
-        )
+def flat() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(196, 5))
 
+
+def integer(model: nn.Module, target: str, portable: bool = False) -> Program:
+    model.eval()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.05)
+    example, shown = (torch.zeros(1, 3, 16, 16),), [torch.randn(8, 3, 16, 16)]
+    return whet.compile(model, example, optimizer=sgd, dtype="int8", calibrate=shown,
+                        target=target, portable=portable)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("build", "portable", "host"),
+    [(flat, True, "portable"), pytest.param(Residual, False, "host", marks=pytest.mark.slow)],
+)
+def test_an_integer_program_has_the_bits_of_the_host(
+    build: Callable[[], nn.Module], portable: bool, host: str
+) -> None:
+    made = []
+    for target, scalar in (("wasm", portable), (host, False)):
+        torch.manual_seed(0)
+        made.append(integer(build(), target, scalar))
     x, y = torch.randn(1, 3, 16, 16), torch.tensor([2])
-    with integer("wasm").load() as ours:  # type: ignore[attr-defined]
-        assert_equal_steps(ours, integer("host").load(), x, y, 10)
+    with made[0].load() as ours:  # type: ignore[attr-defined]
+        assert_equal_steps(ours, made[1].load(), x, y, 10)
 
 
 def test_checkpoints_go_both_ways_and_others_are_refused(node: Node, program: Program) -> None:
@@ -134,6 +150,35 @@ def test_the_module_has_the_memory_of_the_plan_and_imports_nothing(
         console.log(WebAssembly.Module.imports(module).length, before, beyond);
     """
     assert script(text, node.module.parent).split() == ["0", str(memory.initial), "refused"]
+
+
+def stack_top(module: Path) -> int:
+    """Where the stack begins, which grows down: the first global's value, in section 6."""
+    data, at = module.read_bytes(), 8
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at, value, shift = at + 1, value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+
+    while data[at] != 6:
+        at += 1
+        size = number()  # moves `at` behind itself
+        at += size
+    at += 1
+    number(), number()  # the section's size, how many globals
+    assert data[at : at + 3] == b"\x7f\x01\x41", "a variable, i32.const"
+    at += 3
+    return number()
+
+
+def test_a_stack_overflow_leaves_the_memory(node: Node, program: Program) -> None:
+    """The stack is at the bottom, with nothing below it to overwrite."""
+    assert stack_top(node.module) == program.target.stack
 
 
 def script(text: str, folder: Path) -> str:
@@ -189,6 +234,72 @@ def test_the_loader_trains_and_its_errors_change_nothing(node: Node, program: Pr
         ("NetworkError", "CORRUPT"), ("TypeError", None),
     ]  # fmt: skip
     assert "input has 3 elements, not 600 (3 x 10 x 10 x 2)" in found["errors"][2][2]
+
+
+HIGH = """
+import { ENTRIES, Network } from "./index.js";
+const base = 0x9000_0000, pages = base / 65536 + 1;
+const memory = new WebAssembly.Memory({ initial: pages, maximum: pages + 16 });
+const seen = [], at = (address) => new Float32Array(memory.buffer, address >>> 0, 4);
+const exports = {
+  memory,
+  net: () => base | 0,
+  arrays: () => (base + 4096) | 0,
+  net_init: (net) => at(net).fill(7),
+  net_train_step: (net, x, y, rate, loss) => {
+    seen.push(net, x, y, loss);
+    at(loss)[0] = at(x)[0] + rate;
+    return 0;
+  },
+  net_save: (net, to, room) => { at(to).fill(at(net)[0]); return 16; },
+};
+const network = new Network(exports), { arrays } = ENTRIES.train_step;
+const x = new Float32Array(arrays[0].elements).fill(3), y = new Int32Array(arrays[1].elements);
+const loss = network.trainStep(x, y, 0.5), saved = new Float32Array(network.save().buffer);
+console.log(JSON.stringify({ loss, saved: [...saved], seen: seen.map((n) => n - base),
+  changing: network.changing.byteOffset - base }));
+"""
+
+
+def test_addresses_above_two_gibibytes_are_not_negative(program: Program, tmp_path: Path) -> None:
+    """Functions that answer as a module of that size does; only pages that are used take memory."""
+    (tmp_path / "index.js").write_bytes(program.files["package/index.js"])
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    found = json.loads(script(HIGH, tmp_path))
+    arrays = 4096
+    assert found["loss"] == 3.5 and found["saved"] == [7, 7, 7, 7] and found["changing"] == 0
+    assert found["seen"] == [0, arrays, arrays + 2400, arrays + 2416]
+
+
+def test_every_array_of_an_entry_has_a_type_in_typescript(program: Program) -> None:
+    text = program.files["package/index.d.ts"].decode()
+    union = text[text.index("AnyArray =") : text.index(";", text.index("AnyArray ="))]
+    assert set(re.findall(r"\w+Array\b", union)) - {"AnyArray"} == set(TYPED.values())
+
+
+def test_the_key_of_a_kept_kernel_names_the_compiler_behind_a_front(
+    program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Such as ccache, or Python: it is asked for the version of what it runs."""
+    keys: list[str] = []
+
+    def stop(name: str, make: object) -> bytes:
+        keys.append(name)
+        return b""
+
+    monkeypatch.setattr(wasm.build, "kept", stop)
+    monkeypatch.setattr(wasm.build, "make", lambda folder, _, target: (folder / target).touch())
+    front, fake = tmp_path / "front", tmp_path / "cc"
+    front.write_text('#!/bin/sh\n[ "$1" = --version ] && echo front 1 && exit\nexec "$@"\n')
+    for number in (1, 2):
+        fake.write_text(f"#!/bin/sh\necho {number}\n")
+        front.chmod(0o755)
+        fake.chmod(0o755)
+        monkeypatch.setenv("WASM_CC", f"{front} {fake}")
+        version.cache_clear()
+        wasm.build.build(program, tmp_path / "made")
+    kernels = len(list((tmp_path / "made" / "kernels").rglob("*.c")))
+    assert len(set(keys)) == len(keys) == 2 * kernels
 
 
 @pytest.mark.slow
@@ -292,7 +403,10 @@ def test_what_is_missing_is_named(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     assert find_compiler()[1:3] == ("-m", "ziglang")
     monkeypatch.setenv("WASM_CC", "nowhere --target=wasm32-wasi")
-    assert find_compiler() == ("nowhere", "--target=wasm32-wasi")
+    with pytest.raises(BuildError, match="WASM_CC=nowhere --target=wasm32-wasi is not there"):
+        find_compiler()
+    monkeypatch.setenv("WASM_CC", f"{sys.executable} --target=wasm32-wasi")
+    assert find_compiler() == (sys.executable, "--target=wasm32-wasi")
     works.cache_clear()
 
 
@@ -343,11 +457,9 @@ def test_twenty_steps_of_an_integer_mcunet() -> None:
 
 @pytest.mark.slow
 def test_the_module_of_zig_has_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ziglang", reason="pip install ziglang")
-    import sys
-
     zig = " ".join((sys.executable, "-m", *wasm.build.ZIG))
     monkeypatch.setenv("WASM_CC", zig)
     program = compiled()
     with program.load() as ours:  # type: ignore[attr-defined]
+        assert stack_top(ours.module) == program.target.stack
         assert_equal_steps(ours, Trainer(program, NARROW), X, Y, 10)

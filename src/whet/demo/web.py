@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+import tempfile
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from pathlib import Path
@@ -30,6 +31,7 @@ LEARNING_RATE = 0.0005
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 FILES = ("index.html", "style.css", "page.js", "sources.js", "charts.js", "worker.js", "program.js")
 KINDS = {".js": "text/javascript", ".wasm": "application/wasm"}
+OURS = "`whet demo web`"  # in program.js
 OUT = Path("out/demo-web")
 
 
@@ -57,18 +59,32 @@ def compiled(model: nn.Module, side: int = SIDE, rate: float = LEARNING_RATE) ->
 def write_page(program: Program, folder: Path, words: str) -> Path:
     """A folder for any web server: the page, and the network that it trains."""
     described = description(program, words)
-    build(program, folder / "c")
+    refuse_foreign(folder)
     net = folder / "net"
-    net.mkdir(parents=True, exist_ok=True)
-    for path in (folder / "c" / "package").iterdir():
-        shutil.copyfile(path, net / path.name)
-    shutil.rmtree(folder / "c")
+    with tempfile.TemporaryDirectory(prefix="whet-") as made:
+        package = build(program, Path(made)).parent
+        net.mkdir(parents=True, exist_ok=True)
+        for path in package.iterdir():
+            shutil.copyfile(path, net / path.name)
     root = resources.files(__package__) / "page"
     texts = {name: (root / name).read_text() for name in FILES}
     texts["program.js"] = texts["program.js"].replace("@program@", json.dumps(described))
     for name, text in texts.items():
         (folder / name).write_text(text)
     return folder
+
+
+def refuse_foreign(folder: Path) -> None:
+    """A folder may have files besides the page's, but no others in their place."""
+    script = folder / "program.js"
+    if script.is_file() and OURS in script.read_text(errors="replace"):
+        return
+    if found := [name for name in (*FILES, "net") if (folder / name).exists()]:
+        raise BuildError(
+            f"{folder} has {found[0]}, which is not this demo's",
+            why="the page would replace it",
+            try_="another --output",
+        )
 
 
 def description(program: Program, words: str) -> dict[str, Any]:

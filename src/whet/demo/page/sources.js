@@ -125,10 +125,11 @@ export async function taken(source) {
     return [picture];
   }
   const found = [];
-  for (let i = 0; i < 8; i++) {
+  for (let i = 0; i < 8 && video.videoWidth; i++) {
     found.push(square(video, video.videoWidth, video.videoHeight));
     await wait(120);
   }
+  if (!found.length) throw new Error("the camera shows nothing yet");
   return found;
 }
 

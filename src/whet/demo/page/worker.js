@@ -9,6 +9,7 @@ const first = await load(); // never trained: what the network said before
 const samples = [];
 let rate = 0;
 let running = false;
+let timer = 0; // of the next chunk
 let steps = 0;
 let recent = [];
 let judgedAt = { steps: 0, time: 0, cost: 0 };
@@ -69,7 +70,7 @@ function loop() {
   }
   const spent = performance.now() - start;
   report((1000 * (steps - before)) / spent);
-  setTimeout(loop);
+  timer = setTimeout(loop);
 }
 
 const COMMANDS = {
@@ -78,6 +79,7 @@ const COMMANDS = {
     report();
   },
   train(message) {
+    clearTimeout(timer); // which may be left of a loop that was stopped just now
     running = message.on;
     rate = message.rate;
     if (running) loop();

@@ -68,19 +68,6 @@ static inline whet_ints_16 whet_dot_16(whet_ints_16 sum, whet_ints_16 x, whet_in
     return (whet_ints_16)vdotq_s32((int32x4_t)sum, (int8x16_t)x, (int8x16_t)w);
 }
 
-#elif defined(__wasm_simd128__)
-#include <wasm_simd128.h>
-#define WHET_FLIP 0
-#define WHET_WIDE 16
-/* As with SSE2: products of 16-bit numbers are added in pairs. */
-static inline whet_ints_16 whet_dot_16(whet_ints_16 sum, whet_ints_16 x, whet_ints_16 w) {
-    const v128_t u = (v128_t)x, v = (v128_t)w;
-    const v128_t even = wasm_i32x4_dot_i16x8(wasm_i16x8_shr(wasm_i16x8_shl(u, 8), 8),
-                                             wasm_i16x8_shr(wasm_i16x8_shl(v, 8), 8));
-    const v128_t odd = wasm_i32x4_dot_i16x8(wasm_i16x8_shr(u, 8), wasm_i16x8_shr(v, 8));
-    return (whet_ints_16)wasm_i32x4_add(wasm_i32x4_add((v128_t)sum, even), odd);
-}
-
 #else
 #if defined(__aarch64__)
 #include <arm_neon.h>

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...emit.program import Program
 from ...errors import BuildError, option
-from ...runtime.build import kernel_name
+from ...runtime.build import kernel_name, version
 from ...runtime.cache import kept
 from ..project import template
 from .chip import Chip, chip_of
@@ -72,7 +72,7 @@ def build(program: Program, folder: Path) -> Firmware:
     chip = chip_of(program)
     setting = [bytes(text).decode() for name, text in program.files.items() if "/libc/" in name]
     setting += [template("bare-metal/firmware.mk"), *chip.cpu_flags, *program.flags]
-    setting += [chip.zig_target, chip.zig_cpu, *compiler(chip), version(chip)]
+    setting += [chip.zig_target, chip.zig_cpu, *compiler(chip), identity(chip)]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         kernels = sorted((folder / "kernels").glob("*.c"))
         list(pool.map(lambda source: kernel_object(program, source, folder, setting), kernels))
@@ -126,13 +126,11 @@ def compiler(chip: Chip) -> list[str]:
     )
 
 
-def version(chip: Chip) -> str:
+def identity(chip: Chip) -> str:
     """Of the compiler, so that what another one compiled is not taken for its own."""
     found = shutil.which(gcc(chip))
-    if found is None:
-        return sys.executable
-    done = subprocess.run([found, "--version"], capture_output=True, text=True)
-    return f"{found}\0{done.stdout}"
+    command = (sys.executable, "-m", "ziglang", "cc") if found is None else (found,)
+    return f"{shlex.join(command)}\0{version(command)}"
 
 
 def refused(program: Program, words: str) -> BuildError:

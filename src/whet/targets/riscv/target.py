@@ -17,6 +17,7 @@ SECTIONS = """\
         . = ALIGN(4);
     } > FLASH
     flash_end = ORIGIN(FLASH) + LENGTH(FLASH);
+    ASSERT(flash_end <= ORIGIN(RAM), "the flash must lie below the RAM: startup.c protects the gap")
     /* The C library's errno, which takes no memory here: startup.c has it. */
     .tbss (NOLOAD) : { *(.tdata .tdata.* .tbss .tbss.*) } > RAM
     .small (NOLOAD) : { *(.sdata .sdata.* .sbss .sbss.*) } > RAM

@@ -43,7 +43,7 @@ def build(program: Program, folder: Path) -> Path:
     they were compiled before."""
     compiler = find_compiler()
     program.write(folder)
-    words = (template("wasm/wasm.mk"), *program.flags, *compiler, version(compiler[:1]))
+    words = (template("wasm/wasm.mk"), *program.flags, *compiler, version(compiler))
     kernels = sorted((folder / "kernels").rglob("*.c"))
 
     def compile(source: Path) -> None:
@@ -75,7 +75,10 @@ def make(folder: Path, compiler: tuple[str, ...], target: str) -> None:
 def find_compiler() -> tuple[str, ...]:
     """$WASM_CC, clang with a linker and a C library for WebAssembly, or the one in ziglang."""
     if wanted := os.environ.get("WASM_CC"):
-        return tuple(shlex.split(wanted))
+        command = tuple(shlex.split(wanted))
+        if shutil.which(command[0]):
+            return command
+        raise BuildError(f"the compiler WASM_CC={wanted} is not there", try_="unset WASM_CC")
     if shutil.which("wasm-ld") and works(CLANG):
         return CLANG
     if importlib.util.find_spec("ziglang") is not None:

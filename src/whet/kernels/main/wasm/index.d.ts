@@ -6,7 +6,13 @@ export type Input = @input@;
 export type Label = @label@;
 export type Output = @output@;
 export type Entry = @names@;
-export type AnyArray = Float32Array | Int32Array | Int16Array | Int8Array | Uint8Array;
+export type AnyArray =
+  | Float32Array
+  | Int32Array
+  | Int16Array
+  | Int8Array
+  | Uint8Array
+  | Uint16Array;
 
 export interface ArrayKind {
   readonly name: string;

@@ -63,7 +63,7 @@ export class Network {
     const entry = ENTRIES[name];
     if (!entry) throw new TypeError(`there is no ${name}: ${Object.keys(ENTRIES).join(", ")}`);
     check(name, entry, arrays, numbers);
-    let at = this.#c.arrays();
+    let at = this.#c.arrays() >>> 0;
     const place = ({ type, elements }) => {
       const view = new globalThis[type](this.#c.memory.buffer, at, elements);
       at += aligned(view.byteLength);
@@ -77,14 +77,14 @@ export class Network {
     const outputs = entry.outputs.map(place);
     const starts = (views) => views.map((view) => view.byteOffset);
     const call = this.#c[`@name@_${name}`];
-    this.#check(call(this.#c.net(), ...starts(inputs), ...numbers, ...starts(outputs)));
+    this.#check(call(this.#net, ...starts(inputs), ...numbers, ...starts(outputs)));
     return outputs.map((view) => view.slice());
   }
 
   // Trained parameters and state as a checkpoint: the same bytes on every target.
   save() {
     const at = this.#room();
-    const size = this.#c.@name@_save(this.#c.net(), at, @checkpoint@);
+    const size = this.#c.@name@_save(this.#net, at, @checkpoint@) >>> 0;
     return new Uint8Array(this.#c.memory.buffer, at, size).slice();
   }
 
@@ -93,12 +93,12 @@ export class Network {
     const at = this.#room();
     const size = Math.min(bytes.length, @checkpoint@ + 1);
     new Uint8Array(this.#c.memory.buffer, at, size).set(bytes.subarray(0, size));
-    this.#check(this.#c.@name@_load(this.#c.net(), at, size));
+    this.#check(this.#c.@name@_load(this.#net, at, size));
   }
 
   // Back to the weights it was compiled with.
   reset() {
-    this.#c.@name@_init(this.#c.net());
+    this.#c.@name@_init(this.#net);
   }
 
   get memoryBytes() {
@@ -107,7 +107,12 @@ export class Network {
 
   // Parameters and state where they lie. `save` and `load` may move memory: ask again after them.
   get changing() {
-    return new Uint8Array(this.#c.memory.buffer, this.#c.net(), @changing@);
+    return new Uint8Array(this.#c.memory.buffer, this.#net, @changing@);
+  }
+
+  // Addresses are of 32 bits: those above 2 GiB come as negative numbers.
+  get #net() {
+    return this.#c.net() >>> 0;
   }
 
   // Where a checkpoint fits, behind everything else: made when it is first needed.

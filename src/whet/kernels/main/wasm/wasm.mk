@@ -11,8 +11,11 @@ endif
 endif
 FLAGS = @flags@
 WARN = -std=c11 -Wall -Wextra -Werror -pedantic
-LINK = -mexec-model=reactor -Wl,--strip-debug -Wl,--stack-first -Wl,-z,stack-size=@stack@ \
+LINK = -mexec-model=reactor -Wl,--strip-debug -Wl,-z,stack-size=@stack@ \
     -Wl,--initial-memory=@initial@ -Wl,--max-memory=@most@
+ifeq ($(filter zig %/zig ziglang,$(CC)),) # which puts the stack first by itself
+LINK += -Wl,--stack-first
+endif
 EXPORTS = @exports@
 
 SOURCES = main.c model.c weights.c @kernels@
