@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import onnx
+from google.protobuf.message import Message
 from onnx import AttributeProto, numpy_helper
 
 from ...errors import FrontendError
 from ...ir import Array
+
+Part = TypeVar("Part", bound=Message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +70,10 @@ def node_of(proto: onnx.NodeProto, versions: dict[str, int]) -> Node:
 
 
 def attribute(proto: AttributeProto, versions: dict[str, int]) -> Any:
+    if proto.type in (AttributeProto.SPARSE_TENSOR, AttributeProto.SPARSE_TENSORS):
+        raise FrontendError(
+            f"attribute {proto.name!r} is a sparse tensor, which whet does not know"
+        )
     if proto.type == AttributeProto.GRAPH:
         return graph_of(proto.g, versions)
     if proto.type == AttributeProto.TENSOR:
@@ -78,7 +86,26 @@ def attribute(proto: AttributeProto, versions: dict[str, int]) -> Any:
     return list(found) if isinstance(found, (list, tuple)) or hasattr(found, "extend") else found
 
 
+def parts(message: Message, kind: type[Part]) -> Iterator[Part]:
+    """Every message of this kind in a message, wherever it is; tensors have no parts."""
+    if isinstance(message, kind):
+        yield message
+    if isinstance(message, onnx.TensorProto):
+        return
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for part in (value,) if isinstance(value, Message) else value:
+                yield from parts(part, kind)
+
+
+def tensors(message: Message) -> Iterator[onnx.TensorProto]:
+    """Every tensor: of graphs, of functions, of attributes, of sparse tensors, of training."""
+    return parts(message, onnx.TensorProto)
+
+
 def array_of(proto: onnx.TensorProto) -> Array:
+    if proto.data_location == onnx.TensorProto.EXTERNAL:  # onnx would look in the current folder
+        raise FrontendError(f"the numbers of tensor {proto.name!r} are not in the file")
     try:
         return numpy_helper.to_array(proto)
     except Exception as error:

@@ -17,7 +17,7 @@ from ...ir import Array
 from ..torch.interpreted import Input, Interpreted
 from . import ops as _register_rows  # noqa: F401
 from .file import first_lines, read
-from .graph import Node, OnnxGraph, graph_of, plain_domain
+from .graph import Node, OnnxGraph, graph_of, parts, plain_domain
 from .rows import ROWS, TYPES, Call, tensor
 from .walk import OnnxWalk, failed, needed
 
@@ -65,7 +65,9 @@ def inlined(model: onnx.ModelProto, place: Path) -> onnx.ModelProto:
     try:
         if model.functions:
             model = onnx.inliner.inline_local_functions(model, True)
-        if all((plain_domain(n.domain), n.op_type) in known for n in every(model.graph)):
+        if all(
+            (plain_domain(n.domain), n.op_type) in known for n in parts(model.graph, onnx.NodeProto)
+        ):
             return model
         listed = [(d or alias, op) for d, op in known for alias in ("", "ai.onnx") if d or alias]
         listed += [("", op) for d, op in known if not d]
@@ -74,14 +76,6 @@ def inlined(model: onnx.ModelProto, place: Path) -> onnx.ModelProto:
         raise FrontendError(
             f"the functions of {place} cannot be put in place", why=first_lines(error)
         ) from error
-
-
-def every(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in [attribute.g, *attribute.graphs]:
-                yield from every(inner)
 
 
 def inside(nodes: Sequence[Node]) -> Iterator[Node]:

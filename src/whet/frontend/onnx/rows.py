@@ -103,15 +103,19 @@ def operands(row: Row, call: Call, values: Sequence[Value]) -> list[Value]:
     for i, value in enumerate(values):
         if value is None or i in row.either or -1 in row.either:
             found.append(value)
-        elif i not in row.known:
+        elif i in row.known:
+            found.append(value)
+        else:
             made = tensor(value)
             widened = call.run.double and is_known(value) and made.dtype == torch.float32
             found.append(made.double() if widened else made)
-        elif is_known(value):
-            found.append(value)
-        else:
-            raise NotKnown(call.node, i)
     return found
+
+
+def check_known(row: Row, node: Node, values: Sequence[Value]) -> None:
+    for i, value in enumerate(values):
+        if i in row.known and not is_known(value):
+            raise NotKnown(node, i)
 
 
 class NotKnown(UnsupportedOps):

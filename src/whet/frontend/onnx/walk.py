@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import ChainMap
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,13 @@ from onnx.reference import ReferenceEvaluator
 from torch import Tensor
 
 from ...errors import FrontendError, UnsupportedOps, WhetError
-from ...ir import Array
 from ..torch.interpreted import Interpreted
 from .graph import Node, OnnxGraph
-from .rows import ROWS, Call, Value, is_known, operands, tensor
+from .rows import ROWS, Call, Value, check_known, is_known, operands, tensor
+from .sizes import check_size, check_total, count
 
 Env = MutableMapping[str, Value]
-MOST = 1 << 28  # elements of a value that is computed at compile time
+MOST_TURNED = 100_000  # nodes of bodies, each counted in every turn
 GRAPHS = ("If", "Loop", "Scan")  # their bodies see the values around them
 RANDOM = (
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial",
@@ -84,13 +84,22 @@ def reads(node: Node) -> set[str]:
 class Run:
     def __init__(self, module: Interpreted, inputs: frozenset[str], double: bool) -> None:
         self.module, self.inputs, self.double = module, inputs, double
+        self.turned = 0  # nodes of bodies that were computed
+        self.known = 0.0  # elements of values that were computed beforehand
 
     def graph(self, graph: OnnxGraph, inputs: Sequence[Value], around: Env) -> list[Value]:
         """The outputs of the body of an If, a Loop or a Scan."""
         env: Env = ChainMap({}, around)
         env.update(graph.constants)
         env.update(zip(graph.inputs, inputs, strict=True))
-        self.nodes(needed(graph, graph.outputs), env)
+        body = needed(graph, graph.outputs)
+        self.turned += 1 + len(body)
+        if self.turned > MOST_TURNED:
+            raise FrontendError(
+                "the loops of the file are too long",
+                why=f"they compute more than {MOST_TURNED:,} nodes",
+            )
+        self.nodes(body, env)
         return [env[name] for name in graph.outputs]
 
     def nodes(self, nodes: Sequence[Node], env: Env) -> None:
@@ -113,10 +122,15 @@ class Run:
         call = Call(node, self)
         if node.op in GRAPHS and row is not None:
             return row.compute(call, env, *values)
-        check_size(node, values)
+        if row is not None:
+            check_known(row, node, values)
+        check_size(node, values, self.double)
         if all(map(is_known, values)) and not (row and row.from_known) and node.op not in RANDOM:
             found = by_reference(node, values, row is not None)
             if found is not None:
+                if node.inputs:  # a constant is no larger than the file
+                    self.known += sum(map(count, found))
+                check_total(node, self.known)
                 return found
         if row is None:
             raise UnsupportedOps(f"whet has no row for {node.op} of ONNX", at=node.place)
@@ -157,55 +171,3 @@ def by_reference(node: Node, values: Sequence[Value], row: bool) -> Sequence[Val
             raise
     by_name = dict(zip(outputs, results, strict=True))
     return [by_name.get(name) for name in node.outputs]
-
-
-def check_size(node: Node, values: Sequence[Value]) -> None:
-    """Refuse what would fill the memory: a few bytes of a file can ask for any size."""
-    if node.op not in SIZES:
-        return
-    size = SIZES[node.op](*values)
-    if not 0 <= size <= MOST:
-        raise FrontendError(
-            f"{node.op} of ONNX makes a value of {size:.3g} elements",
-            at=node.place,
-            why=f"whet computes at most {MOST:,} at compile time",
-        )
-
-
-def product(value: Any) -> float:
-    return float(np.prod(np.asarray(value, dtype=np.float64))) if is_array(value) else 1.0
-
-
-def is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray)
-
-
-def count(value: Any) -> float:
-    return float(np.prod([float(n) for n in value.shape])) if hasattr(value, "shape") else 1.0
-
-
-def padded(x: Any, pads: Any = None, *_: Any) -> float:
-    if not is_array(pads):
-        return 1.0
-    return count(x) + float(np.abs(np.asarray(pads, np.float64)).max(initial=0)) * count(x)
-
-
-def steps(start: Array, limit: Array, delta: Array) -> float:
-    if not all(map(is_array, (start, limit, delta))) or not float(delta):
-        return 0.0
-    return max(0.0, (float(limit) - float(start)) / float(delta))
-
-
-SIZES: dict[str, Callable[..., float]] = {
-    "ConstantOfShape": product,
-    "Expand": lambda x, shape: count(x) * max(1.0, product(shape) if is_array(shape) else 1.0),
-    "Tile": lambda x, times, *_: count(x) * product(times),
-    "Range": steps,
-    "OneHot": lambda x, depth, *_: count(x) * product(depth),
-    "Pad": padded,
-    "Resize": lambda x, roi=None, scales=None, sizes=None: max(
-        count(x) * product(scales), product(sizes)
-    ),
-    "Upsample": lambda x, scales=None: count(x) * product(scales),
-    **dict.fromkeys(("HannWindow", "HammingWindow", "BlackmanWindow"), product),
-}  # fmt: skip

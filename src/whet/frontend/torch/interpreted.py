@@ -6,7 +6,9 @@ inputs and tensors. `torch.export`, autodiff and `check` then treat it like any 
 
 from __future__ import annotations
 
+import keyword
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -128,15 +130,19 @@ def owner_of(root: nn.Module, path: str) -> tuple[nn.Module, str]:
 TAKEN = frozenset(dir(nn.Module())) | {"walk", "declared", "paths", "tensor", "example"}
 
 
+def is_taken(part: str) -> bool:
+    return part in TAKEN or keyword.iskeyword(part)
+
+
 def unique_paths(wished: Mapping[str, str]) -> dict[str, str]:
     """Each name as a path of modules; none is the beginning of another, and none twice."""
     found: dict[str, str] = {}
     used: set[str] = set()  # paths of tensors, and of modules around them
     leaves: set[str] = set()
     for name, wish in wished.items():
-        parts = [part for part in wish.replace("/", ".").replace(":", "_").split(".") if part]
-        parts = [f"{part}_" if part in TAKEN else part for part in parts] or ["tensor"]
-        wanted = path = ".".join(parts)
+        plain = re.sub(r'[:"\\\n\r\0]', "_", wish.replace("/", "."))
+        parts = [part for part in plain.split(".") if part] or ["tensor"]
+        wanted = path = ".".join(f"{part}_" if is_taken(part) else part for part in parts)
         count = 1
         while path in used or any(start in leaves for start in starts(path)):
             count += 1

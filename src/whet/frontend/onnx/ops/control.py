@@ -9,6 +9,8 @@ import numpy as np
 import torch
 
 from ..rows import Call, Value, is_known, row, tensor
+from ..sizes import MOST as MOST_ELEMENTS
+from ..sizes import count, refuse_above
 
 MOST = 1000  # turns that are unrolled
 
@@ -22,7 +24,8 @@ def branch(c: Call, env: Any, condition: Value) -> Sequence[Value]:
     return found
 
 
-def stacked(values: list[Value], axis: int = 0) -> Value:
+def stacked(c: Call, values: list[Value], axis: int = 0) -> Value:
+    refuse_above(MOST_ELEMENTS, sum(map(count, values)), c.node, "makes a value")
     if all(map(is_known, values)):
         return np.stack(values, axis)
     return torch.stack([tensor(value) for value in values], axis)
@@ -46,14 +49,15 @@ def loop(
         if turn == MOST:
             c.refuse(f"more than {MOST} turns")
         first = [np.array(turn, np.int64), np.array(True) if on is None else on]
-        on, *found = c.run.graph(body, [*first, *state], env)
+        going, *found = c.run.graph(body, [*first, *state], env)
+        on = None if on is None else going  # without a condition, that of the body is ignored
         state, rows = found[: len(state)], found[len(state) :]
         for kept, value in zip(collected, rows, strict=True):
             kept.append(value)
         turn += 1
     if collected and not turn:
         c.refuse("no turns, and results of every turn")
-    return [*state, *map(stacked, collected)]
+    return [*state, *(stacked(c, rows) for rows in collected)]
 
 
 @row("Scan")
@@ -81,7 +85,7 @@ def scan(c: Call, env: Any, *values: Value) -> Sequence[Value]:
     out_axes = c.attr("scan_output_axes") or [0] * results
     turned = c.attr("scan_output_directions") or [0] * results
     rows = [
-        stacked(kept[::-1] if back else kept, axis)
+        stacked(c, kept[::-1] if back else kept, axis)
         for kept, axis, back in zip(collected, out_axes, turned, strict=True)
     ]
     return [*state, *rows]

@@ -64,17 +64,18 @@ def conv_transpose(c: Call, x: Tensor, w: Tensor, b: Tensor | None = None) -> Te
         for n, s, k, d, e in zip(x.shape[2:], strides, kernel, steps, extra, strict=True)
     ]
     pairs = transposed_sides(c, list(x.shape[2:]), full, strides)
-    if all(before == after for before, after in pairs):
+    if all(before == after >= 0 for before, after in pairs):
         padding = [before for before, _ in pairs]
         return TRANSPOSED[rank](x, w, b, strides, padding, extra, c.attr("group", 1), steps)
-    y = TRANSPOSED[rank](x, w, b, strides, 0, extra, c.attr("group", 1), steps)
-    return F.pad(y, [-side for side in flat(pairs)])
+    y = TRANSPOSED[rank](x, w, None, strides, 0, extra, c.attr("group", 1), steps)
+    y = F.pad(y, [-side for side in flat(pairs)])
+    return y if b is None else y + b.reshape(-1, *[1] * rank)
 
 
 def transposed_sides(
     c: Call, sizes: list[int], full: list[int], strides: list[int]
 ) -> list[tuple[int, int]]:
-    """How much of the full result is cut off."""
+    """How much of the full result is cut off; what is less than 0 is added."""
     wanted, auto, rank = c.attr("output_shape"), c.attr("auto_pad", "NOTSET"), len(full)
     if auto == "VALID":
         return [(0, 0)] * rank

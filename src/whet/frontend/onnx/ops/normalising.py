@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from ..rows import Call, row
 from .moving import positive
+from .reducing import root
 
 
 @row("BatchNormalization")
@@ -75,7 +76,7 @@ def group_norm(c: Call, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
 @row("LpNormalization")
 def lp_norm(c: Call, x: Tensor) -> Tensor:
     p, axis = c.attr("p", 2), c.attr("axis", -1)
-    norm = x.abs().sum(axis, keepdim=True) if p == 1 else (x * x).sum(axis, keepdim=True).sqrt()
+    norm = x.abs().sum(axis, keepdim=True) if p == 1 else root((x * x).sum(axis, keepdim=True))
     return torch.where(norm == 0, torch.zeros_like(x), x / torch.where(norm == 0, 1.0, norm))
 
 
@@ -95,6 +96,6 @@ def lrn(c: Call, x: Tensor) -> Tensor:
 @row("MeanVarianceNormalization")
 def mvn(c: Call, x: Tensor) -> Tensor:
     axes = c.attr("axes") or [0, 2, 3]
-    mean = x.mean(axes, keepdim=True)
-    spread = (x * x).mean(axes, keepdim=True) - mean * mean
-    return (x - mean) / (spread.sqrt() + 1e-9)
+    centred = x - x.mean(axes, keepdim=True)
+    spread = (centred * centred).mean(axes, keepdim=True)  # never below 0, as E[x²] - E[x]² may be
+    return centred / (root(spread) + 1e-9)

@@ -11,9 +11,11 @@ from torch.nn import functional as F
 
 from ..rows import Call, row
 from .convolution import flat, sides
+from .reducing import root
 
 MAX_POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 MEAN_POOLS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+LONGEST = 10_000  # slices of a sum
 
 
 class Window(NamedTuple):
@@ -30,13 +32,15 @@ def window(c: Call, x: Tensor) -> Window:
     strides, steps = c.attr("strides") or [1] * rank, c.attr("dilations") or [1] * rank
     pairs = sides(c, list(x.shape[2:]), kernel, strides, steps)
     found = []
-    up = c.flag("ceil_mode")
+    up = c.flag("ceil_mode") and c.attr("auto_pad") != "VALID"
     for n, k, s, d, (a, b) in zip(x.shape[2:], kernel, strides, steps, pairs, strict=True):
         span = n + a + b - (k - 1) * d - 1
         count = (math.ceil(span / s) if up else span // s) + 1
         if up and (count - 1) * s >= n + a:  # a window must begin in the picture or before it
             count -= 1
         found.append(count)
+    if min(found) < 1:
+        c.refuse(f"a window of {kernel} is larger than the picture")
     return Window(kernel, strides, steps, pairs, found)
 
 
@@ -117,6 +121,8 @@ def summed(x: Tensor, w: Window) -> Tensor:
     for axis, (k, s, d, count) in enumerate(
         zip(w.kernel, w.strides, w.steps, w.sizes, strict=True)
     ):
+        if k > LONGEST:
+            raise ValueError(f"a sum of {k:,} slices")
         parts = []
         for i in range(k):
             index = [slice(None)] * (axis + 2)
@@ -129,7 +135,7 @@ def summed(x: Tensor, w: Window) -> Tensor:
 @row("LpPool")
 def lp_pool(c: Call, x: Tensor) -> Tensor:
     p, w = c.attr("p", 2), window(c, x)
-    return summed(complete(x.abs().pow(p), w, 0.0), w).pow(1 / p)
+    return root(summed(complete(x.abs().pow(p), w, 0.0), w), p)
 
 
 @row("GlobalAveragePool")
@@ -145,7 +151,7 @@ def global_max_pool(c: Call, x: Tensor) -> Tensor:
 @row("GlobalLpPool")
 def global_lp_pool(c: Call, x: Tensor) -> Tensor:
     p = c.attr("p", 2)
-    return x.abs().pow(p).sum(dim=tuple(range(2, x.ndim)), keepdim=True).pow(1 / p)
+    return root(x.abs().pow(p).sum(dim=tuple(range(2, x.ndim)), keepdim=True), p)
 
 
 @row("MaxUnpool", known=(2,))

@@ -14,6 +14,15 @@ from ..rows import Call, row
 from .moving import axes_of, positive
 
 
+def root(x: Tensor, p: int = 2) -> Tensor:
+    """The p-th root of what is not negative; its gradient at 0 is 0, not infinite."""
+    if p == 1:
+        return x
+    none = x == 0
+    some = torch.where(none, torch.ones_like(x), x)
+    return torch.where(none, torch.zeros_like(x), some.sqrt() if p == 2 else some.pow(1 / p))
+
+
 def log_sum_exp(x: Tensor, axes: list[int], keep: bool) -> Tensor:
     return torch.logsumexp(x, axes, keepdim=keep)
 

@@ -115,6 +115,9 @@ def resized(c: Call, x: Tensor, axes: dict[int, Axis]) -> Tensor:
     quick = by_pytorch(c, x, axes)
     if quick is not None:
         return quick
+    kind = x.dtype
+    if not kind.is_floating_point and c.attr("mode", "nearest") != "nearest":
+        return as_integers(resized(c, x.double(), axes), kind)
     value, beyond = c.attr("extrapolation_value", 0.0), None
     for i, axis in sorted(axes.items()):
         matrix, outside = weights(c, axis)
@@ -126,6 +129,14 @@ def resized(c: Call, x: Tensor, axes: dict[int, Axis]) -> Tensor:
             mask = torch.from_numpy(outside).reshape(wanted)
             beyond = mask if beyond is None else beyond | mask
     return x if beyond is None else torch.where(beyond, torch.tensor(value, dtype=x.dtype), x)
+
+
+def as_integers(x: Tensor, kind: torch.dtype) -> Tensor:
+    """The nearest integers of this type; halves become even."""
+    if kind == torch.bool:
+        return x.round().bool()
+    limits = torch.iinfo(kind)
+    return x.round().clamp(limits.min, limits.max).to(kind)
 
 
 def by_pytorch(c: Call, x: Tensor, axes: dict[int, Axis]) -> Tensor | None:
