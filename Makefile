@@ -34,7 +34,7 @@ demo-pictures: $(VENV)/.pictures system-pictures ## a pretrained MobileNetV2 lea
 demo-web: $(VENV)/.pictures system-wasm ## a page in which a network learns from drawings and the camera (half a minute)
 	@$(BIN)/whet demo web
 
-test: lint system-test ## lint, then every test that is not marked slow
+test: lint system-test system-browser ## lint, then every test that is not marked slow
 	@$(PYTEST)
 
 test-all: $(VENV)/.all lint system-test system-browser ## lint, then every test, the slow ones too
@@ -173,7 +173,7 @@ system-wasm:
 	$(call system,command -v node,nodejs,it runs those programs)
 
 system-browser:
-	$(call system,command -v chromium || command -v chromium-browser,chromium,the slow tests open the page of a report in it)
+	$(call system,command -v chromium || command -v chromium-browser,chromium,the tests open pages in it)
 
 system-pictures:
 	$(call system,[ -n "$$FASHION_MNIST" ] || dpkg -s dataset-fashion-mnist,dataset-fashion-mnist,the pictures the demo trains on; FASHION_MNIST=folder uses others)

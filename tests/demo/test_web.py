@@ -202,7 +202,6 @@ def trained(page: Any) -> None:
     page.wait_for_function("document.querySelector('#after').innerText === '100 %'")
 
 
-@pytest.mark.slow
 def test_it_learns_drawings_and_the_weights_go_on_elsewhere(
     page: Any, program: Program, tmp_path: Path
 ) -> None:
@@ -234,7 +233,6 @@ def test_it_learns_drawings_and_the_weights_go_on_elsewhere(
     page.get_by_text("TRUNCATED").wait_for()
 
 
-@pytest.mark.slow
 def test_camera_and_files(page: Any, tmp_path: Path) -> None:
     page.get_by_label("camera", exact=True).check()
     page.wait_for_function("document.querySelector('video').videoWidth > 0")
