@@ -1,28 +1,31 @@
 """Training steps of WebAssembly modules, in Node and Chromium, against the same C natively.
 
-    python -m benchmarks.wasm             every network; writes README.md
-    python -m benchmarks.wasm lenet       some of them; prints, and writes nothing
+    python -m benchmarks.wasm --tfjs FOLDER     every network; writes README.md
+    python -m benchmarks.wasm lenet             some of them; prints, and writes nothing
 
-Needs what `make system-wasm` and `make system-browser` install. Every network takes 20 steps on one
-batch; the losses and the checkpoint at the end must be those of the native program, to the bit. The
-native program with vectors of 128 bits is compiled from the very files of the module; the one of
-the target `host` has this machine's vectors.
+FOLDER is the npm package @tensorflow/tfjs (in node_modules after `npm install`), which trains the
+same LeNet-5 in the same browser. Needs what `make system-wasm` and `make system-browser` install.
+Every network takes 20 steps on one batch; the losses and the checkpoint at the end must be those of
+the native program, to the bit. The native program with vectors of 128 bits is compiled from the
+very files of the module; the one of the target `host` has this machine's vectors.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 import whet
 from benchmarks.common.page import processor, table, wrapped
+from benchmarks.wasm import tfjs
 from benchmarks.wasm.chromium import checksum, trained
 from whet import models
 from whet.runtime import Trainer, stored_batch
@@ -30,7 +33,7 @@ from whet.targets.wasm.node import Node
 from whet.targets.wasm.project import Memory
 
 PAGE = Path(__file__).with_name("README.md")
-STEPS = 20
+STEPS, RATE = 20, 0.01
 NARROW = ("-O3", "-ffp-contract=off")  # 128 bits, as WebAssembly has them
 NETS: dict[str, tuple[str, Callable[[], nn.Module], tuple[int, ...], dict[str, Any]]] = {
     "lenet": ("LeNet-5", models.lenet, (1, 1, 28, 28), {}),
@@ -52,10 +55,16 @@ HEAD = (
     "native 128 bits, ms", "native host, ms", "Node / 128 bits", "Node / host", "same bits",
 )  # fmt: skip
 INTRO = """
-Made by `python -m benchmarks.wasm` in one run, on {processor}. Medians of {steps} steps on one
-picture, one thread. Every network trains whole, by SGD. "Same bits" says that all losses and the
-checkpoint at the end are equal in Node, in Chromium and natively with vectors of 128 bits, which is
-the same C; int8 programs are equal to the one of the target host, too.
+Made by `python -m benchmarks.wasm --tfjs FOLDER` in one run, on {processor}. Medians of {steps}
+steps on one picture, one thread. Every network trains whole, by SGD. "Same bits" says that all
+losses and the checkpoint at the end are equal in Node, in Chromium and natively with vectors of 128
+bits, which is the same C; int8 programs are equal to the one of the target host, too.
+"""
+TFJS = """
+The same LeNet-5 with the same weights on the same picture, three times {steps} steps in turns,
+medians; the losses agree. Without a GPU: its back end `cpu` is JavaScript, and its back end `wasm`
+has no gradient of a convolution. The download is the script and the weights, or the module, which
+has its weights in it. whet is {ratio} times as fast.
 """
 
 
@@ -63,7 +72,7 @@ def compiled(name: str, target: str) -> tuple[Any, Any, Any]:
     _, build, shape, options = NETS[name]
     torch.manual_seed(0)
     model, x, y = build().eval(), torch.randn(shape), torch.tensor([3])
-    sgd = torch.optim.SGD(model.parameters(), lr=0.01)
+    sgd = torch.optim.SGD(model.parameters(), lr=RATE)
     if options:
         options = options | {"calibrate": [x]}
     program = whet.compile(model, (x,), optimizer=sgd, target=target, **options)
@@ -107,16 +116,47 @@ def measured(name: str) -> list[str]:
     ]  # fmt: skip
 
 
-def main(names: list[str]) -> None:
-    rows = [measured(name) for name in names or NETS]
-    text = table(HEAD, rows)
-    if names:
+def beside_tfjs(package: Path) -> str:
+    """LeNet-5 in both, in turns; the losses must agree."""
+    program, x, y = compiled("lenet", "wasm")
+    torch.manual_seed(0)
+    model = models.lenet().eval()
+    ours: list[float] = []
+    theirs: list[float] = []
+    with Node(program) as node:
+        arrays, size = stored_batch(program, x, y), node.module.stat().st_size
+        for _ in range(3):
+            here = trained(node, arrays, STEPS)
+            there = tfjs.trained(package, model, x, int(y), STEPS, RATE)
+            np.testing.assert_allclose(there["losses"], here["losses"], rtol=1e-5)
+            ours, theirs = ours + here["times"], theirs + there["times"]
+    us, them = statistics.median(ours), statistics.median(theirs)
+    script = there["bytes"] + 4 * sum(p.numel() for p in model.parameters())
+    head = ["LeNet-5 in Chromium", "download, KB", "ms a step", "steps a second"]
+    rows = [
+        ["whet, module", f"{size / 1024:,.0f}", f"{us:.2f}", f"{1000 / us:,.0f}"],
+        [f"TensorFlow.js {there['version']}, cpu", f"{script / 1024:,.0f}", f"{them:.1f}",
+         f"{1000 / them:,.0f}"],
+    ]  # fmt: skip
+    return f"{wrapped(TFJS, steps=STEPS, ratio=f'{them / us:,.0f}')}\n{table(head, rows)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help=", ".join(NETS))
+    parser.add_argument("--tfjs", type=Path, help="the npm package @tensorflow/tfjs")
+    asked = parser.parse_args()
+    text = table(HEAD, [measured(name) for name in asked.names or NETS])
+    if asked.tfjs is None or asked.names:
         print(text)
         return
     intro = wrapped(INTRO, processor=processor(), steps=STEPS)
-    PAGE.write_text(f"# Training in WebAssembly\n\n{intro}\n{text}")
+    beside = f"## Beside TensorFlow.js\n\n{beside_tfjs(asked.tfjs)}"
+    PAGE.write_text(f"# Training in WebAssembly\n\n{intro}\n{text}\n{beside}")
     print(PAGE.read_text())
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -204,6 +204,7 @@ def test_calls_are_read_from_machine_code(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow  # it needs ziglang
 def test_the_key_of_a_kept_kernel_names_the_compiler(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
