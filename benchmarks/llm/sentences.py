@@ -26,13 +26,16 @@ from benchmarks.llm.packages import minilm
 from whet.llm import pad
 
 LENGTH, BATCH = 32, 16
-RATE_STEPS = 200  # of a training that only chooses a rate
+RATE_STEPS = {"sst2": 200, "cola": 800}  # of a training that only chooses a rate
 STEPS = {"sst2": 300, "cola": 1600}  # after 200, every scheme gives one answer to all of CoLA
 EVERY = {"sst2": 150, "cola": 400}  # steps, test data judges
 HELD = 1000  # training sentences by which rates are chosen
 SCHEMES = ("last", "bias+last", "sparse-3", "lora+last", "full")
 RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
-FIRST = {"last": 1e-2, "bias+last": 3e-3, "sparse-3": 3e-4, "lora+last": 3e-3, "full": 1e-4}
+FIRST = {
+    "sst2": {"last": 1e-2, "bias+last": 3e-3, "sparse-3": 3e-4, "lora+last": 3e-3, "full": 1e-4},
+    "cola": {"last": 1e-2, "bias+last": 3e-3, "sparse-3": 1e-4, "lora+last": 1e-3, "full": 3e-5},
+}
 
 Sentence = tuple[str, int]
 
