@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
-import resource
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +22,7 @@ from made_gguf import (
     written,
 )
 from whet.errors import FrontendError, WhetError
+from whet.frontend.memory import at_most
 from whet.models import Gguf
 from whet.models.ggml import FORMATS
 from whet.models.load_gguf import model_of
@@ -275,18 +272,6 @@ def test_what_is_wrong_with_a_model_is_said(name: str) -> None:
     data, text = WRONG_MODELS[name]
     with pytest.raises(FrontendError, match=text):
         model_of(Gguf.parse(data))
-
-
-@contextmanager
-def at_most(extra: int) -> Iterator[None]:
-    """Memory beyond what the process has now; more is a MemoryError."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (pages * os.sysconf("SC_PAGE_SIZE") + extra, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 GOOD = [

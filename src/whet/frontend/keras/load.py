@@ -13,12 +13,15 @@ import torch
 from torch import Tensor
 
 from ...errors import FrontendError
+from ..memory import at_most
 from ..torch.interpreted import Input, Interpreted
 from .backend import keras
 from .compiled import compiled
 from .walk import KerasWalk, name_of
 
 LARGEST = 1 << 31  # bytes of a file, and of what it unpacks to
+ROOM = 1 << 30  # bytes that reading may take beside several copies of the weights
+COPIES = 4
 MEMBERS = ("config.json", "metadata.json", "model.weights.h5", "model.weights.npz")
 
 
@@ -162,8 +165,8 @@ def parse(data: bytes, place: Path) -> Any:
     """Keras' safe mode runs no code of a file; what it raises becomes one kind of error."""
     found = keras()
     try:
-        check_archive(data)
-        with warnings.catch_warnings():
+        size = check_archive(data)
+        with at_most(ROOM + COPIES * size), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return found.saving.load_model(str(place), safe_mode=True)
     except FrontendError:
@@ -182,8 +185,8 @@ def not_read(place: Path, why: str) -> FrontendError:
     )
 
 
-def check_archive(data: bytes) -> None:
-    """What is in the archive, before Keras looks at it: nothing large out of something small."""
+def check_archive(data: bytes) -> int:
+    """The bytes in the archive, before Keras looks at it: nothing large out of something small."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         total = 0
         for member in archive.infolist():
@@ -195,3 +198,4 @@ def check_archive(data: bytes) -> None:
         broken = archive.testzip()
         if broken is not None:
             raise ValueError(f"{broken} is damaged")
+    return total

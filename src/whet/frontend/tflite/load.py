@@ -81,9 +81,11 @@ def module_of(graph: TfliteGraph) -> Interpreted:
 
 
 def check_sizes(module: Interpreted, graph: TfliteGraph) -> None:
-    """The file's own sizes are those that its operators give."""
+    """The file's own sizes are those that its operators give; no memory is taken for values."""
+    weights = {name: weight.to("meta") for name, weight in module.named_parameters()}
+    inputs = tuple(torch.empty(graph.tensors[i].shape, device="meta") for i in graph.inputs)
     with torch.no_grad():
-        found = module(*(torch.zeros(graph.tensors[i].shape) for i in graph.inputs))
+        found = torch.func.functional_call(module, weights, inputs)
     outputs = found if isinstance(found, tuple) else (found,)
     for i, output in zip(graph.outputs, outputs, strict=True):
         if tuple(output.shape) != graph.tensors[i].shape:
