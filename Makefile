@@ -83,7 +83,7 @@ distclean: clean ## remove .venv as well
 $(VENV)/.core: pyproject.toml constraints.txt | system-build
 	@echo "-- making $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
-	@echo "-- installing torch (about 200 MB) ..."
+	@echo "-- installing torch (200 MB as a CPU build, 2.7 GB with CUDA) ..."
 	@$(PIP) torch
 	@echo "-- installing whet, numpy, scipy, typer and rich ..."
 	@$(PIP) --editable '.[torch,search]'
