@@ -35,7 +35,7 @@ from .passes.machine import UNTUNED, Machine
 from .passes.narrow_frozen import narrow_weights
 from .quantize import Int8
 from .quantize.frozen import round_weights, weights_of
-from .quantize.model import integer_model
+from .quantize.model import integer_model, refuse_grids
 from .scheme import SHARED, SPARSE, SPARSE_SHARED, Beside, Chosen, Scheme, parameters_of
 from .targets import HOST
 from .training import IntegerRules, Send, Training
@@ -138,6 +138,7 @@ def import_model(source: Source) -> Model:
 
 def quantize(model: Model, source: Source) -> Model:
     if source.int8 is None:
+        refuse_grids(model)
         return model
     integers = integer_model(model, source.int8, source.calibrate, source.recipe)
     show("quantize", graphs_of(integers), graphs_of(model))

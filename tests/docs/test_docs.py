@@ -12,6 +12,7 @@ import pytest
 from agreement import LIBRARIES
 from examples import ROOT, examples
 from made_gguf import tiny_chat_model
+from made_onnx import quantized_net
 from tflite_files import mobile_net
 from whet.cli import app
 
@@ -23,6 +24,7 @@ assert LIBRARIES is not None  # transformers cannot be imported without
 # Files that the examples of a page read, in place of larger ones.
 FILES = {
     "llm.md": {"SmolLM2-135M-Instruct.Q4_1.gguf": tiny_chat_model},
+    "onnx.md": {"quantized.onnx": lambda: quantized_net()[0].SerializeToString()},
     "tflite.md": {"net.tflite": mobile_net},
 }
 

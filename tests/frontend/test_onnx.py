@@ -13,12 +13,12 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from torch import nn
 
 import whet
-from made_onnx import hostile, model, small_net
+from made_onnx import hostile, model, quantized_net, small_net
 from onnx_page import PAGE, page
 from onnx_suite import FAMILIES, a_test_of_each_family, float_tests, judge
 from whet.cli import app
@@ -176,6 +176,35 @@ def test_quantized_weights_are_computed_in_floats(tmp_path: Path) -> None:
     net = from_onnx(saved(made, tmp_path))
     np.testing.assert_allclose(net(torch.from_numpy(x)).detach().numpy(), wanted, rtol=1e-5)
     assert [(n, tuple(p.shape)) for n, p in net.named_parameters()] == [("dw", (3, 4))]
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_a_quantized_file_is_an_int8_program(kind: type, tmp_path: Path) -> None:
+    """With the integers and the scales of the file; nothing is calibrated."""
+    made, pictures = quantized_net(kind)
+    (wanted,) = ReferenceEvaluator(made).run(None, {"x": pictures})
+    net, x = from_onnx(saved(made, tmp_path)), torch.from_numpy(pictures)
+    np.testing.assert_allclose(net(x).detach().numpy(), wanted, rtol=1e-4, atol=1e-5)
+    program = whet.compile(net, (x,), dtype=whet.Int8(head="int8"), update="full", optimizer="sgd")
+    stored = {t.name: numpy_helper.to_array(t) for t in made.graph.initializer}
+    data = program.entries["train_step"].data
+    for name in ("w1", "w2"):
+        ours = data[name].transpose(0, 3, 1, 2)
+        np.testing.assert_array_equal(ours, stored[f"{name}_q"])
+    np.testing.assert_array_equal(data["w3"], stored["w3_q"])
+    trainer = program.load()
+    off = np.abs(trainer.predict(x) - wanted).max() / np.ptp(wanted)
+    assert off < 0.03, off
+    assert program.check(2).worst_gradient[1] < 1e-5
+    losses = [trainer.step(x, torch.arange(4), lr=0.05) for _ in range(5)]
+    assert losses[-1] < 0.9 * losses[0]
+
+
+def test_a_quantized_file_is_no_float_program(tmp_path: Path) -> None:
+    made, pictures = quantized_net()
+    net = from_onnx(saved(made, tmp_path))
+    with pytest.raises(FrontendError, match="rounds 5 values to the grids of integers"):
+        whet.compile(net, (torch.from_numpy(pictures),))
 
 
 # --- files that are refused

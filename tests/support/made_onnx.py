@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 F = TensorProto.FLOAT
 
@@ -60,6 +61,62 @@ def small_net(opset: int = 18, batch: int | str = "n") -> onnx.ModelProto:
         "rest": np.array([-1]), "head.weight": f(4, 48), "head.bias": f(4),
     }  # fmt: skip
     return model(nodes, {"x": [batch, 1, 8, 8]}, constants=constants, opset=opset, shape=["n", 4])
+
+
+def quantized_net(kind: type = np.int8) -> tuple[onnx.ModelProto, np.ndarray]:
+    """A residual network with pairs around values and integer weights, and pictures for it.
+
+    Ranges are those of the pictures in floats, as static quantization finds them.
+    """
+    rng, node = np.random.default_rng(0), helper.make_node
+    x = rng.normal(size=(4, 3, 8, 8)).astype(np.float32)
+    weights = {"w1": (8, 3, 3, 3), "w2": (8, 8, 1, 1), "w3": (5, 8)}
+    constants: dict[str, Any] = {"b1": rng.normal(size=8).astype(np.float32)}
+    integers = []
+    for name, shape in weights.items():
+        constants[f"{name}_q"] = rng.integers(-127, 128, shape).astype(np.int8)
+        constants[f"{name}_s"] = (0.004 * rng.uniform(0.5, 1.5, shape[0])).astype(np.float32)
+        constants[f"{name}_z"] = np.zeros(shape[0], np.int8)
+        parts = [f"{name}_q", f"{name}_s", f"{name}_z"]
+        integers.append(node("DequantizeLinear", parts, [name], axis=0))
+    layers = [
+        node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1, 1, 1, 1]),
+        node("Relu", ["c1"], ["r1"]),
+        node("Conv", ["r1", "w2"], ["c2"]),
+        node("Add", ["c2", "r1"], ["a"]),
+        node("GlobalAveragePool", ["a"], ["g"]),
+        node("Flatten", ["g"], ["f"]),
+        node("Gemm", ["f", "w3"], ["y"], transB=1),
+    ]
+    rounded = ("x", "r1", "c2", "a", "g")
+    seen = model([*integers, *layers], {"x": x.shape}, rounded[1:], constants, opset=19)
+    values = ReferenceEvaluator(seen).run(None, {"x": x})
+    pairs = []
+    for name, value in zip(rounded, [x, *values], strict=True):
+        low, high = min(value.min(), 0.0), max(value.max(), 0.0)
+        scale = np.float32((high - low) / 255)
+        zero = np.rint(np.iinfo(kind).min - low / scale)
+        constants |= {f"{name}_s": scale, f"{name}_z": np.array(zero, kind)}
+        grid = [f"{name}_s", f"{name}_z"]
+        pairs.append(node("QuantizeLinear", [name, *grid], [f"{name}_q"]))
+        pairs.append(node("DequantizeLinear", [f"{name}_q", *grid], [f"{name}_d"]))
+    for layer in layers:
+        for i, name in enumerate(layer.input):
+            if name in rounded:
+                layer.input[i] = f"{name}_d"
+    nodes = sorted_nodes([*integers, *pairs, *layers], {"x", *constants})
+    return model(nodes, {"x": x.shape}, constants=constants, opset=19, shape=(4, 5)), x
+
+
+def sorted_nodes(nodes: list[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto]:
+    """Each behind those that it reads."""
+    found: list[onnx.NodeProto] = []
+    while nodes:
+        ready = next(node for node in nodes if known.issuperset(node.input))
+        nodes.remove(ready)
+        found.append(ready)
+        known.update(ready.output)
+    return found
 
 
 def hostile(rng: random.Random, good: bytes) -> bytes:

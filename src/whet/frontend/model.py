@@ -55,6 +55,7 @@ class Imported:
     outputs: tuple[Tensor, ...]
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # axis names of inputs
     masks: Mapping[str, Array] = field(default_factory=dict)  # that parameters are multiplied by
+    grids: Mapping[str, Quant] = field(default_factory=dict)  # that values are rounded to, by name
 
 
 @dataclass(frozen=True)

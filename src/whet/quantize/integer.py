@@ -182,9 +182,15 @@ class Quantizer:
     # Values -------------------------------------------------------------------------------------
 
     def quant(self, value: Value) -> Quant:
-        """By the recipe; the range of a constant or parameter is that of its own numbers."""
+        """By the recipe; the range of a constant or parameter is that of its own numbers.
+
+        What is only limited or moved has the quantization of what it was, if it has none itself.
+        """
         if value.name in self.recipe.values:
             return self.recipe.values[value.name]
+        maker = self.uses.producer.get(value)
+        if maker is not None and (maker.op.moves or maker.op.limits(maker.attrs) is not None):
+            return self.quant(maker.ins[0])
         if (leaf := self.stored(value)) is None:
             raise not_calibrated(f"nothing is known about the range of {value}", str(self.b.loc))
         data = self.graph.data[leaf.name]

@@ -24,12 +24,14 @@ def integer_model(
 ) -> Model:
     """The model, imported in eval mode, with integer graphs.
 
-    Scales come from `recipe` where it has them, and else from running `batches`.
+    Scales come from `recipe` where it has them, then from the grids to which the model rounds its
+    values, and else from running `batches`.
     """
     example: Array | None = None
     graph, folds = folded(model.training.graph)
     imported = with_graph(model.training, graph)
     recipe = recipe or Recipe()
+    recipe = replace(recipe, values={**model.training.grids, **recipe.values})
     if batches is not None:
         alone = without_loss(imported)
         found, example = calibrate(alone.graph, batches, input_order(alone), options.method)
@@ -51,6 +53,16 @@ def integer_model(
         recipe=recipe,
         example=example,
     )
+
+
+def refuse_grids(model: Model) -> None:
+    """A float program has no integers to round to."""
+    if grids := model.training.grids:
+        raise FrontendError(
+            f"the model rounds {len(grids)} values to the grids of integers",
+            why="it is quantized, as by QuantizeLinear and DequantizeLinear of ONNX",
+            try_=f"{option('dtype', 'int8')}, which takes the scales of the file",
+        )
 
 
 def check_moments(training: Training, folds: Mapping[str, Fold], integers: Collection[str]) -> None:

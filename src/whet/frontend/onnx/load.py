@@ -12,14 +12,16 @@ import numpy as np
 import onnx
 import onnx.inliner
 
-from ...errors import FrontendError, UnsupportedOps, WhetError
+from ...errors import FrontendError, UnsupportedOps
 from ...ir import Array
+from ...ir.quant import Recipe
 from ..torch.interpreted import Input, Interpreted
 from . import ops as _register_rows  # noqa: F401
 from .file import first_lines, read
 from .graph import Node, OnnxGraph, graph_of, parts, plain_domain
-from .rows import ROWS, TYPES, Call, tensor
-from .walk import OnnxWalk, failed, needed
+from .integers import is_grid, weight_scales, with_float_weights, with_grids
+from .rows import ROWS, TYPES, tensor
+from .walk import OnnxWalk, needed
 
 # Operands that are statistics of data and not trained.
 STATISTICS = {"BatchNormalization": (3, 4)}
@@ -46,7 +48,9 @@ def module_of(model: onnx.ModelProto, place: Path, outputs: Sequence[str] = ()) 
     wanted = chosen(graph, outputs, place)
     nodes = needed(graph, wanted)
     refuse_unknown(nodes)
-    graph = with_float_weights(replace(graph, nodes=nodes))
+    graph, stored = with_float_weights(replace(graph, nodes=nodes))
+    graph = with_grids(graph)
+    graph = replace(graph, nodes=needed(graph, wanted))
     trained, kept = sorted_constants(graph)
     walk = OnnxWalk(graph, wanted, frozenset({*trained, *kept}))
     found = Interpreted(
@@ -56,6 +60,10 @@ def module_of(model: onnx.ModelProto, place: Path, outputs: Sequence[str] = ()) 
         {name: tensor(graph.constants[name]) for name in kept},
         paths_of(graph, [*trained, *kept]),
     )
+    if stored or any(is_grid(node) for node in graph.nodes):
+        scales = weight_scales(graph, {name: stored[name] for name in trained if name in stored})
+        recipe = Recipe(weights={found.paths[name]: scale for name, scale in scales.items()})
+        object.__setattr__(found, "whet_recipe", recipe)
     return found.eval()
 
 
@@ -140,26 +148,6 @@ def sorted_constants(graph: OnnxGraph) -> tuple[list[str], list[str]]:
         statistics = any(i in STATISTICS.get(node.op, ()) for node, i in uses[name])
         (kept if statistics else trained).append(name)
     return trained, kept
-
-
-def with_float_weights(graph: OnnxGraph) -> OnnxGraph:
-    """Weights that the file stores as integers with scales become floats, so that they train."""
-    constants, left = dict(graph.constants), []
-    for node in graph.nodes:
-        values = [constants.get(name) if name else None for name in node.inputs]
-        stored = all(v is not None or not n for v, n in zip(values, node.inputs, strict=True))
-        if node.op != "DequantizeLinear" or node.domain or not stored:
-            left.append(node)
-            continue
-        row = ROWS["", node.op]
-        (name,) = node.outputs
-        try:
-            constants[name] = row.compute(Call(node, None), *map(tensor, values)).numpy()
-        except WhetError:
-            raise
-        except Exception as error:
-            raise failed(node, error) from error
-    return replace(graph, nodes=tuple(left), constants=constants)
 
 
 def is_float(array: Array) -> bool:

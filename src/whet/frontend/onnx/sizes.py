@@ -250,6 +250,7 @@ PARTS = frozenset({
 # Other results that it leaves open.
 OPEN: dict[str, Callable[[Node, Sequence[Value]], float]] = {
     "MaxUnpool": unpooled,
+    "RoundToGrid": lambda node, values: count(values[0]),
     **dict.fromkeys(("GreaterOrEqual", "LessOrEqual"), broadcast),
     "ConcatFromSequence": lambda node, values: sum(map(count, values)),
 }

@@ -19,6 +19,7 @@ from torch.fx import Node as FxNode
 from ...errors import FrontendError, InternalError, ShapeError, UnsupportedOps
 from ...ir import Array, Builder, DType, Loc, Op, Role, Type, Value
 from ...ir.axes import names_of_space
+from ...ir.quant import Quant
 from ...ops.random import RngNext
 from ..model import Imported, Order, Tensor, plain_order
 from .locations import source_of
@@ -78,6 +79,7 @@ class Importer:
         self.orders: dict[str, Order] = {}
         self.axes: dict[str, tuple[str, ...]] = {}
         self.masks: dict[str, Array] = {}  # of parameters, by name, as stored
+        self.grids: dict[str, Quant] = {}  # of values that are rounded, by name
         self.folded: dict[str, torch.Tensor] = {}  # buffers that become constants, by name
         self.problems: list[str] = []
         self.rng: Value | None = None
@@ -141,7 +143,7 @@ class Importer:
         if self.rng is not None:
             self.b.update(self.rng, self.b.emit(RngNext, self.rng, name="rng.next"))
         graph_ = self.b.finish(t.value for t in outputs)
-        return Imported(graph_, self.orders, tuple(outputs), self.axes, self.masks)
+        return Imported(graph_, self.orders, tuple(outputs), self.axes, self.masks, self.grids)
 
     def placeholders(self, weights: dict[FxNode, Order], masks: dict[FxNode, torch.Tensor]) -> None:
         """Parameters become leaves, zero where masked; buffers that never change become foldable

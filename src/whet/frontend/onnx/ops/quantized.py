@@ -1,6 +1,7 @@
 """QuantizeLinear and DequantizeLinear in floats: values are rounded to the grid of the integers.
 
-No gradient passes the rounding.
+Around a value, the two are one operator of PyTorch, whose gradient passes where nothing is cut off.
+Elsewhere no gradient passes the rounding.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ....ir.quant import HIGH, LOW
 from ..rows import Call, row, type_of
 from .moving import positive
 
@@ -45,3 +47,10 @@ def dequantize(c: Call, x: Tensor, scale: Tensor, zero: Tensor | None = None) ->
     if zero is not None:
         found = found - spread(c, x, zero.to(scale.dtype))
     return found * spread(c, x, scale)
+
+
+@row("RoundToGrid", domain="whet")
+def round_to_grid(c: Call, x: Tensor) -> Tensor:
+    grid = c.attr("scale"), c.attr("zero"), LOW, HIGH
+    found: Tensor = torch.fake_quantize_per_tensor_affine(x, *grid)
+    return found

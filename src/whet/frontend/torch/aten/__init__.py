@@ -12,6 +12,7 @@ from . import (
     pooling,
     recurrent,
     reducing,
+    rounding,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "pooling",
     "recurrent",
     "reducing",
+    "rounding",
 ]
