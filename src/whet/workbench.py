@@ -27,7 +27,7 @@ from .ir import Array, Role, Value
 from .pipeline import Options, assemble
 from .quantize import Int8, int8_of
 from .runtime import Trainer
-from .scheme import Parameter, Scheme, parameters_of, preset
+from .scheme import DEFAULT, Parameter, Scheme, parameters_of, preset
 from .settings import check_frozen, known_update, parse_bytes, target_of
 from .source import Source
 from .tune.kept import this_machine
@@ -116,7 +116,7 @@ class Workbench:
         trained = [name for name in self.model.trainable if name in used]
         if not trained:
             raise nothing_to_train()
-        return Scheme.of(trained, name="requires_grad")
+        return Scheme.of(trained, name=DEFAULT)
 
     def plan(self, update: Any = None) -> Footprint:
         """The memory of a scheme, without writing C: no kernel trades memory for speed.

@@ -217,8 +217,12 @@ def test_what_a_refusal_advises_fits_and_needs_what_it_says(case: str) -> None:
     budget = int(compiled(**settings).memory["ram"] * share)
     hints, lines = refused(budget, **settings), refusal(budget, **settings)["try"]
     assert hints
-    if any(" " in h.change["update"].name for h in hints if "update" in h.change):
-        assert lines.pop() == 'a scheme without a name is in error.hints[i].change["update"]'
+    unnamed = [i for i, h in enumerate(hints) if "update" in h.change
+               and " " in h.change["update"].name]  # fmt: skip
+    if unnamed:
+        i = unnamed[0]
+        said = f'update= of {hints[i].words!r} is error.hints[{i}].change["update"]'
+        assert lines.pop() == said
     for hint, line in zip(hints, lines, strict=True):
         assert line == f"{kib(hint.ram)}  {hint.words}"
         program = compiled(**applied(hint.change, settings), ram=budget)

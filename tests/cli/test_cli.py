@@ -499,7 +499,7 @@ def test_run_takes_the_options_of_compile_and_goes_on_from_a_checkpoint(command:
     assert again.code == 0 and "loaded net.bin" in again.out
 
     def loss(result: Result) -> float:
-        return float(re.findall(r"loss of the last step (\S+)", result.out)[0])
+        return float(re.findall(r"loss \S+ -> (\S+) in", result.out)[0])
 
     assert loss(again) < loss(first)
     Path("net.bin").write_bytes(b"no checkpoint")

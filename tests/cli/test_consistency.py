@@ -121,7 +121,7 @@ def test_programs_are_data(folder: Path, monkeypatch: Any, capsys: Any) -> None:
     assert run(monkeypatch, "run", *model, "--target", "host", "--steps", "3") == 0
     printed = capsys.readouterr()
     assert len(json.loads(printed.out)["losses"]) == 3
-    assert "loss of the last step" in printed.err and "one made-up batch" in printed.err
+    assert " -> " in printed.err and "one made-up batch" in printed.err
 
 
 def test_results_of_training_are_data(folder: Path, monkeypatch: Any, capsys: Any) -> None:

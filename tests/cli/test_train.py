@@ -79,7 +79,7 @@ def test_a_stopped_run_goes_on_only_if_asked(
     code, printed = command("-o", "run", *words)
     assert code == 130 and "the same command with --resume resumes from run" in printed
     code, printed = command("-o", "run", *words)
-    assert code == 1 and "run has a run already" in printed and "--resume" in printed
+    assert code == 1 and "holds a run already" in printed and "--resume" in printed
     code, printed = command("-o", "run", "--resume", *words)
     assert code == 0 and "epoch 2/4" not in printed and "epoch 4/4" in printed
     for name in ("weights.ckpt", "history.json"):

@@ -10,7 +10,7 @@ from ..frontend.model import Model
 from ..ir.printing import summary
 from ..pipeline import Options
 from ..report import kib
-from ..report.program import lifetime, live_at_peak
+from ..report.program import lifetime, live_at_peak, others
 from ..scheme import Scheme
 from .hints import Advisor, Hint, typed
 from .smallest import smallest
@@ -37,11 +37,12 @@ def over_budget(program: Program, ram: int, hints: list[Hint]) -> BudgetError:
     rest = sum(b.bytes for b in live[3:])
     why = [", ".join(f"{kib(memory[key])} {word}" for key, word in parts.items() if memory[key])]
     why += [f"{kib(b.bytes):>10}  {b.values[0]}, {lifetime(plan, b)}" for b in live[:3]]
-    why += [f"{kib(rest):>10}  in {len(live) - 3} others"] if rest else []
+    why += [f"{kib(rest):>10}  in {others(len(live) - 3)}"] if rest else []
     tries = [str(hint) for hint in hints]
     if not all(map(typed, (hint.change for hint in hints))):
-        where = either('error.hints[i].change["update"]', "the Python API, error.hints")
-        tries.append(f"{'':>10}  a scheme without a name is in {where}")
+        first = next(i for i, hint in enumerate(hints) if not typed(hint.change))
+        where = either(f'error.hints[{first}].change["update"]', "error.hints, in Python")
+        tries.append(f"{'':>10}  update= of {hints[first].words!r} is {where}")
     if hints[0].ram > ram:
         tries = [f"nothing fits; the least is {kib(hints[0].ram)}, by {hints[0].words}"]
     error = BudgetError(

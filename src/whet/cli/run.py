@@ -65,7 +65,7 @@ def run_command(
     before = judge(trainer, batches, batch, "before", tell)
     try:
         losses = learn(trainer, batches, batch, steps)
-        tell(f"loss of the last step {losses[-1]:.6f}")
+        tell(f"loss {losses[0]:.6f} -> {losses[-1]:.6f} in {len(losses)} steps")
     finally:  # what was learned until it was stopped, too
         if save is not None:
             trainer.save(save)
@@ -125,10 +125,10 @@ class Batches:
 
     @classmethod
     def made_up(cls, program: Any) -> Batches:
-        """One batch of noise, to be learned by heart."""
+        """One batch of noise with the same label throughout."""
         import numpy as np
 
-        note("no --data: one made-up batch is learned by heart")
+        note("no --data: one made-up batch, in every step")
         from ..ir import DType, Role
         from ..runtime.arrays import check_one_input
 

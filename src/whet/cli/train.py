@@ -73,7 +73,9 @@ def train_command(
 
     check_folder(output, "the run")
     if (output / FILE).exists() and not resume:
-        raise BuildError(f"{output} has a run already", try_=("--resume", "another --output"))
+        raise BuildError(
+            f"the folder {output} holds a run already", try_=("--resume", "another --output")
+        )
     invocation = training.invocation(model, input)
     samples, validation = read_data(data)
     if validation_data is not None:

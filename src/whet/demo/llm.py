@@ -165,7 +165,7 @@ def resident() -> str:
 def show_memory(program: whet.Program) -> None:
     m = program.memory
     parts = {
-        "frozen weights, in the blocks of the file": m["frozen"],
+        "frozen weights, in 4 to 8 bits as in the file": m["frozen"],
         "weights that train": m["trained"],
         "state of the optimizer": m["state"],
         "activations, gradients, keys and values": m["arena"],
@@ -175,7 +175,7 @@ def show_memory(program: whet.Program) -> None:
     total = (m["ram"] + m["frozen"]) / 1e6
     say(f"  {total:>7.1f} MB in all; this process has {resident()}, with PyTorch and the compiler")
     count, all_of_them = m["trained"] // 4, program.parameters
-    say(f"  {count:,} of {all_of_them:,} numbers learn ({count / all_of_them:.1%})\n")
+    say(f"  {count:,} of {all_of_them:,} parameters train ({count / all_of_them:.1%})\n")
 
 
 def goes_back(chat: Chat, file: Path, path: Path, words: str) -> None:
@@ -193,7 +193,7 @@ def goes_back(chat: Chat, file: Path, path: Path, words: str) -> None:
     size = path.stat().st_size / 1e6
     say(f"  {path} has {size:.1f} MB: what was learnt of {len(names)} weights, and no others.")
     say(f"  With it in the original model, PyTorch writes the same {len(answer)} tokens;", end="")
-    say(f" no score differs by more than {apart:.0e}.")
+    say(f" no logit differs by more than {apart:.0e}.")
 
 
 def show(file: Path, pairs: Sequence[Pair]) -> Trainer:

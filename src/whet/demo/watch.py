@@ -169,6 +169,7 @@ def memory_map(board: Board) -> None:
         "activations, gradients and the input": m["arena"],
     }
     used = board.firmware.ram
+    parts["label, output and alignment"] = used - sum(parts.values())
     say(f"  RAM    {used:>9,} of {RAM:,} bytes in total")
     for name, size in parts.items():
         say(f"         {size:>9,} {'█' * max(1, round(40 * size / used)):<40} {name}")
@@ -191,7 +192,8 @@ def show_costs(board: Board) -> None:
     assert seen is not None
     costs = board.profile()
     memory_map(board)
-    say(f"  stack  {seen.stack:>9,} bytes of it were used at most\n")
+    stack = board.program.memory["stack"]
+    say(f"  stack  {seen.stack:>9,} of its {stack:,} bytes were used at most\n")
     accesses = seen.loads + seen.stores
     say(f"  Of {accesses:,} loads and stores, {seen.outside} were outside this memory.")
     parts = ", ".join(f"{costs.of(phase) / 1e6:.2f} {phase}" for phase in PHASES)

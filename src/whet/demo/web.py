@@ -156,19 +156,22 @@ def server(folder: Path, port: int) -> ThreadingHTTPServer:
         return ThreadingHTTPServer(("127.0.0.1", port), handler)
     except OSError as error:
         raise BuildError(
-            f"cannot serve on port {port}", why=str(error.strerror), try_="another --port"
+            f"cannot serve on port {port}",
+            why=str(error.strerror),
+            try_=f"another port: whet demo web --port {port + 1}",
         ) from error
 
 
 def main(folder: Path = OUT, port: int | None = 8000) -> None:
     """Write the page, and serve it unless `port` is None."""
+    serving = None if port is None else server(folder, port)  # before the work: it may be taken
     program = compiled(pretrained())
     write_page(program, folder, "It starts from a MobileNetV2 that has seen ImageNet.")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     say(f"wrote {folder}, {size / 1e6:.1f} MB: any web server can serve it")
-    if port is None:
+    if serving is None:
         return
-    with server(folder, port) as serving:
+    with serving:
         say(f"open http://localhost:{serving.server_port}/ in a browser; Ctrl-C ends it")
         try:
             serving.serve_forever()

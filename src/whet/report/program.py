@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..ir import Call, Codebook, DType, Live
 from ..ir.printing import summary
 from ..names import printable, quoted
+from ..scheme import DEFAULT
 from .kept import kept_buffers
 
 if TYPE_CHECKING:
@@ -119,6 +120,10 @@ def moment_lines(program: Program) -> list[str]:
     return [f"      moments in bf16                 {exactly(size)}"] if size else []
 
 
+def others(count: int) -> str:
+    return f"{count} others" if count > 1 else "1 other"
+
+
 def base_lines(program: Program) -> list[str]:
     """What an update to send takes."""
     if program.delta is None:
@@ -131,7 +136,9 @@ def scheme_lines(program: Program) -> list[str]:
     if program.delta is not None:
         lines.append(f"update to send: {program.delta.words}; {program.delta.bytes:,} B at most")
     if program.scheme is not None and program.scheme.name:
-        lines.append(f"update scheme: {' '.join(printable(program.scheme.name).split())}")
+        name = " ".join(printable(program.scheme.name).split())
+        default = ", what the model lets train" if name == DEFAULT else ""
+        lines.append(f"update scheme: {name}{default}")
     idle = [name for name in program.chosen if name not in program.trained]
     if idle:
         lines.append(f"chosen, but the loss does not depend on it: {', '.join(map(quoted, idle))}")
@@ -232,4 +239,4 @@ def peak_lines(entry: str, plan: Plan) -> list[str]:
     at = f"call {sum(calls[: plan.peak + 1])} of {sum(calls)}"
     lines = [f"  peak of {entry}, {at}", f"    {summary(node)}"]
     lines += [f"    {kib(b.bytes):>12}  {b.values[0]}  {lifetime(plan, b)}" for b in live[:5]]
-    return lines + ([f"    {kib(rest):>12}  in {len(live) - 5} others"] if rest else [])
+    return lines + ([f"    {kib(rest):>12}  in {others(len(live) - 5)}"] if rest else [])

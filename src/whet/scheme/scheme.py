@@ -14,6 +14,8 @@ from ..errors import SchemeError
 from .parameters import Parameter
 from .rule import SPARSE, Chosen, Rule
 
+DEFAULT = "requires_grad"  # the name of the scheme that trains what PyTorch would train
+
 
 @dataclass(frozen=True)
 class Scheme:
