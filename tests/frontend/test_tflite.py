@@ -15,7 +15,7 @@ from tflite_files import STEP, Writer, mobile_net, run
 from whet.errors import FrontendError, UnsupportedOps, WhetError
 from whet.frontend.memory import at_most
 from whet.frontend.tflite.file import parse
-from whet.frontend.tflite.layers import ROWS
+from whet.frontend.tflite.rows import ROWS
 from whet.models import from_tflite
 
 Array = np.ndarray[Any, Any]

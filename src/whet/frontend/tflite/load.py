@@ -15,8 +15,9 @@ from ...errors import FrontendError, UnsupportedOps
 from ...ir import Array
 from ...ir.quant import Quant, Recipe
 from ..torch.interpreted import Input, Interpreted
+from . import ops as _register_rows  # noqa: F401
 from .file import DAMAGED, Stored, TfliteGraph, not_tflite, read
-from .layers import ROWS, Given, Made, check_known
+from .rows import ROWS, Given, Made, check_known
 
 KINDS = {"INT8": torch.float32, "FLOAT32": torch.float32}
 
