@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import whet
-from tflite_files import STEP, Writer, mobile_net, run
+from tflite_files import STEP, Writer, mobile_net, repeated, run
 from whet.errors import FrontendError, UnsupportedOps, WhetError
 from whet.frontend.memory import at_most
 from whet.frontend.tflite.file import parse
@@ -108,6 +108,38 @@ def test_a_float_input_has_the_scale_of_what_it_becomes(tmp_path: Path) -> None:
     program = whet.compile(from_tflite(written(tmp_path, data)), (x,), dtype="int8")
     theirs = np.concatenate([run(data, one[None].numpy()) for one in x])
     assert np.abs(program.load().predict(x) / STEP + 2 - theirs).max() < 1.5
+
+
+def test_a_tensor_of_many_axes(tmp_path: Path) -> None:
+    w = Writer(1, 6, 6, 3)
+    w.tensor((1,) * 9)
+    with pytest.raises(FrontendError, match="a tensor of 9 axes"):
+        from_tflite(written(tmp_path, w.finish(w.conv(w.input, 4, 3))))
+
+
+def test_a_constant_that_many_operators_share(tmp_path: Path) -> None:
+    """Each layer trains weights of its own; a small file must not take any amount of memory."""
+
+    def deep(count: int) -> Path:
+        w = Writer(1, 256)
+        x = w.dense(w.input, 256)
+        stored = w.graph.operators[0].inputs[1:]
+        for _ in range(count - 1):
+            options = w.graph.operators[0].builtinOptions
+            x = w.op("FULLY_CONNECTED", [x, *stored], w.same(x, (1, 256)), options)
+        return written(tmp_path, w.finish(x))
+
+    assert len(list(from_tflite(deep(4)).parameters())) == 8
+    with pytest.raises(FrontendError, match=r"would take 10,5.* bytes of weights"):
+        from_tflite(deep(40))
+
+
+def test_many_tensors_that_share_one_list(tmp_path: Path) -> None:
+    """A list of n tensors that are one table, with a list of n scales: n * n items to read."""
+    with pytest.raises(FrontendError, match="its lists together are longer than the file"):
+        from_tflite(written(tmp_path, repeated(1000)))
+    model = from_tflite(written(tmp_path, mobile_net()))
+    assert len(model.whet_recipe.weights) == 6
 
 
 def test_all_unknown_operators_are_listed_at_once(tmp_path: Path) -> None:

@@ -181,6 +181,37 @@ def mobile_net(seed: int = 0, softmax: bool = False) -> bytes:
     return w.finish(w.dequantize(w.softmax(logits)) if softmax else logits)
 
 
+def repeated(count: int) -> bytes:
+    """A graph whose tensors are all one table, with as many scales."""
+    b = flatbuffers.Builder(1024)
+    scales = b.CreateNumpyVector(np.ones(count, np.float32))
+    s.QuantizationParametersStart(b)
+    s.QuantizationParametersAddScale(b, scales)
+    quantization = s.QuantizationParametersEnd(b)
+    s.TensorStart(b)
+    s.TensorAddQuantization(b, quantization)
+    tensor = s.TensorEnd(b)
+    tensors = offsets(b, [tensor] * count)
+    s.SubGraphStart(b)
+    s.SubGraphAddTensors(b, tensors)
+    graphs = offsets(b, [s.SubGraphEnd(b)])
+    s.BufferStart(b)
+    buffers = offsets(b, [s.BufferEnd(b)])
+    s.ModelStart(b)
+    s.ModelAddSubgraphs(b, graphs)
+    s.ModelAddBuffers(b, buffers)
+    b.Finish(s.ModelEnd(b), b"TFL3")
+    return bytes(b.Output())
+
+
+def offsets(b: Any, tables: list[int]) -> int:
+    b.StartVector(4, len(tables), 4)
+    for table in reversed(tables):
+        b.PrependUOffsetTRelative(table)
+    made: int = b.EndVector()
+    return made
+
+
 def run(data: bytes, x: Array) -> Array:
     """What the reference kernels of TFLite compute from int8 inputs."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType

@@ -6,8 +6,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...errors import FrontendError
 from ...ir import Array
-from .file import Stored
+from .file import Stored, TfliteGraph
+
+COPIES, ALWAYS = 16, 1 << 20  # bytes of floats that are made of a file: times its size, and more
+
+
+def check_copies(graph: TfliteGraph) -> None:
+    """Each operator has weights of its own; a file may store those of many in one place."""
+    read = (graph.tensors[i] for o in graph.operations for i in o.inputs if i >= 0)
+    total = sum(4 * stored.data.size for stored in read if stored.data is not None)
+    most = COPIES * graph.size + ALWAYS
+    if total > most:
+        raise FrontendError(
+            f"the operators of the TFLite file would take {total:,} bytes of weights, for many "
+            "share them",
+            why=f"each gets its own, and a file of {graph.size:,} bytes may take {most:,}",
+        )
 
 
 def real(stored: Stored) -> Tensor:

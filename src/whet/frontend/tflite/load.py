@@ -16,6 +16,7 @@ from ...ir import Array
 from ...ir.quant import Quant, Recipe
 from ..torch.interpreted import Input, Interpreted
 from . import ops as _register_rows  # noqa: F401
+from .constants import check_copies
 from .file import DAMAGED, Stored, TfliteGraph, not_tflite, read
 from .rows import ROWS, Given, Made, check_known
 
@@ -62,6 +63,7 @@ def from_tflite(path: str | os.PathLike[str]) -> Interpreted:
 
 
 def module_of(graph: TfliteGraph) -> Interpreted:
+    check_copies(graph)
     made, names = [], []
     for i, operation in enumerate(graph.operations):
         if len(operation.outputs) != 1:
