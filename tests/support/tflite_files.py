@@ -130,11 +130,11 @@ class Writer:
         array = np.asarray(numbers, np.int32)
         return self.tensor(array.shape, None, kind="INT32", data=array)
 
-    def mean(self, x: int) -> int:
-        n, _, _, c = self.shape(x)
+    def mean(self, x: int, axes: tuple[int, ...] = (1, 2)) -> int:
         options = s.ReducerOptionsT()
         options.keepDims = False
-        return self.op("MEAN", [x, self.known(1, 2)], self.same(x, (n, c)), options)
+        shape = tuple(n for i, n in enumerate(self.shape(x)) if i not in axes)
+        return self.op("MEAN", [x, self.known(*axes)], self.same(x, shape), options)
 
     def pad(self, x: int, around: int) -> int:
         n, h, w, c = self.shape(x)

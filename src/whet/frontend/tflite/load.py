@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,11 @@ KINDS = {"INT8": torch.float32, "FLOAT32": torch.float32}
 
 
 class TfliteWalk:
-    """The operations of a file, one after the other, with the layers of the module."""
+    """The operations of a file, one after the other, with the layers of the module.
+
+    A batch may be larger or smaller than in the file. The first size of every value then is so in
+    the same ratio: what does not keep to that mixes samples, and is an error.
+    """
 
     def __init__(self, graph: TfliteGraph, made: Sequence[tuple[str, Made]]) -> None:
         self.graph, self.made = graph, tuple(made)
@@ -34,12 +39,63 @@ class TfliteWalk:
 
     def __call__(self, module: Interpreted, inputs: Sequence[Tensor]) -> Any:
         env = dict(zip(self.graph.inputs, inputs, strict=True))
+        batch = self.batch_of(inputs)
         for operation, (name, made) in zip(self.graph.operations, self.made, strict=True):
             own = [getattr(module, name + end) for end in made.modules]
             operands = [env[i] for i in operation.inputs if i in env]
-            env[operation.outputs[0]] = made.call(own, *operands)
+            output = operation.outputs[0]
+            env[output] = self.result(operation.code, output, batch, made, own, operands)
         found = tuple(env[i] for i in self.graph.outputs)
         return found[0] if len(found) == 1 else found
+
+    def batch_of(self, inputs: Sequence[Tensor]) -> Fraction:
+        """How many times that of the file the batch is."""
+        first = self.graph.tensors[self.graph.inputs[0]].shape
+        given = inputs[0].shape
+        batch = Fraction(given[0], first[0]) if first and len(given) else Fraction(1)
+        for i, x in zip(self.graph.inputs, inputs, strict=True):
+            stored = self.graph.tensors[i]
+            if tuple(x.shape) != times(stored.shape, batch):
+                raise FrontendError(
+                    f"input {stored.name!r} has shape {tuple(x.shape)}, in the TFLite file "
+                    f"{stored.shape}",
+                    try_="inputs of these sizes; only the first, the batch, may be another",
+                )
+        return batch
+
+    def result(
+        self, code: str, output: int, batch: Fraction, made: Made, own: Sequence[torch.nn.Module],
+        operands: Sequence[Tensor],
+    ) -> Tensor:  # fmt: skip
+        """Of one operation, if it has the size that the file says."""
+        stored = self.graph.tensors[output]
+        wanted = times(stored.shape, batch)
+        try:
+            value = made.call(own, *operands)
+        except RuntimeError as error:
+            if batch == 1:
+                raise
+            raise mixes(code, stored, batch, str(error).split("\n")[0][:200]) from error
+        found = tuple(value.shape)
+        if found == wanted:
+            return value
+        if batch != 1:
+            raise mixes(code, stored, batch, f"its result would have shape {found}")
+        raise ValueError(f"{code} gives shape {found} where it says {stored.shape}")
+
+
+def times(shape: tuple[int, ...], batch: Fraction) -> tuple[int | Fraction, ...]:
+    return (shape[0] * batch, *shape[1:]) if shape else ()
+
+
+def mixes(code: str, stored: Stored, batch: Fraction, why: str) -> FrontendError:
+    return FrontendError(
+        f"{code} of the TFLite file, which gives {stored.shape}, cannot be computed for a batch "
+        f"{batch} times that of the file",
+        at=stored.name,
+        why=why,
+        try_="inputs of the sizes in the file",
+    )
 
 
 def from_tflite(path: str | os.PathLike[str]) -> Interpreted:
@@ -64,13 +120,12 @@ def from_tflite(path: str | os.PathLike[str]) -> Interpreted:
 
 def module_of(graph: TfliteGraph) -> Interpreted:
     check_copies(graph)
-    made, names = [], []
+    made = []
     for i, operation in enumerate(graph.operations):
         if len(operation.outputs) != 1:
             raise ValueError(f"{operation.code} has {len(operation.outputs)} results")
         name = f"{operation.code.lower().removesuffix('_2d')}_{i}"
-        given = Given(operation, graph.tensors, name)
-        names.append(name)
+        given = Given(operation, graph, name)
         made.append((name, ROWS[operation.code](given)))
     inputs = [input_of(graph.tensors[i]) for i in graph.inputs]
     module = Interpreted(TfliteWalk(graph, made), inputs, {}, {})
@@ -85,14 +140,11 @@ def module_of(graph: TfliteGraph) -> Interpreted:
 
 def check_sizes(module: Interpreted, graph: TfliteGraph) -> None:
     """The file's own sizes are those that its operators give; no memory is taken for values."""
-    weights = {name: weight.to("meta") for name, weight in module.named_parameters()}
+    stored = dict(module.named_parameters()) | dict(module.named_buffers())
+    weights = {name: weight.to("meta") for name, weight in stored.items()}
     inputs = tuple(torch.empty(graph.tensors[i].shape, device="meta") for i in graph.inputs)
     with torch.no_grad():
-        found = torch.func.functional_call(module, weights, inputs)
-    outputs = found if isinstance(found, tuple) else (found,)
-    for i, output in zip(graph.outputs, outputs, strict=True):
-        if tuple(output.shape) != graph.tensors[i].shape:
-            raise ValueError(f"shape {tuple(output.shape)} where it says {graph.tensors[i].shape}")
+        torch.func.functional_call(module, weights, inputs)
 
 
 def input_of(stored: Stored) -> Input:

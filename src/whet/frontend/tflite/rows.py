@@ -6,31 +6,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from ...errors import UnsupportedOps
 from ...ir import Array
-from .file import Operation, Stored, schema
+from .file import TYPES, Operation, Stored, TfliteGraph, schema
 
 NONE, RELU, RELU6 = 0, 1, 3  # activations
 
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """An operation with its tensors, and the name of its layer."""
+    """An operation in its graph, and the name of its layer."""
 
     operation: Operation
-    tensors: tuple[Stored, ...]
+    graph: TfliteGraph
     name: str
 
     @property
     def result(self) -> Stored:
-        return self.tensors[self.operation.outputs[0]]
+        return self.graph.tensors[self.operation.outputs[0]]
 
     def operand(self, i: int) -> Stored | None:
         """None where there is no such operand."""
         inputs = self.operation.inputs
-        return self.tensors[inputs[i]] if i < len(inputs) and inputs[i] >= 0 else None
+        return self.graph.tensors[inputs[i]] if i < len(inputs) and inputs[i] >= 0 else None
 
     def needed(self, i: int) -> Stored:
         found = self.operand(i)
@@ -38,21 +39,38 @@ class Given:
             raise self.refused(f"it has no operand {i}")
         return found
 
-    def constant(self, i: int) -> Array:
+    def computed(self, i: int) -> Stored:
+        """An operand that an operation, or whoever calls the network, gives."""
+        found = self.needed(i)
+        if found.data is not None:
+            raise self.refused(f"operand {i} is a constant")
+        return found
+
+    def constant(self, i: int, *kinds: str) -> Stored:
+        """An operand that is stored, as one of these types."""
         found = self.needed(i)
         if found.data is None:
             raise self.refused(f"operand {i} is no constant")
-        return found.data
+        if found.kind not in (kinds or TYPES):
+            raise self.refused(f"operand {i} is of type {found.kind}")
+        return found
+
+    def integers(self, i: int) -> Array:
+        found = self.constant(i, "INT32", "INT64").data
+        return np.asarray(found, np.int64)
 
     def options(self, name: str) -> Any:
         found = schema(name)()
         if self.operation.options is None:
             raise self.refused("it has no options")
+        if self.operation.options_type != name:
+            raise self.refused(f"its options are {self.operation.options_type}, not {name}")
         found.Init(self.operation.options.Bytes, self.operation.options.Pos)
         return found
 
-    def refused(self, why: str) -> UnsupportedOps:
-        return UnsupportedOps(f"{self.operation.code} of TFLite: {why}", at=self.result.name)
+    def refused(self, what: str, why: str = "", try_: str = "") -> UnsupportedOps:
+        words = f"{self.operation.code} of TFLite: {what}"
+        return UnsupportedOps(words, at=self.result.name, why=why, try_=try_)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +80,7 @@ class Made:
     A copy of the network has modules of its own, so `call` gets them.
 
     `scales` are those of weights, by the end of their name; `results` name values of whet's graph
-    that have the result's scale.
+    that have the result's scale. `call` gets the operands that are not constants.
     """
 
     modules: Mapping[str, nn.Module]

@@ -19,6 +19,8 @@ def pads(given: Given, options: Any, kernel: tuple[int, ...]) -> list[int]:
     found: list[int] = []
     for axis in (1, 0):
         size, out = given.needed(0).shape[axis + 1], given.result.shape[axis + 1]
+        if out != -(-size // strides[axis]):
+            raise ValueError(f"{given.operation.code} makes {size} pixels {out}")
         reach = (kernel[axis] - 1) * dilations[axis] + 1
         total = max(0, (out - 1) * strides[axis] + reach - size)
         found += [total // 2, total - total // 2]

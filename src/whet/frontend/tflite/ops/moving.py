@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from torch import Tensor
 from torch.nn import functional as F
 
 from ..rows import Given, Made, plain, row
@@ -9,20 +10,31 @@ from ..rows import Given, Made, plain, row
 
 @row("MEAN")
 def mean(given: Given) -> Made:
-    axes = tuple(int(n) % len(given.needed(0).shape) for n in given.constant(1).reshape(-1))
+    rank = len(given.computed(0).shape)
+    axes = tuple(int(n) for n in given.integers(1).reshape(-1))
+    if not all(-rank <= axis < rank for axis in axes):
+        raise given.refused(f"its axes are {list(axes[:8])}", f"its operand has {rank}")
     keeps = bool(given.options("ReducerOptions").KeepDims())
     return plain(given, "mean", lambda x: x.mean(axes, keepdim=keeps))
 
 
 @row("RESHAPE")
 def reshape(given: Given) -> Made:
-    """To the sizes of the result; the first is that of a batch where it is one before and after."""
-    shape, before = list(given.result.shape), given.needed(0).shape
-    first = -1 if before[:1] == tuple(shape[:1]) else shape[0]
-    return plain(given, "view", lambda x: x.reshape(first, *shape[1:]))
+    """To the sizes of the result; the first grows with the batch."""
+    given.computed(0)
+    shape = given.result.shape
+    wanted = (-1, *shape[1:]) if shape else ()
+    return plain(given, "view", lambda x: x.reshape(wanted))
 
 
 @row("PAD")
 def pad(given: Given) -> Made:
-    widths = given.constant(1).reshape(-1, 2)[::-1].reshape(-1).tolist()
-    return plain(given, "pad", lambda x: F.pad(x, widths))
+    rank, widths = len(given.computed(0).shape), given.integers(1)
+    if widths.shape != (rank, 2) or (widths < 0).any():
+        raise given.refused(f"its widths are no {rank} pairs of numbers from 0 on")
+    flat = widths[::-1].reshape(-1).tolist()
+
+    def padded(x: Tensor) -> Tensor:
+        return F.pad(x, flat)
+
+    return plain(given, "pad", padded)
