@@ -111,6 +111,20 @@ def test_a_float_input_has_the_scale_of_what_it_becomes(tmp_path: Path) -> None:
     assert np.abs(program.load().predict(x) / STEP + 2 - theirs).max() < 1.5
 
 
+def test_a_scale_that_saturates_nothing_needs_no_operator(tmp_path: Path) -> None:
+    def clamps(scale: float, zero: int) -> list[torch.nn.Module]:
+        w = Writer(1, 4, 4, 3)
+        x = w.alone("QUANTIZE", w.conv(w.input, 2, 1, scale=0.02, zero=0), scale, zero)
+        model = from_tflite(written(tmp_path, w.finish(w.dense(w.mean(x), 3))))
+        return [m for m in model.modules() if isinstance(m, torch.nn.Hardtanh)]
+
+    assert clamps(0.04, 0) == clamps(0.02, 0) == []
+    (found,) = clamps(0.02, 100)
+    assert (found.min_val, found.max_val) == pytest.approx((-228 * 0.02, 27 * 0.02))
+    (found,) = clamps(0.01, 0)
+    assert (found.min_val, found.max_val) == pytest.approx((-1.28, 1.27))
+
+
 def test_weights_of_a_bias_without_a_scale(tmp_path: Path) -> None:
     """It is the product of the other two, which the file may leave out."""
 
@@ -127,6 +141,16 @@ def test_weights_of_a_bias_without_a_scale(tmp_path: Path) -> None:
     assert len(given) == 4
     for name, weight in given.items():
         torch.testing.assert_close(derived[name], weight)
+
+
+def test_inputs_keep_their_scales(tmp_path: Path) -> None:
+    w = Writer(1, 5, 5, 3)
+    second = w.tensor((1, 5, 5, 4), 0.03, 5)
+    w.graph.inputs = [w.input, second]
+    x = w.mean(w.add(w.conv(w.input, 4, 3), w.conv(second, 4, 3)))
+    values = from_tflite(written(tmp_path, w.finish(w.dense(x, 3)))).whet_recipe.values
+    found = [(values[name].scale, values[name].zero) for name in ("input", "input_1")]
+    assert found == [(pytest.approx(0.05), 3), (pytest.approx(0.03), 5)]
 
 
 def test_a_reshape_that_moves_the_batch(tmp_path: Path) -> None:
@@ -176,6 +200,8 @@ def broken(kind: str) -> bytes:
         w.graph.tensors[w.pad(x, 1 << 12)].shape = [1, 6, 6, 4]
     if kind in ("axes", "negative"):
         x = w.mean(x, axes=(1, 6) if kind == "axes" else (1, -5))
+    if kind in ("QUANTIZE", "DEQUANTIZE"):
+        x = w.alone(kind, weight, 0.1, 0)
     if kind == "half":
         w.graph.tensors[weight].type = s.TensorType.FLOAT16
     if kind == "rank":
@@ -195,6 +221,8 @@ def broken(kind: str) -> bytes:
         ("pad", r"PAD gives shape \(1, 8198, 8198, 4\) where it says \(1, 6, 6, 4\)"),
         ("axes", r"its axes are \[1, 6\]"),
         ("negative", r"its axes are \[1, -5\]"),
+        ("QUANTIZE", "QUANTIZE of TFLite: operand 0 is a constant"),
+        ("DEQUANTIZE", "DEQUANTIZE of TFLite: operand 0 is a constant"),
         ("half", "operand 1 is of type FLOAT16"),
         ("rank", "a tensor of 9 axes"),
     ],

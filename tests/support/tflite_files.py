@@ -121,6 +121,10 @@ class Writer:
         made = self.same(x, (n, h // kernel, w // kernel, c))
         return self.op("MAX_POOL_2D" if largest else "AVERAGE_POOL_2D", [x], made, options)
 
+    def alone(self, code: str, x: int, scale: float, zero: int) -> int:
+        """An operator of one operand, without options, whose result has a scale of its own."""
+        return self.op(code, [x], self.tensor(self.shape(x), scale, zero))
+
     def same(self, x: int, shape: tuple[int, ...]) -> int:
         """A tensor of the same scale."""
         zero = int(self.graph.tensors[x].quantization.zeroPoint[0])

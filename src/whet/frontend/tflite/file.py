@@ -6,6 +6,7 @@ import importlib
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -55,6 +56,16 @@ class TfliteGraph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     size: int  # of the file in bytes
+
+    @cached_property
+    def becomes(self) -> dict[int, int]:
+        """What the first QUANTIZE makes of each input that has one."""
+        found: dict[int, int] = {}
+        inputs = set(self.inputs)
+        for operation in self.operations:
+            if operation.code == "QUANTIZE" and inputs.issuperset(operation.inputs):
+                found.setdefault(operation.inputs[0], operation.outputs[0])
+        return found
 
 
 def schema(name: str) -> Any:

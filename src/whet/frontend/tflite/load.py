@@ -8,18 +8,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ...errors import FrontendError, UnsupportedOps
-from ...ir import Array
-from ...ir.quant import Quant, Recipe
 from ..torch.interpreted import Input, Interpreted
 from . import ops as _register_rows  # noqa: F401
 from .constants import check_copies
 from .file import DAMAGED, Stored, TfliteGraph, not_tflite, read
 from .rows import ROWS, Given, Made, check_known
+from .scales import recipe_of
 
 KINDS = {"INT8": torch.float32, "FLOAT32": torch.float32}
 
@@ -154,34 +152,3 @@ def input_of(stored: Stored) -> Input:
             why="whet reads networks of INT8, with inputs of INT8 or FLOAT32",
         )
     return Input(stored.name, KINDS[stored.kind], (None, *stored.shape[1:]))
-
-
-def recipe_of(graph: TfliteGraph, made: Sequence[tuple[str, Made]]) -> Recipe:
-    """The scales of the file by the names of values and weights in whet's graph."""
-    values: dict[str, Quant] = {}
-    weights: dict[str, Array] = {}
-    for operation, (name, one) in zip(graph.operations, made, strict=True):
-        quant = quant_of(graph.tensors[operation.outputs[0]])
-        if quant is not None:
-            values.update(dict.fromkeys(one.results, quant))
-        weights.update({name + end: scales for end, scales in one.scales.items()})
-    if len(graph.inputs) == 1:
-        [first] = graph.inputs
-        quant = quant_of(graph.tensors[first]) or quantized(graph, first)
-        if quant is not None:
-            values["input"] = quant
-    return Recipe(values, {name: np.asarray(scales) for name, scales in weights.items()})
-
-
-def quantized(graph: TfliteGraph, tensor: int) -> Quant | None:
-    """What a float input becomes first of all."""
-    for operation in graph.operations:
-        if operation.code == "QUANTIZE" and operation.inputs[0] == tensor:
-            return quant_of(graph.tensors[operation.outputs[0]])
-    return None
-
-
-def quant_of(stored: Stored) -> Quant | None:
-    if stored.kind != "INT8" or len(stored.scales) != 1:
-        return None
-    return Quant(stored.scales[0], stored.zeros[0])

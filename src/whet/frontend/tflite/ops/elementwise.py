@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from ....ir.quant import HIGH, LOW
 from ..rows import Given, Made, activation, plain, row, through
+from ..scales import covers, held, quant_of
 
 
 class Sum(nn.Module):
@@ -29,14 +31,36 @@ def add(given: Given) -> Made:
     return Made(modules, call, {}, (result,))
 
 
+def alone(given: Given, layer: nn.Module) -> Made:
+    return Made({"": layer}, lambda own, x: own[0](x), {}, (given.name,))
+
+
 @row("SOFTMAX")
 def softmax(given: Given) -> Made:
     if given.options("SoftmaxOptions").Beta() != 1.0:
         raise given.refused("beta is not 1")
+    if len(given.computed(0).shape) < 2:
+        raise given.refused("its operand has no axis but that of the batch")
     return plain(given, "softmax", lambda x: torch.softmax(x, -1))
 
 
-@row("QUANTIZE", "DEQUANTIZE")
-def same(given: Given) -> Made:
+@row("DEQUANTIZE")
+def dequantize(given: Given) -> Made:
     """Another way to store the same number; whet decides where that is needed."""
+    given.computed(0)
     return Made({}, lambda own, x: x, {}, ())
+
+
+@row("QUANTIZE")
+def quantize(given: Given) -> Made:
+    """The same number, held in the range of the result where that is not the range it is in."""
+    stored, quant = given.computed(0), quant_of(given.result)
+    if stored.kind not in ("INT8", "FLOAT32") or quant is None:
+        raise given.refused(
+            f"it makes {given.result.kind} of {stored.kind}",
+            "whet reads networks of INT8, with one scale for each value",
+        )
+    before = held(given.graph, given.operation.inputs[0])
+    if before is not None and covers(quant, before):
+        return Made({}, lambda own, x: x, {}, ())
+    return alone(given, nn.Hardtanh(quant.real(LOW), quant.real(HIGH)))
