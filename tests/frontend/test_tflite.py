@@ -12,7 +12,7 @@ import torch
 from ai_edge_litert import schema_py_generated as s
 
 import whet
-from tflite_files import STEP, Writer, mobile_net, repeated, run
+from tflite_files import STEP, Writer, mobile_net, pooled_net, repeated, run
 from whet.errors import FrontendError, UnsupportedOps, WhetError
 from whet.frontend.memory import at_most
 from whet.frontend.tflite.file import parse
@@ -89,9 +89,9 @@ def test_it_trains_in_integers(tmp_path: Path) -> None:
 
 
 def test_every_operator_that_is_read_is_in_a_test() -> None:
-    codes = {operation.code for operation in parse(mobile_net(softmax=True), Path("x")).operations}
-    assert set(ROWS) - codes == {"QUANTIZE"}
-    assert "QUANTIZE" in {o.code for o in parse(quantized_first(), Path("x")).operations}
+    files = (mobile_net(softmax=True), pooled_net(), quantized_first())
+    codes = {o.code for data in files for o in parse(data, Path("x")).operations}
+    assert set(ROWS) == codes
 
 
 def quantized_first() -> bytes:
@@ -109,6 +109,19 @@ def test_a_float_input_has_the_scale_of_what_it_becomes(tmp_path: Path) -> None:
     program = whet.compile(from_tflite(written(tmp_path, data)), (x,), dtype="int8")
     theirs = np.concatenate([run(data, one[None].numpy()) for one in x])
     assert np.abs(program.load().predict(x) / STEP + 2 - theirs).max() < 1.5
+
+
+def test_padded_pools_and_scales_in_between(tmp_path: Path) -> None:
+    """Among them one that saturates, which a network without it would not do."""
+    data = pooled_net()
+    integers, x = pictures(4)
+    theirs = np.concatenate([run(data, one[None]) for one in integers])
+    model = from_tflite(written(tmp_path, data))
+    with pytest.warns(UserWarning, match="1 operator of the network stays in float32") as told:
+        program = whet.compile(model, (x,), dtype="int8")
+    assert "add at add_8" in str(told[0].message), "the sum with a constant"
+    assert np.abs(program.load().predict(x) / STEP + 2 - theirs).max() < 1.5
+    assert np.abs(theirs - theirs[0]).max() > 1, "the images do not give the same"
 
 
 def test_a_scale_that_saturates_nothing_needs_no_operator(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ....ir.quant import HIGH, LOW
+from ..constants import real
 from ..rows import Given, Made, activation, plain, row, through
 from ..scales import covers, held, quant_of
 
@@ -17,18 +18,40 @@ class Sum(nn.Module):
         return x + y
 
 
+class Shift(nn.Module):
+    """By numbers that do not train."""
+
+    by: Tensor
+
+    def __init__(self, by: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("by", by)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.by
+
+
 @row("ADD")
 def add(given: Given) -> Made:
     act = activation(given, given.options("AddOptions").FusedActivationFunction())
-    if any(given.needed(i).data is not None for i in (0, 1)):
-        raise given.refused("one operand is a constant")
-    modules = {"": Sum()} | ({"_act": act} if act is not None else {})
+    stored = [i for i in (0, 1) if given.needed(i).data is not None]
+    if len(stored) == 2:
+        raise given.refused("both operands are constants")
+    modules: dict[str, nn.Module] = {"": Shift(real(given, stored[0])) if stored else Sum()}
+    if act is not None:
+        modules["_act"] = act
 
-    def call(own: Sequence[nn.Module], x: Tensor, y: Tensor) -> Tensor:
-        return through(own[1:], own[0](x, y))
+    def call(own: Sequence[nn.Module], *operands: Tensor) -> Tensor:
+        return through(own[1:], own[0](*operands))
 
     result = f"{given.name}.add" if act is None else f"{given.name}_act"
     return Made(modules, call, {}, (result,))
+
+
+@row("RELU", "RELU6")
+def rectify(given: Given) -> Made:
+    given.computed(0)
+    return alone(given, nn.ReLU() if given.operation.code == "RELU" else nn.ReLU6())
 
 
 def alone(given: Given, layer: nn.Module) -> Made:
