@@ -113,13 +113,26 @@ class Writer:
         options.fusedActivationFunction = act
         return self.op("ADD", [x, y], self.tensor(self.shape(x), scale, zero), options)
 
-    def pool(self, x: int, kernel: int, largest: bool = False) -> int:
+    def pool(
+        self, x: int, kernel: int, largest: bool = False, stride: int = 0, padding: int = VALID
+    ) -> int:
         n, h, w, c = self.shape(x)
         options = s.Pool2DOptionsT()
-        options.strideH = options.strideW = options.filterHeight = options.filterWidth = kernel
-        options.padding = VALID
-        made = self.same(x, (n, h // kernel, w // kernel, c))
+        options.filterHeight = options.filterWidth = kernel
+        options.strideH = options.strideW = stride = stride or kernel
+        options.padding = padding
+        less = 0 if padding == SAME else kernel - 1
+        made = self.same(x, (n, -(-(h - less) // stride), -(-(w - less) // stride), c))
         return self.op("MAX_POOL_2D" if largest else "AVERAGE_POOL_2D", [x], made, options)
+
+    def add_known(self, x: int, scale: float = 0.08, zero: int = -7) -> int:
+        numbers = self.rng.integers(-128, 128, self.shape(x)[-1:]).astype(np.int8)
+        known = self.tensor(numbers.shape, 0.01, 9, data=numbers)
+        return self.op("ADD", [x, known], self.tensor(self.shape(x), scale, zero), s.AddOptionsT())
+
+    def alone(self, code: str, x: int, scale: float, zero: int) -> int:
+        """An operator of one operand, without options, whose result has a scale of its own."""
+        return self.op(code, [x], self.tensor(self.shape(x), scale, zero))
 
     def same(self, x: int, shape: tuple[int, ...]) -> int:
         """A tensor of the same scale."""
@@ -130,11 +143,11 @@ class Writer:
         array = np.asarray(numbers, np.int32)
         return self.tensor(array.shape, None, kind="INT32", data=array)
 
-    def mean(self, x: int) -> int:
-        n, _, _, c = self.shape(x)
+    def mean(self, x: int, axes: tuple[int, ...] = (1, 2)) -> int:
         options = s.ReducerOptionsT()
         options.keepDims = False
-        return self.op("MEAN", [x, self.known(1, 2)], self.same(x, (n, c)), options)
+        shape = tuple(n for i, n in enumerate(self.shape(x)) if i not in axes)
+        return self.op("MEAN", [x, self.known(*axes)], self.same(x, shape), options)
 
     def pad(self, x: int, around: int) -> int:
         n, h, w, c = self.shape(x)
@@ -179,6 +192,48 @@ def mobile_net(seed: int = 0, softmax: bool = False) -> bytes:
     x = w.mean(w.conv(w.pool(x, 2), 16, 1, scale=0.02))
     logits = w.dense(w.reshape(x, 1, 16), 5, scale=STEP)
     return w.finish(w.dequantize(w.softmax(logits)) if softmax else logits)
+
+
+def pooled_net() -> bytes:
+    """Padded pools, sums with constants, activations on their own, and a narrower scale."""
+    w = Writer(1, 11, 11, 3)
+    x = w.alone("RELU", w.conv(w.input, 6, 3, scale=0.02), 0.01, -128)
+    x = w.pool(w.pool(x, 2, largest=True, stride=1, padding=SAME), 3, True, 2, SAME)
+    x = w.pool(w.pool(x, 2, stride=1, padding=SAME), 3, stride=2, padding=SAME)
+    x = w.alone("QUANTIZE", w.conv(x, 8, 1, scale=0.01, zero=0), 0.003, 20)
+    x = w.alone("RELU6", w.conv(w.add_known(x, 0.02), 8, 1, scale=0.02), 0.02, -128)
+    return w.finish(w.dense(w.mean(x), 5, scale=STEP))
+
+
+def repeated(count: int) -> bytes:
+    """A graph whose tensors are all one table, with as many scales."""
+    b = flatbuffers.Builder(1024)
+    scales = b.CreateNumpyVector(np.ones(count, np.float32))
+    s.QuantizationParametersStart(b)
+    s.QuantizationParametersAddScale(b, scales)
+    quantization = s.QuantizationParametersEnd(b)
+    s.TensorStart(b)
+    s.TensorAddQuantization(b, quantization)
+    tensor = s.TensorEnd(b)
+    tensors = offsets(b, [tensor] * count)
+    s.SubGraphStart(b)
+    s.SubGraphAddTensors(b, tensors)
+    graphs = offsets(b, [s.SubGraphEnd(b)])
+    s.BufferStart(b)
+    buffers = offsets(b, [s.BufferEnd(b)])
+    s.ModelStart(b)
+    s.ModelAddSubgraphs(b, graphs)
+    s.ModelAddBuffers(b, buffers)
+    b.Finish(s.ModelEnd(b), b"TFL3")
+    return bytes(b.Output())
+
+
+def offsets(b: Any, tables: list[int]) -> int:
+    b.StartVector(4, len(tables), 4)
+    for table in reversed(tables):
+        b.PrependUOffsetTRelative(table)
+    made: int = b.EndVector()
+    return made
 
 
 def run(data: bytes, x: Array) -> Array:

@@ -6,6 +6,7 @@ import importlib
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from ...ir import Array
 
 T = TypeVar("T")
 LARGEST = 1 << 30  # bytes of a file
+MOST_AXES = 8
 MARK = b"TFL3"
 DAMAGED = (
     struct.error, IndexError, ValueError, TypeError, AttributeError, OverflowError, KeyError,
@@ -35,8 +37,7 @@ class Stored:
     scales: tuple[float, ...]
     zeros: tuple[int, ...]
     axis: int  # along which there is more than one scale
-    data: Array | None
-    open: bool  # whether the first size is that of a batch
+    data: Array | None  # bytes, where whet does not know the type
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,7 @@ class Operation:
     inputs: tuple[int, ...]  # -1 where there is none
     outputs: tuple[int, ...]
     options: Any  # a table of flatbuffers, or None
+    options_type: str  # Conv2DOptions, for example
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +55,17 @@ class TfliteGraph:
     operations: tuple[Operation, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    size: int  # of the file in bytes
+
+    @cached_property
+    def becomes(self) -> dict[int, int]:
+        """What the first QUANTIZE makes of each input that has one."""
+        found: dict[int, int] = {}
+        inputs = set(self.inputs)
+        for operation in self.operations:
+            if operation.code == "QUANTIZE" and inputs.issuperset(operation.inputs):
+                found.setdefault(operation.inputs[0], operation.outputs[0])
+        return found
 
 
 def schema(name: str) -> Any:
@@ -104,13 +117,25 @@ class Reader:
         self.model = schema("Model").GetRootAs(data, 0)
         self.codes = names_of(schema("BuiltinOperator"))
         self.kinds = names_of(schema("TensorType"))
+        self.options = names_of(schema("BuiltinOptions"))
+        self.left = len(data)
 
     def each(self, count: Callable[[], int], get: Callable[[int], T]) -> list[T]:
         """A vector, if the file is large enough to hold it."""
         length = count()
         if not 0 <= length <= len(self.data) // 4:
             raise ValueError(f"a list of {length} items")
+        self.spend(length)
         return [get(i) for i in range(length)]
+
+    def spend(self, count: int) -> None:
+        """Count what is read: a byte is worth one item, although many tables may share a list.
+
+        Time is proportional to the file's size that way. An item takes four bytes or more.
+        """
+        self.left -= count
+        if self.left < 0:
+            raise ValueError("its lists together are longer than the file")
 
     def graph(self) -> TfliteGraph:
         if self.model.SubgraphsLength() != 1:
@@ -126,6 +151,7 @@ class Reader:
             tuple(operations),
             tuple(self.each(graph.InputsLength, graph.Inputs)),
             tuple(self.each(graph.OutputsLength, graph.Outputs)),
+            len(self.data),
         )
         check_order(found)
         return found
@@ -138,6 +164,7 @@ class Reader:
             tuple(self.each(given.InputsLength, given.Inputs)),
             tuple(self.each(given.OutputsLength, given.Outputs)),
             given.BuiltinOptions(),
+            self.options.get(given.BuiltinOptionsType(), "an unknown type"),
         )
 
     def index(self, i: int, what: str) -> int:
@@ -146,20 +173,22 @@ class Reader:
         return i
 
     def tensor(self, given: Any) -> Stored:
+        if given.ShapeLength() > MOST_AXES:
+            raise ValueError(f"a tensor of {given.ShapeLength()} axes")
         shape = tuple(map(int, self.each(given.ShapeLength, given.Shape)))
         if any(size < 1 for size in shape) or prod(shape) >= 1 << 31:
             raise ValueError(f"a tensor of shape {shape}")
-        signature = self.each(given.ShapeSignatureLength, given.ShapeSignature)
+        name = given.Name() or b""
+        self.spend(len(name))
         scales, zeros, axis = self.quantization(given.Quantization())
         return Stored(
-            name=(given.Name() or b"").decode(errors="replace"),
+            name=name.decode(errors="replace"),
             shape=shape,
             kind=self.kinds.get(given.Type(), str(given.Type())),
             scales=scales,
             zeros=zeros,
             axis=axis,
             data=self.numbers(given, shape),
-            open=bool(signature) and signature[0] == -1,
         )
 
     def quantization(self, given: Any) -> tuple[tuple[float, ...], tuple[int, ...], int]:
@@ -178,10 +207,10 @@ class Reader:
         length = buffer.DataLength()
         if not length:
             return None
+        stored = np.asarray(buffer.DataAsNumpy(), np.uint8)
         kind = TYPES.get(self.kinds.get(given.Type(), ""))
         if kind is None:
-            return None
-        stored = np.asarray(buffer.DataAsNumpy(), np.uint8)
+            return stored
         if stored.size != prod(shape) * np.dtype(kind).itemsize:
             raise ValueError(f"{stored.size:,} bytes for a tensor of shape {shape}")
         return stored.view(kind).reshape(shape)

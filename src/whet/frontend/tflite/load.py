@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ...errors import FrontendError, UnsupportedOps
-from ...ir import Array
-from ...ir.quant import Quant, Recipe
 from ..torch.interpreted import Input, Interpreted
+from . import ops as _register_rows  # noqa: F401
+from .constants import check_copies
 from .file import DAMAGED, Stored, TfliteGraph, not_tflite, read
-from .layers import ROWS, Given, Made, check_known
+from .rows import ROWS, Given, Made, check_known
+from .scales import recipe_of
 
 KINDS = {"INT8": torch.float32, "FLOAT32": torch.float32}
 
 
 class TfliteWalk:
-    """The operations of a file, one after the other, with the layers of the module."""
+    """The operations of a file, one after the other, with the layers of the module.
+
+    A batch may be larger or smaller than in the file. The first size of every value then is so in
+    the same ratio: what does not keep to that mixes samples, and is an error.
+    """
 
     def __init__(self, graph: TfliteGraph, made: Sequence[tuple[str, Made]]) -> None:
         self.graph, self.made = graph, tuple(made)
@@ -32,12 +37,63 @@ class TfliteWalk:
 
     def __call__(self, module: Interpreted, inputs: Sequence[Tensor]) -> Any:
         env = dict(zip(self.graph.inputs, inputs, strict=True))
+        batch = self.batch_of(inputs)
         for operation, (name, made) in zip(self.graph.operations, self.made, strict=True):
             own = [getattr(module, name + end) for end in made.modules]
             operands = [env[i] for i in operation.inputs if i in env]
-            env[operation.outputs[0]] = made.call(own, *operands)
+            output = operation.outputs[0]
+            env[output] = self.result(operation.code, output, batch, made, own, operands)
         found = tuple(env[i] for i in self.graph.outputs)
         return found[0] if len(found) == 1 else found
+
+    def batch_of(self, inputs: Sequence[Tensor]) -> Fraction:
+        """How many times that of the file the batch is."""
+        first = self.graph.tensors[self.graph.inputs[0]].shape
+        given = inputs[0].shape
+        batch = Fraction(given[0], first[0]) if first and len(given) else Fraction(1)
+        for i, x in zip(self.graph.inputs, inputs, strict=True):
+            stored = self.graph.tensors[i]
+            if tuple(x.shape) != times(stored.shape, batch):
+                raise FrontendError(
+                    f"input {stored.name!r} has shape {tuple(x.shape)}, in the TFLite file "
+                    f"{stored.shape}",
+                    try_="inputs of these sizes; only the first, the batch, may be another",
+                )
+        return batch
+
+    def result(
+        self, code: str, output: int, batch: Fraction, made: Made, own: Sequence[torch.nn.Module],
+        operands: Sequence[Tensor],
+    ) -> Tensor:  # fmt: skip
+        """Of one operation, if it has the size that the file says."""
+        stored = self.graph.tensors[output]
+        wanted = times(stored.shape, batch)
+        try:
+            value = made.call(own, *operands)
+        except RuntimeError as error:
+            if batch == 1:
+                raise
+            raise mixes(code, stored, batch, str(error).split("\n")[0][:200]) from error
+        found = tuple(value.shape)
+        if found == wanted:
+            return value
+        if batch != 1:
+            raise mixes(code, stored, batch, f"its result would have shape {found}")
+        raise ValueError(f"{code} gives shape {found} where it says {stored.shape}")
+
+
+def times(shape: tuple[int, ...], batch: Fraction) -> tuple[int | Fraction, ...]:
+    return (shape[0] * batch, *shape[1:]) if shape else ()
+
+
+def mixes(code: str, stored: Stored, batch: Fraction, why: str) -> FrontendError:
+    return FrontendError(
+        f"{code} of the TFLite file, which gives {stored.shape}, cannot be computed for a batch "
+        f"{batch} times that of the file",
+        at=stored.name,
+        why=why,
+        try_="inputs of the sizes in the file",
+    )
 
 
 def from_tflite(path: str | os.PathLike[str]) -> Interpreted:
@@ -61,13 +117,13 @@ def from_tflite(path: str | os.PathLike[str]) -> Interpreted:
 
 
 def module_of(graph: TfliteGraph) -> Interpreted:
-    made, names = [], []
+    check_copies(graph)
+    made = []
     for i, operation in enumerate(graph.operations):
         if len(operation.outputs) != 1:
             raise ValueError(f"{operation.code} has {len(operation.outputs)} results")
         name = f"{operation.code.lower().removesuffix('_2d')}_{i}"
-        given = Given(operation, graph.tensors, name)
-        names.append(name)
+        given = Given(operation, graph, name)
         made.append((name, ROWS[operation.code](given)))
     inputs = [input_of(graph.tensors[i]) for i in graph.inputs]
     module = Interpreted(TfliteWalk(graph, made), inputs, {}, {})
@@ -82,14 +138,11 @@ def module_of(graph: TfliteGraph) -> Interpreted:
 
 def check_sizes(module: Interpreted, graph: TfliteGraph) -> None:
     """The file's own sizes are those that its operators give; no memory is taken for values."""
-    weights = {name: weight.to("meta") for name, weight in module.named_parameters()}
+    stored = dict(module.named_parameters()) | dict(module.named_buffers())
+    weights = {name: weight.to("meta") for name, weight in stored.items()}
     inputs = tuple(torch.empty(graph.tensors[i].shape, device="meta") for i in graph.inputs)
     with torch.no_grad():
-        found = torch.func.functional_call(module, weights, inputs)
-    outputs = found if isinstance(found, tuple) else (found,)
-    for i, output in zip(graph.outputs, outputs, strict=True):
-        if tuple(output.shape) != graph.tensors[i].shape:
-            raise ValueError(f"shape {tuple(output.shape)} where it says {graph.tensors[i].shape}")
+        torch.func.functional_call(module, weights, inputs)
 
 
 def input_of(stored: Stored) -> Input:
@@ -99,34 +152,3 @@ def input_of(stored: Stored) -> Input:
             why="whet reads networks of INT8, with inputs of INT8 or FLOAT32",
         )
     return Input(stored.name, KINDS[stored.kind], (None, *stored.shape[1:]))
-
-
-def recipe_of(graph: TfliteGraph, made: Sequence[tuple[str, Made]]) -> Recipe:
-    """The scales of the file by the names of values and weights in whet's graph."""
-    values: dict[str, Quant] = {}
-    weights: dict[str, Array] = {}
-    for operation, (name, one) in zip(graph.operations, made, strict=True):
-        quant = quant_of(graph.tensors[operation.outputs[0]])
-        if quant is not None:
-            values.update(dict.fromkeys(one.results, quant))
-        weights.update({name + end: scales for end, scales in one.scales.items()})
-    if len(graph.inputs) == 1:
-        [first] = graph.inputs
-        quant = quant_of(graph.tensors[first]) or quantized(graph, first)
-        if quant is not None:
-            values["input"] = quant
-    return Recipe(values, {name: np.asarray(scales) for name, scales in weights.items()})
-
-
-def quantized(graph: TfliteGraph, tensor: int) -> Quant | None:
-    """What a float input becomes first of all."""
-    for operation in graph.operations:
-        if operation.code == "QUANTIZE" and operation.inputs[0] == tensor:
-            return quant_of(graph.tensors[operation.outputs[0]])
-    return None
-
-
-def quant_of(stored: Stored) -> Quant | None:
-    if stored.kind != "INT8" or len(stored.scales) != 1:
-        return None
-    return Quant(stored.scales[0], stored.zeros[0])

@@ -1,0 +1,5 @@
+"""The rows of the table, by kind of operator. Importing this package registers all of them."""
+
+from . import elementwise, layers, moving, pooling
+
+__all__ = ["elementwise", "layers", "moving", "pooling"]
