@@ -19,6 +19,7 @@ import torch
 import whet
 from whet.errors import FrontendError, WhetError
 from whet.frontend.keras.backend import keras as keras_on_torch
+from whet.frontend.torch.interpreted import Input
 from whet.models import from_keras, to_keras
 
 keras = keras_on_torch()
@@ -184,6 +185,44 @@ def test_several_inputs_keep_their_names() -> None:
     x = dict(zip((i.name for i in module.declared), module.example(2), strict=True))
     ours = module(*x.values())
     assert torch.equal(ours, model({"a": x["a"], "b": x["b"]}))
+
+
+def test_a_sequential_model_declares_what_a_functional_one_does() -> None:
+    for dtype in ("float32", "float16", "int32"):
+        i = keras.Input((3,), name="x", dtype=dtype)
+        dense = L.Dense(2)
+        declared = [
+            from_keras(model).declared
+            for model in (keras.Model(i, dense(i)), keras.Sequential([i, dense]))
+        ]
+        assert declared[0] == declared[1]
+        assert declared[0][0] == Input("x", getattr(torch, dtype), (None, 3))
+
+
+def embedded(sequential: bool, dtype: str = "float32") -> Any:
+    i = keras.Input((50,), name="ids", dtype=dtype)
+    layers = [L.Embedding(6, 4), L.GlobalAveragePooling1D(), L.Dense(3)]
+    if sequential:
+        return keras.Sequential([i, *layers])
+    inner = keras.Sequential([keras.Input((50,)), *layers])
+    return keras.Model(i, inner(i) + L.Dense(3)(L.Flatten()(L.Embedding(9, 2)(i))))
+
+
+@pytest.mark.parametrize("sequential", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_what_an_embedding_reads_are_ids(sequential: bool, dtype: str) -> None:
+    model = embedded(sequential, dtype)
+    module = from_keras(model)
+    (declared,) = module.declared
+    assert declared.count == 6 and not declared.dtype.is_floating_point
+    (x,) = module.example(20)
+    assert sorted(set(x.flatten().tolist())) == list(range(6))
+    assert torch.equal(module(x), model(x))
+
+
+def test_float_ids_are_whole_numbers() -> None:
+    (x,) = ({*Input("ids", torch.float32, (50,), 6).example(1, {}).tolist()},)
+    assert x == set(range(6))
 
 
 def test_what_is_no_model_that_can_be_read() -> None:
