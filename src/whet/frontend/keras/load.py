@@ -32,9 +32,7 @@ class KerasModel(Interpreted):
 
     def compiled(self, batch: int = 1) -> dict[str, Any]:
         """What `model.compile` of Keras was told, as arguments for `whet.compile`."""
-        names = {id(v): name_of(v) for v in self.walk.model.trainable_variables}
-        parameters = {key: self.tensor(name) for key, name in names.items()}
-        return compiled(self.walk.model, parameters, batch)
+        return compiled(self, batch)
 
 
 def from_keras(model: Any) -> KerasModel:
