@@ -18,6 +18,7 @@ from .backend import keras
 from .compiled import compiled
 from .inputs import inputs_of, symbolic_inputs
 from .walk import KerasWalk, name_of
+from .weights import check_weights
 
 LARGEST = 1 << 31  # bytes of a file, and of what it unpacks to
 ROOM = 1 << 30  # bytes that reading may take beside several copies of the weights
@@ -144,6 +145,8 @@ def parse(data: bytes, place: Path) -> Any:
         size = check_archive(data)
         with at_most(ROOM + COPIES * size), warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                check_weights(archive)
             return found.saving.load_model(str(place), safe_mode=True)
     except FrontendError:
         raise
