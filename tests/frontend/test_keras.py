@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -19,6 +20,8 @@ import torch
 import whet
 from whet.errors import FrontendError, WhetError
 from whet.frontend.keras.backend import keras as keras_on_torch
+from whet.frontend.keras.weights import check_datasets
+from whet.frontend.torch.interpreted import Input
 from whet.models import from_keras, to_keras
 
 keras = keras_on_torch()
@@ -186,6 +189,44 @@ def test_several_inputs_keep_their_names() -> None:
     assert torch.equal(ours, model({"a": x["a"], "b": x["b"]}))
 
 
+def test_a_sequential_model_declares_what_a_functional_one_does() -> None:
+    for dtype in ("float32", "float16", "int32"):
+        i = keras.Input((3,), name="x", dtype=dtype)
+        dense = L.Dense(2)
+        declared = [
+            from_keras(model).declared
+            for model in (keras.Model(i, dense(i)), keras.Sequential([i, dense]))
+        ]
+        assert declared[0] == declared[1]
+        assert declared[0][0] == Input("x", getattr(torch, dtype), (None, 3))
+
+
+def embedded(sequential: bool, dtype: str = "float32") -> Any:
+    i = keras.Input((50,), name="ids", dtype=dtype)
+    layers = [L.Embedding(6, 4), L.GlobalAveragePooling1D(), L.Dense(3)]
+    if sequential:
+        return keras.Sequential([i, *layers])
+    inner = keras.Sequential([keras.Input((50,)), *layers])
+    return keras.Model(i, inner(i) + L.Dense(3)(L.Flatten()(L.Embedding(9, 2)(i))))
+
+
+@pytest.mark.parametrize("sequential", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_what_an_embedding_reads_are_ids(sequential: bool, dtype: str) -> None:
+    model = embedded(sequential, dtype)
+    module = from_keras(model)
+    (declared,) = module.declared
+    assert declared.count == 6 and not declared.dtype.is_floating_point
+    (x,) = module.example(20)
+    assert sorted(set(x.flatten().tolist())) == list(range(6))
+    assert torch.equal(module(x), model(x))
+
+
+def test_float_ids_are_whole_numbers() -> None:
+    (x,) = ({*Input("ids", torch.float32, (50,), 6).example(1, {}).tolist()},)
+    assert x == set(range(6))
+
+
 def test_what_is_no_model_that_can_be_read() -> None:
     with pytest.raises(FrontendError, match="is not a Keras model"):
         from_keras(torch.nn.Linear(2, 2))
@@ -315,15 +356,101 @@ def test_changed_bytes_give_an_error_or_a_model(saved: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no limit on memory")
-def test_a_file_that_asks_for_too_much_memory(saved: Path, tmp_path: Path) -> None:
-    """A dense layer of 8 GB in 32 KB; without the limit, it is made before anything is compared."""
+def test_a_file_that_asks_for_too_much_memory(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dense layer of 8 GB in 32 KB, stopped by the limit, and before Keras makes it."""
     path = tmp_path / "large.keras"
     with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(path, "w") as made:
         for name in archive.namelist():
             data = archive.read(name)
             made.writestr(name, data.replace(b'"units": 5', b'"units": 500000000'))
-    with pytest.raises(FrontendError, match="memory"):
+    with monkeypatch.context() as patch:
+        patch.setattr("whet.frontend.keras.load.check_weights", lambda archive: None)
+        with pytest.raises(FrontendError, match="memory"):
+            from_keras(path)
+    with pytest.raises(FrontendError, match=r"its layers have .* bytes of weights"):
         from_keras(path)
+
+
+def with_weights(saved: Path, change: Callable[[Any], None], path: Path) -> Path:
+    """The file with other weights."""
+    with zipfile.ZipFile(saved) as archive, zipfile.ZipFile(path, "w") as made:
+        for name in archive.namelist():
+            data = io.BytesIO(archive.read(name))
+            if name == "model.weights.h5":
+                with h5py.File(data, "a") as file:
+                    change(file)
+            made.writestr(name, data.getvalue())
+    return path
+
+
+def unwritten(file: Any) -> None:
+    file.create_dataset("large", (1 << 31,), "f4", chunks=(1 << 10,))
+
+
+def compressed(file: Any) -> None:
+    file.create_dataset("large", data=np.zeros(1 << 16, "f4"), compression="gzip")
+
+
+def soft_link(file: Any) -> None:
+    file["link"] = h5py.SoftLink("/layers")
+
+
+def external_link(file: Any) -> None:
+    file["link"] = h5py.ExternalLink("/etc/passwd", "/")
+
+
+def external_data(file: Any) -> None:
+    file.create_dataset("large", (16,), "u1", external=[("/etc/passwd", 0, 16)])
+
+
+def virtual(file: Any) -> None:
+    layout = h5py.VirtualLayout((4,), "f4")
+    layout[:] = h5py.VirtualSource("other.h5", "data", (4,))
+    file.create_virtual_dataset("large", layout)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (unwritten, "8,589,934,592 bytes, of which 0 are there"),
+        (compressed, "262,144 bytes, of which"),
+        (soft_link, "'link' among its weights is of type SoftLink"),
+        (external_link, "'link' among its weights is of type ExternalLink"),
+        (external_data, "'large' among its weights is in another file"),
+        (virtual, "'large' among its weights is in another file"),
+    ],
+)
+def test_weights_that_are_not_in_the_file(
+    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, words: str
+) -> None:
+    """Keras is not asked."""
+    monkeypatch.setattr(keras.saving, "load_model", None)
+    with pytest.raises(FrontendError, match=words):
+        from_keras(with_weights(saved, change, tmp_path / "net.keras"))
+
+
+def test_datasets_that_share_their_bytes_are_larger_than_the_file() -> None:
+    """The address of the first is written into the second, and the file ends before that."""
+    made = io.BytesIO()
+    with h5py.File(made, "w") as file:
+        for name in "ab":
+            file.create_dataset(name, (1 << 14,), "f4")
+        for name in "ab":
+            file[name][:] = 1
+        first, second = (file[name].id.get_offset() for name in "ab")
+    a, b, end = (n.to_bytes(8, "little") for n in (first, second, len(made.getvalue())))
+    data = made.getvalue()[:second].replace(b, a).replace(end, b)
+    with pytest.raises(ValueError, match="its weights have 131,072 bytes, and their file"):
+        check_datasets(data)
+
+
+def test_groups_may_hold_each_other(saved: Path, tmp_path: Path) -> None:
+    def cycle(file: Any) -> None:
+        file["layers/again"] = file["layers"]
+
+    from_keras(with_weights(saved, cycle, tmp_path / "net.keras"))
 
 
 @pytest.mark.slow

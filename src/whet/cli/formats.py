@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -59,6 +59,37 @@ def read_file(spec: str) -> Interpreted | None:
     """The model, if the name is that of a file that is no program."""
     found = file_and_output(spec)
     return None if found is None else READERS[Path(found[0]).suffix](*found)
+
+
+def loss_in(
+    spec: str, model: torch.nn.Module, inputs: Sequence[torch.Tensor]
+) -> tuple[dict[str, Any], str]:
+    """The loss that a file was compiled with and labels for it, and the loss in words."""
+    if not is_keras(spec):
+        return {}, ""
+    from ..frontend.keras import KerasModel, compiled
+
+    assert isinstance(model, KerasModel)
+    if not compiled.has_loss(model):
+        return {}, ""
+    return compiled.loss_arguments(model, len(inputs[0]), inputs), compiled.loss_in_words(model)
+
+
+def optimizer_in(spec: str, model: torch.nn.Module) -> tuple[dict[str, Any], str]:
+    """The optimizer that a file was compiled with, its clipping, and the optimizer in words."""
+    if not is_keras(spec):
+        return {}, ""
+    from ..frontend.keras import KerasModel, compiled
+
+    assert isinstance(model, KerasModel)
+    if not compiled.has_optimizer(model):
+        return {}, ""
+    return compiled.optimizer_arguments(model), compiled.optimizer_in_words(model)
+
+
+def is_keras(spec: str) -> bool:
+    found = file_and_output(spec)
+    return found is not None and Path(found[0]).suffix == ".keras"
 
 
 def inputs_of(context: typer.Context, value: list[str] | None) -> list[str]:

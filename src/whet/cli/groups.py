@@ -19,9 +19,9 @@ from .models import Invocation, memory, numbers
 class Training:
     """The loss, the optimizer and the mode."""
 
-    loss: options.LossOpt = options.LossName.cross_entropy
-    optimizer: options.OptimizerOpt = options.OptimizerName.sgd
-    lr: options.LrOpt = 0.01
+    loss: options.LossOpt = None
+    optimizer: options.OptimizerOpt = None
+    lr: options.LrOpt = None
     momentum: options.MomentumOpt = 0.0
     weight_decay: options.DecayOpt = 0.0
     clip_norm: options.ClipOpt = None
@@ -36,8 +36,8 @@ class Training:
 class Sizing:
     """The part of `Training` that decides how much memory a step needs."""
 
-    loss: options.LossOpt = options.LossName.cross_entropy
-    optimizer: options.OptimizerOpt = options.OptimizerName.sgd
+    loss: options.LossOpt = None
+    optimizer: options.OptimizerOpt = None
     momentum: options.MomentumOpt = 0.0
     train: options.TrainOpt = False
     weights: options.WeightsOpt = None

@@ -11,7 +11,15 @@ from ..debug import Recorder, check_step, observing
 from ..errors import WhetError
 from .groups import Numbers, with_groups
 from .models import Invocation
-from .options import InputOpt, ModelArg, TrainOpt, UpdateOpt, WithoutOpt
+from .options import (
+    InputOpt,
+    LossOpt,
+    ModelArg,
+    OptimizerOpt,
+    TrainOpt,
+    UpdateOpt,
+    WithoutOpt,
+)
 from .printing import err, say
 
 ENTRIES = ("train_step", "predict", "predict_one")
@@ -26,6 +34,8 @@ def ir_command(
     after: Annotated[
         str | None, typer.Option(help="print the graph after this pass", metavar="PASS")
     ] = None,
+    loss: LossOpt = None,
+    optimizer: OptimizerOpt = None,
     train: TrainOpt = False,
     update: UpdateOpt = None,
     without: WithoutOpt = None,
@@ -42,7 +52,7 @@ def ir_command(
     if after is not None:
         check_step(after)
     numbers = kind.arguments(input)
-    invocation = Invocation(model, input, train=train)
+    invocation = Invocation(model, input, loss, optimizer, train=train)
     recorder = Recorder(entry)
     with observing(recorder) if after is not None else nullcontext():
         program = invocation.compile(update=update, without=without or (), **numbers)

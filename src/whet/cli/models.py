@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..debug import observer, observing
 from ..errors import FrontendError
-from ..frontend.torch.choices import LossName, OptimizerName, make_optimizer
+from ..frontend.torch.choices import LR, LossName, OptimizerName, make_optimizer
 from ..ops.optimizers import NAMES
 from ..settings import AUTO, Settings, check_search
 from .files import read_array
-from .formats import file_and_output, read_file
+from .formats import file_and_output, loss_in, optimizer_in, read_file
 from .options import DTypeName, FrozenName, ProductsName, RematName
 from .printing import waiting
 
@@ -36,9 +36,9 @@ class Invocation:
 
     model: str
     inputs: list[str]
-    loss: LossName = LossName.cross_entropy
-    optimizer: OptimizerName = OptimizerName.sgd
-    lr: float = 0.01
+    loss: LossName | None = None
+    optimizer: OptimizerName | None = None
+    lr: float | None = None
     momentum: float = 0.0
     weight_decay: float = 0.0
     clip_norm: float | None = None
@@ -53,8 +53,9 @@ class Invocation:
 
     def arguments(self) -> dict[str, Any]:
         """What `whet.compile` and `whet.compare` both take."""
-        if self.momentum and not NAMES[self.optimizer].momentum:
-            what = f"{self.optimizer.value} has no --momentum"
+        chosen = self.optimizer or OptimizerName.sgd
+        if self.momentum and not NAMES[chosen].momentum:
+            what = f"{chosen.value} has no --momentum"
             raise FrontendError(what, try_="--optimizer sgd, or no --momentum")
         examples = tuple(example(text) for text in self.inputs)
         model = load_model(self.model)
@@ -63,14 +64,44 @@ class Invocation:
 
             load(self.weights, model)
         model.train(self.train)
-        held = list(model.parameters())
-        if not held:
+        if not list(model.parameters()):
             raise FrontendError("the model has no parameters", at=self.model)
-        rate = (self.lr, self.momentum, self.weight_decay)
-        return dict(
-            model=model, inputs=examples, loss=self.loss.value,
-            optimizer=make_optimizer(self.optimizer, held, *rate), clip_norm=self.clip_norm,
-        )  # fmt: skip
+        common = {"model": model, "inputs": examples}
+        return common | self.loss_arguments(model, examples) | self.optimizer_arguments(model)
+
+    def loss_arguments(
+        self, model: torch.nn.Module, examples: tuple[torch.Tensor, ...]
+    ) -> dict[str, Any]:
+        """The loss that was asked for, that of the file, or cross-entropy."""
+        if self.loss is None:
+            found, words = loss_in(self.model, model, examples)
+            if found:
+                waiting.print(f"loss of {self.model}: {words}", markup=False, soft_wrap=True)
+                return found
+        return {"loss": (self.loss or LossName.cross_entropy).value}
+
+    def optimizer_arguments(self, model: torch.nn.Module) -> dict[str, Any]:
+        """The optimizer that was asked for, that of the file, or SGD."""
+        found, words = ({}, "") if self.optimizer else optimizer_in(self.model, model)
+        if not found:
+            lr = LR if self.lr is None else self.lr
+            options = (lr, self.momentum, self.weight_decay)
+            made = make_optimizer(self.optimizer or OptimizerName.sgd, model.parameters(), *options)
+            return {"optimizer": made, "clip_norm": self.clip_norm}
+        for name in ("momentum", "weight_decay"):
+            if getattr(self, name):
+                word = f"--{name.replace('_', '-')}"
+                raise FrontendError(
+                    f"{word} is for an optimizer of the command line",
+                    why=f"{self.model} has one, {words}",
+                    try_=f"--optimizer sgd {word} {getattr(self, name):g}",
+                )
+        if self.lr is not None:
+            for group in found["optimizer"].param_groups:
+                group["lr"] = self.lr
+            words += f" with --lr {self.lr:g}"
+        waiting.print(f"optimizer of {self.model}: {words}", markup=False, soft_wrap=True)
+        return found if self.clip_norm is None else found | {"clip_norm": self.clip_norm}
 
     def compile(self, **options: Any) -> Program:
         """What can be checked without the model is checked before it is loaded."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..frontend.torch.choices import LR
 from ..frontend.torch.choices import LossName as LossName
 from ..frontend.torch.choices import OptimizerName as OptimizerName
 from ..ops.optimizers import NAMES
@@ -77,9 +78,22 @@ InputOpt = Annotated[
 ]
 PortableOpt = Annotated[bool, typer.Option("--portable", help="kernels in plain C11 only")]
 OutOpt = Annotated[Path, typer.Option("--output", "-o", help="folder for the C program")]
-LossOpt = Annotated[LossName, typer.Option(help="what is minimised")]
-OptimizerOpt = Annotated[OptimizerName, typer.Option(help="how parameters are updated")]
-LrOpt = Annotated[float, typer.Option(help="learning rate; can be changed at run time")]
+LossOpt = Annotated[
+    LossName | None,
+    typer.Option(
+        help="what is minimised; without it, what a .keras file was compiled with, or cross-entropy"
+    ),
+]
+OptimizerOpt = Annotated[
+    OptimizerName | None,
+    typer.Option(help="how parameters are updated; without it, that of a .keras file, or sgd"),
+]
+LrOpt = Annotated[
+    float | None,
+    typer.Option(
+        help=f"learning rate; can be changed at run time; {LR:g}, or that of a .keras file"
+    ),
+]
 WITH_MOMENTUM = " and ".join(name for name, named in NAMES.items() if named.momentum)
 MomentumOpt = Annotated[float, typer.Option(help=f"of {WITH_MOMENTUM}; 0 needs no state")]
 DecayOpt = Annotated[float, typer.Option(help="weight decay")]

@@ -1,226 +1,140 @@
-"""What `model.compile` of Keras was told, in PyTorch's words.
-
-Only what means the same is translated. Adam's epsilon is the one exception: Keras adds it before
-the correction of the second moment, PyTorch after it.
-"""
+"""What `model.compile` of Keras was told, as arguments for `whet.compile`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
-from ...errors import FrontendError
-from .backend import keras
+from ...errors import FrontendError, either
+from .losses import Loss, loss_of
+from .optimizers import optimizer_of
+from .refused import not_translated, refuse_added_losses, refuse_constraints, refuse_other_losses
+from .walk import name_of
 
-Loss = Callable[[Any, Any], Tensor]
+if TYPE_CHECKING:
+    from .load import KerasModel
 
 
-def compiled(model: Any, parameters: Mapping[int, Tensor], batch: int) -> dict[str, Any]:
-    """Arguments for `whet.compile`; parameters by id of the variable."""
-    if getattr(model, "optimizer", None) is None or model.loss is None:
+def compiled(module: KerasModel, batch: int) -> dict[str, Any]:
+    """The loss with an example of labels, the optimizer, and the limit of the gradients' norm."""
+    if not has_loss(module) or not has_optimizer(module):
         raise FrontendError(
             "the Keras model has no loss or no optimizer", try_="model.compile(optimizer, loss)"
         )
+    return loss_arguments(module, batch) | optimizer_arguments(module)
+
+
+def has_loss(module: KerasModel) -> bool:
+    return getattr(module.walk.model, "loss", None) is not None
+
+
+def has_optimizer(module: KerasModel) -> bool:
+    return getattr(module.walk.model, "optimizer", None) is not None
+
+
+# --- the loss
+
+
+def loss_arguments(module: KerasModel, batch: int, inputs: Sequence[Tensor] = ()) -> dict[str, Any]:
+    """`loss` and `labels`; the labels are like the outputs for `inputs`, if these are given."""
+    model = module.walk.model
+    refuse_other_losses(model)
+    outputs, added = called(module, inputs)
+    refuse_added_losses(model, added)
     if getattr(model._compile_loss, "_user_loss_weights", None) is not None:
         raise not_translated("loss_weights")
-    loss = loss_of(model.loss)
-    return {
-        "loss": loss,
-        "labels": labels_of(model, loss, batch),
-        "optimizer": optimizer_of(model, parameters),
-        "clip_norm": model.optimizer.global_clipnorm,
-    }
+    loss = loss_of(only_loss(model))
+    return {"loss": loss, "labels": labels_of(outputs, loss, batch)}
 
 
-def labels_of(model: Any, loss: Loss, batch: int) -> Tensor:
-    """An example of them: classes, or numbers like the outputs."""
-    shape = model.output_shape
-    if not isinstance(shape, tuple) or not all(isinstance(size, int) for size in shape[1:]):
+def only_loss(model: Any) -> Any:
+    """The loss, which may be given in a list or by the name of the output."""
+    given = model.loss
+    if isinstance(given, dict):
+        names = getattr(model, "output_names", None)
+        if names is not None and len(given) == 1 and list(given) != list(names):
+            raise FrontendError(
+                f"the loss of model.compile is for an output {next(iter(given))!r}",
+                why=f"the Keras model has the outputs {', '.join(map(repr, names))}",
+            )
+        given = list(given.values())
+    if isinstance(given, (list, tuple)):
+        if len(given) != 1 or isinstance(given[0], (list, tuple, dict)) or given[0] is None:
+            raise not_translated("more than one loss")
+        given = given[0]
+    return given
+
+
+Shape = tuple[int | None, ...]
+
+
+def called(module: KerasModel, inputs: Sequence[Tensor]) -> tuple[list[Shape], list[Any]]:
+    """The shapes of the outputs, and what the layers add to the loss when they are called.
+
+    Where a size of the inputs is open, the outputs are as Keras declares them.
+    """
+    declared = [tuple(t.shape) for t in getattr(module.walk.model, "outputs", None) or ()]
+    try:
+        given = inputs or module.example()
+    except FrontendError:
+        if declared:
+            return declared, []
+        raise
+    try:
+        outputs, added = module.walk.with_losses(module, given)
+    except Exception as error:  # of a layer, which may do anything
         raise FrontendError(
-            f"the Keras model has outputs of shape {shape}",
+            "the Keras model cannot be called", why=f"{type(error).__name__}: {error}"[:300]
+        ) from error
+    return [tuple(t.shape) for t in outputs], added
+
+
+def labels_of(outputs: Sequence[Shape], loss: Loss, batch: int) -> Tensor:
+    """An example of them: classes, or numbers like the outputs."""
+    if len(outputs) != 1 or not all(isinstance(size, int) for size in outputs[0][1:]):
+        raise FrontendError(
+            f"the Keras model has outputs of shape {', '.join(map(str, outputs))}",
             why="a loss of model.compile is translated for one output of fixed shape",
-            try_="loss= and labels= of whet.compile",
+            try_=either("loss= and labels= of whet.compile", "--loss"),
         )
+    sizes = [size for size in outputs[0][1:] if size is not None]
     if getattr(loss, "of_classes", False):
-        return torch.zeros((batch, *shape[1:-1]), dtype=torch.int64)
-    return torch.zeros((batch, *shape[1:]))
+        return torch.zeros((batch, *sizes[:-1]), dtype=torch.int64)
+    return torch.zeros((batch, *sizes))
 
 
-def not_translated(what: str, try_: str = "") -> FrontendError:
-    return FrontendError(
-        f"{what} of model.compile has no equivalent in whet",
-        try_=try_ or "loss= and optimizer= of whet.compile",
-    )
+# --- the optimizer
 
 
-# --- losses
+def optimizer_arguments(module: KerasModel) -> dict[str, Any]:
+    """`optimizer` and `clip_norm`."""
+    model = module.walk.model
+    refuse_constraints(model)
+    parameters = {id(v): module.tensor(name_of(v)) for v in model.trainable_variables}
+    optimizer = optimizer_of(model, parameters)
+    return {"optimizer": optimizer, "clip_norm": model.optimizer.global_clipnorm}
 
 
-def loss_of(given: Any) -> Loss:
-    losses = keras().losses
-    if isinstance(given, (list, tuple, dict)):
-        raise not_translated("more than one loss")
-    if isinstance(given, str):
-        given = losses.get(given)
-    by_function = {losses.get(snake): kind for snake, kind in kinds(losses).items()}
-    if not isinstance(given, losses.Loss) and given in by_function:
-        given = by_function[given]()
-    row = LOSSES.get(type(given).__name__) if isinstance(given, losses.Loss) else None
-    if row is None:
-        raise not_translated(f"the loss {getattr(given, '__name__', type(given).__name__)}")
-    options = given.get_config() | getattr(given, "_fn_kwargs", {})  # Huber leaves out delta
-    if given.reduction not in ("sum_over_batch_size", "mean"):
-        raise not_translated(f"reduction={given.reduction!r}")
-    if options.get("axis", -1) != -1:
-        raise not_translated(f"axis={options['axis']}")
-    return row(options)
+# --- in words
 
 
-def kinds(losses: Any) -> dict[str, Any]:
-    names = {
-        "sparse_categorical_crossentropy": "SparseCategoricalCrossentropy",
-        "categorical_crossentropy": "CategoricalCrossentropy",
-        "binary_crossentropy": "BinaryCrossentropy",
-        "mean_squared_error": "MeanSquaredError",
-        "mean_absolute_error": "MeanAbsoluteError",
-        "huber": "Huber",
-    }
-    return {name: getattr(losses, kind) for name, kind in names.items()}
-
-
-def classes_second(output: Tensor) -> Tensor:
-    """PyTorch has the classes on the second axis, Keras on the last."""
-    return output.movedim(-1, 1) if output.ndim > 2 else output
-
-
-def log_of(probabilities: Tensor) -> Tensor:
-    """As Keras takes logarithms of what a softmax made."""
-    low = keras().config.epsilon()
-    return (probabilities / probabilities.sum(-1, keepdim=True)).clamp(low, 1 - low).log()
-
-
-class Sparse:
-    """Cross-entropy of classes by their numbers."""
-
-    of_classes = True
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        if options.get("ignore_class") is not None:
-            what = f"ignore_class={options['ignore_class']}"
-            raise not_translated(what, "labels of -100 where none counts")
-        self.of_logits = bool(options["from_logits"])
-
-    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
-        if self.of_logits:
-            return F.cross_entropy(classes_second(output), target)
-        return F.nll_loss(classes_second(log_of(output)), target)
-
-
-def categorical(options: Mapping[str, Any]) -> Loss:
-    smoothing = float(options.get("label_smoothing") or 0.0)
-
-    def of_logits(output: Tensor, target: Tensor) -> Tensor:
-        return of_logarithms(F.log_softmax(output, -1), target)
-
-    def of_probabilities(output: Tensor, target: Tensor) -> Tensor:
-        return of_logarithms(log_of(output), target)
-
-    def of_logarithms(logarithms: Tensor, target: Tensor) -> Tensor:
-        if smoothing:
-            target = target * (1 - smoothing) + smoothing / logarithms.shape[-1]
-        return -(target * logarithms).sum(-1).mean()
-
-    return of_logits if options["from_logits"] else of_probabilities
-
-
-def binary(options: Mapping[str, Any]) -> Loss:
-    smoothing = float(options.get("label_smoothing") or 0.0)
-
-    def smooth(target: Tensor) -> Tensor:
-        return target * (1 - smoothing) + smoothing / 2 if smoothing else target
-
-    def of_logits(output: Tensor, target: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(output, smooth(target))
-
-    def of_probabilities(output: Tensor, target: Tensor) -> Tensor:
-        low, target = keras().config.epsilon(), smooth(target)
-        kept = output.clamp(low, 1 - low)
-        return -(target * kept.log() + (1 - target) * (1 - kept).log()).mean()
-
-    return of_logits if options["from_logits"] else of_probabilities
-
-
-LOSSES: dict[str, Callable[[Mapping[str, Any]], Loss]] = {
-    "SparseCategoricalCrossentropy": Sparse,
-    "CategoricalCrossentropy": categorical,
-    "BinaryCrossentropy": binary,
-    "MeanSquaredError": lambda options: nn.MSELoss(),
-    "MeanAbsoluteError": lambda options: nn.L1Loss(),
-    "Huber": lambda options: nn.HuberLoss(delta=float(options["delta"])),
-}
-
-
-# --- optimizers
-
-
-def optimizer_of(model: Any, parameters: Mapping[int, Tensor]) -> torch.optim.Optimizer:
-    given = model.optimizer
+def loss_in_words(module: KerasModel) -> str:
+    """`SparseCategoricalCrossentropy of probabilities`, say."""
+    given = only_loss(module.walk.model)
+    if not hasattr(given, "get_config"):
+        return str(getattr(given, "__name__", given))
     options = given.get_config()
-    for name in ("clipnorm", "clipvalue", "gradient_accumulation_steps", "loss_scale_factor"):
-        if options.get(name) is not None:
-            raise not_translated(f"{name}={options[name]}")
-    for name in ("use_ema", "amsgrad", "centered"):
-        if options.get(name):
-            raise not_translated(f"{name}=True")
-    if not isinstance(options["learning_rate"], (int, float)):
-        raise not_translated(
-            "a learning rate schedule", "the rate of each step: trainer.step(x, y, lr=...)"
-        )
-    make = OPTIMIZERS.get(type(given).__name__)
-    if make is None:
-        what = f"the optimizer {type(given).__name__}"
-        raise not_translated(what, "SGD, Adam or AdamW of Keras, or optimizer= of whet.compile")
-    return make(groups(model, parameters, options), options)
+    words = {True: " of logits", False: " of probabilities"}.get(options.get("from_logits"), "")
+    return f"{type(given).__name__}{words}"
 
 
-def groups(
-    model: Any, parameters: Mapping[int, Tensor], options: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """The parameters whose weights decay, and those that the optimizer excludes from that."""
-    decay = float(options.get("weight_decay") or 0.0)
-    found: dict[float, list[Tensor]] = {}
-    for variable in model.trainable_variables:
-        held = parameters[id(variable)]
-        rate = decay if decay and model.optimizer._use_weight_decay(variable) else 0.0
-        found.setdefault(rate, []).append(held)
-    return [{"params": held, "weight_decay": rate} for rate, held in found.items()]
-
-
-def sgd(groups: list[dict[str, Any]], options: Mapping[str, Any]) -> torch.optim.Optimizer:
-    momentum, rate = float(options["momentum"]), float(options["learning_rate"])
-    if momentum and any(group["weight_decay"] for group in groups):
-        raise not_translated(
-            "SGD with momentum and weight_decay", "weight_decay without momentum, or AdamW"
-        )
-    nesterov = bool(options["nesterov"]) and momentum > 0
-    return torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=nesterov)
-
-
-def adam(groups: list[dict[str, Any]], options: Mapping[str, Any]) -> torch.optim.Optimizer:
-    """Keras subtracts decay from the weights, as AdamW does, whatever the optimizer is called."""
-    decays = any(group["weight_decay"] for group in groups)
-    kind = torch.optim.AdamW if decays else torch.optim.Adam
-    return kind(
-        groups,
-        lr=float(options["learning_rate"]),
-        betas=(float(options["beta_1"]), float(options["beta_2"])),
-        eps=float(options["epsilon"]),
-    )
-
-
-OPTIMIZERS: dict[str, Callable[[list[dict[str, Any]], Mapping[str, Any]], torch.optim.Optimizer]]
-OPTIMIZERS = {"SGD": sgd, "Adam": adam, "AdamW": adam}
+def optimizer_in_words(module: KerasModel) -> str:
+    """`SGD(learning_rate=0.1, momentum=0.9)`, say."""
+    given = module.walk.model.optimizer
+    shown = ("learning_rate", "momentum", "nesterov", "weight_decay", "global_clipnorm")
+    options = given.get_config()
+    words = [f"{name}={options[name]:g}" for name in shown if options.get(name)]
+    return f"{type(given).__name__}({', '.join(words)})"

@@ -9,15 +9,16 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ...errors import FrontendError
 from ..memory import at_most
-from ..torch.interpreted import Input, Interpreted
+from ..torch.interpreted import Interpreted
 from .backend import keras
 from .compiled import compiled
+from .inputs import inputs_of, symbolic_inputs
 from .walk import KerasWalk, name_of
+from .weights import check_weights
 
 LARGEST = 1 << 31  # bytes of a file, and of what it unpacks to
 ROOM = 1 << 30  # bytes that reading may take beside several copies of the weights
@@ -32,9 +33,7 @@ class KerasModel(Interpreted):
 
     def compiled(self, batch: int = 1) -> dict[str, Any]:
         """What `model.compile` of Keras was told, as arguments for `whet.compile`."""
-        names = {id(v): name_of(v) for v in self.walk.model.trainable_variables}
-        parameters = {key: self.tensor(name) for key, name in names.items()}
-        return compiled(self.walk.model, parameters, batch)
+        return compiled(self, batch)
 
 
 def from_keras(model: Any) -> KerasModel:
@@ -51,13 +50,21 @@ def from_keras(model: Any) -> KerasModel:
         raise FrontendError(
             f"{type(model).__name__} is not a Keras model", try_="a keras.Model or a .keras file"
         )
-    if not model.built:
+    if not is_built(model):
         raise FrontendError(
             "the Keras model has no weights yet",
             why="it is built when it first sees the shape of its input",
-            try_="model.build(shape), or an Input as its first layer",
+            try_="model.build(shape), model(example), or an Input as its first layer",
         )
     return module_of(model)
+
+
+def is_built(model: Any) -> bool:
+    """`build` of a subclass may leave its layers without weights, which a first call makes."""
+    whole: bool = model.built
+    return whole and (
+        symbolic_inputs(model) is not None or all(part.built for part in model._flatten_layers())
+    )
 
 
 def module_of(model: Any) -> KerasModel:
@@ -101,36 +108,6 @@ def refuse_shared_names(model: Any) -> None:
         seen.add(name)
 
 
-def inputs_of(model: Any) -> tuple[Any, tuple[Input, ...]]:
-    """The structure of what a model takes, and each tensor in it."""
-    tree = keras().tree
-    try:
-        structure = model.input
-    except (AttributeError, ValueError):  # a subclass that nobody called on symbolic inputs
-        structure = None
-    if structure is None:
-        shape = (model.get_build_config() or {}).get("input_shape")
-        if not shape or not all(size is None or isinstance(size, int) for size in shape):
-            raise FrontendError(
-                "the Keras model does not say which inputs it takes",
-                try_="a functional model: keras.Model(inputs, model(inputs))",
-            )
-        return 0, (Input("input", torch.float32, tuple(shape)),)
-    if isinstance(structure, list) and len(structure) == 1:
-        structure = structure[0]
-    return structure, tuple(input_of(t) for t in tree.flatten(structure))
-
-
-def input_of(tensor: Any) -> Input:
-    kind = getattr(torch, tensor.dtype, None)
-    if not isinstance(kind, torch.dtype):
-        raise FrontendError(
-            f"input {tensor.name!r} of the Keras model is of type {tensor.dtype}",
-            why="whet computes with numbers",
-        )
-    return Input(tensor.name, kind, tuple(tensor.shape))
-
-
 def to_keras(module: KerasModel) -> Any:
     """The Keras model that `module` came from, with the module's weights in it."""
     if not isinstance(module, KerasModel):
@@ -168,6 +145,8 @@ def parse(data: bytes, place: Path) -> Any:
         size = check_archive(data)
         with at_most(ROOM + COPIES * size), warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                check_weights(archive)
             return found.saving.load_model(str(place), safe_mode=True)
     except FrontendError:
         raise

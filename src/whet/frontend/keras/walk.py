@@ -23,20 +23,40 @@ class KerasWalk:
         return self
 
     def __call__(self, module: Interpreted, inputs: Sequence[Tensor]) -> Any:
-        model, tree = self.model, keras().tree
-        taken = tree.pack_sequence_as(self.structure, list(inputs))
-        kept = [name_of(v) for v in model.non_trainable_variables]
-        trained = [module.tensor(name_of(v)) for v in model.trainable_variables]
-        others = [module.tensor(name) for name in kept]
+        model = self.model
+        trained, others, taken = self.arguments(module, inputs)
         with in_floats(model, [*trained, *others]):
-            found, changed = model.stateless_call(trained, others, taken, training=module.training)
+            found, changed = model.stateless_call(
+                trained, others, taken, **self.mode(module.training)
+            )
         if module.training:
-            for name, old, new in zip(kept, others, changed, strict=True):
+            for v, old, new in zip(model.non_trainable_variables, others, changed, strict=True):
                 if new is not old:
-                    owner, leaf = owner_of(module, module.paths[name])
+                    owner, leaf = owner_of(module, module.paths[name_of(v)])
                     setattr(owner, leaf, new)
-        outputs = tree.flatten(found)
+        outputs = keras().tree.flatten(found)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def mode(self, training: bool) -> dict[str, bool]:
+        """The argument of `call`; a subclass may have none, and Keras' `fit` passes none then."""
+        return {"training": training} if self.model._call_has_training_arg else {}
+
+    def arguments(self, module: Interpreted, inputs: Sequence[Tensor]) -> tuple[Any, Any, Any]:
+        """Values of the trainable and of the other variables, and the inputs as Keras has them."""
+        trained = [module.tensor(name_of(v)) for v in self.model.trainable_variables]
+        others = [module.tensor(name_of(v)) for v in self.model.non_trainable_variables]
+        return trained, others, keras().tree.pack_sequence_as(self.structure, list(inputs))
+
+    def with_losses(
+        self, module: Interpreted, inputs: Sequence[Tensor]
+    ) -> tuple[list[Tensor], list[Any]]:
+        """The outputs in training mode, and what Keras would add to the loss; nothing changes."""
+        trained, others, taken = self.arguments(module, inputs)
+        with torch.no_grad():
+            found, _, added = self.model.stateless_call(
+                trained, others, taken, return_losses=True, **self.mode(True)
+            )
+        return keras().tree.flatten(found), list(added)
 
 
 def name_of(variable: Any) -> str:

@@ -39,7 +39,7 @@ class Input:
                 f"input {self.name!r} has {math.prod(sizes):,} numbers",
                 why=f"an example of at most {MOST:,} is made; its shape is {sizes}",
             )
-        if self.dtype.is_floating_point:
+        if self.dtype.is_floating_point and self.count is None:
             return torch.randn(sizes).to(self.dtype)
         if self.dtype == torch.bool:
             return torch.ones(sizes, dtype=torch.bool)
