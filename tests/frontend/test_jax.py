@@ -231,16 +231,3 @@ def test_bad_arguments() -> None:
         from_jax(lambda p, x: p @ x, jnp.ones((3, 4)), jnp.ones((3, 4)))
     with pytest.raises(FrontendError, match="is a str, not an array"):
         from_jax(lambda p, x: x, {"a": "b"}, jnp.ones(3))
-
-
-def test_a_rule_of_its_own_for_gradients_is_not_used_and_said_so() -> None:
-    import jax
-    import jax.numpy as jnp
-
-    @jax.custom_vjp
-    def doubled(x: Any) -> Any:
-        return x * 1.0
-
-    doubled.defvjp(lambda x: (doubled(x), None), lambda _, g: (2 * g,))
-    with pytest.warns(UserWarning, match="custom_vjp is not used"):
-        from_jax(lambda p, x: doubled(p * x), jnp.ones(3), jnp.ones(3))

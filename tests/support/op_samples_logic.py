@@ -37,6 +37,7 @@ def truths(s: Samples) -> None:
     s.add("logical_not.default", torch.logical_not, x)
     s.add("bitwise_not.default", lambda x: ~(x > 0), x)
     s.add("bitwise_not.default", lambda x: torch.where(~(x > 0), x, x * x), x)
+    s.add("bitwise_not.default", lambda n: ~n, ids(9, 3, 5) - 4)
     for name, g in {"any": torch.any, "all": torch.all}.items():
         s.add(f"{name}.default", lambda x, g=g: g(x > 3), x)
         s.add(f"{name}.default", lambda x, g=g: g(x), x)

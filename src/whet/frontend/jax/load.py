@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import keyword
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,24 +44,41 @@ def from_jax(function: Callable[..., Any], params: Any, *inputs: Any) -> JaxMode
             "the function has no inputs", try_="from_jax(function, params, jnp.zeros((1, 28, 28)))"
         )
     named, tree = package.tree_util.tree_flatten_with_path(params)
-    paths = [package.tree_util.keystr(path, simple=True, separator="/") for path, _ in named]
-    leaves = {path: leaf_of(path, leaf) for path, (_, leaf) in zip(paths, named, strict=True)}
+    keys = dict(zip(names_of([path for path, _ in named]), named, strict=True))
+    leaves = {name: leaf_of(name, leaf) for name, (_, leaf) in keys.items()}
     collections = isinstance(params, Mapping) and TRAINED in params
     trained: dict[str, Tensor] = {}
     others: dict[str, Tensor] = {}
-    for path, leaf in leaves.items():
-        trains = leaf.is_floating_point()
-        trains = trains and (not collections or path.split("/")[0] == TRAINED)
-        (trained if trains else others)[path] = leaf
+    for name, leaf in leaves.items():
+        first = keys[name][0][:1]
+        trains = leaf.is_floating_point() and (not collections or path_of(first) == TRAINED)
+        (trained if trains else others)[name] = leaf
     shapes = [package.ShapeDtypeStruct(tuple(x.shape), name_of(x.dtype)) for x in leaves.values()]
     walk = JaxWalk(function, list(leaves), shapes, tree)
     declared = [declared_as(i, x) for i, x in enumerate(inputs)]
     refuse_unknown(walk.program([(shape, name_of(kind)) for shape, kind in declared]))
     readable = {path: module_path(path, collections) for path in leaves}
     given = [
-        Input(f"input{i}", kind, (None, *shape[1:])) for i, (shape, kind) in enumerate(declared)
+        Input(f"input{i}", kind, (None, *shape[1:]) if shape else ())
+        for i, (shape, kind) in enumerate(declared)
     ]
     return JaxModel(walk, given, trained, others, readable)
+
+
+def path_of(keys: Sequence[Any]) -> str:
+    return str(jax().tree_util.keystr(tuple(keys), simple=True, separator="/"))
+
+
+def names_of(paths: Sequence[Sequence[Any]]) -> list[str]:
+    """Of leaves: their paths, with a number where two look the same, as a/b and {"a/b": ...}."""
+    found: dict[str, None] = {}
+    for path in map(path_of, paths):
+        name, count = path, 1
+        while name in found:
+            count += 1
+            name = f"{path}_{count}"
+        found[name] = None
+    return list(found)
 
 
 def module_path(path: str, collections: bool) -> str:
@@ -74,6 +91,7 @@ def module_path(path: str, collections: bool) -> str:
 def leaf_of(path: str, leaf: Any) -> Tensor:
     if not hasattr(leaf, "shape") and not isinstance(leaf, (int, float)):
         raise FrontendError(f"{path!r} of the parameters is a {type(leaf).__name__}, not an array")
+    refuse_key(f"{path!r} of the parameters", leaf)
     array = np.asarray(leaf)
     return as_tensor(
         array.astype(np.float32) if array.dtype == np.float64 else array, torch.float32
@@ -85,13 +103,27 @@ def declared_as(i: int, example: Any) -> tuple[tuple[int, ...], torch.dtype]:
         raise FrontendError(
             f"input {i} is a {type(example).__name__}, not an array", try_="jnp.zeros((1, 28, 28))"
         )
+    refuse_key(f"input {i}", example)
     kind = example.dtype
     if not isinstance(kind, torch.dtype):
         found = getattr(torch, np.dtype(kind).name, None)
         if not isinstance(found, torch.dtype):
             raise FrontendError(f"input {i} is of type {kind}, which whet does not know")
         kind = found
+    kind = torch.float32 if kind == torch.float64 else kind  # as JAX computes by default
     return tuple(map(int, example.shape)), kind
+
+
+def refuse_key(what: str, value: Any) -> None:
+    """Keys of JAX's random generator are no arrays of numbers."""
+    dtypes = jax().dtypes
+    kind = getattr(value, "dtype", None)
+    if hasattr(kind, "name") and dtypes.issubdtype(kind, dtypes.prng_key):
+        raise FrontendError(
+            f"{what} is a key of JAX's random generator",
+            why="random numbers are made beforehand, from a key that is known",
+            try_="jax.random.key(0) inside the function",
+        )
 
 
 def to_jax(module: JaxModel) -> Any:
@@ -102,7 +134,14 @@ def to_jax(module: JaxModel) -> Any:
         )
     package = jax()
     leaves = [
-        package.numpy.asarray(module.tensor(name).detach().cpu().numpy()).astype(shape.dtype)
+        package.numpy.asarray(array_of(module.tensor(name))).astype(shape.dtype)
         for name, shape in zip(module.walk.leaves, module.walk.shapes, strict=True)
     ]
     return package.tree_util.tree_unflatten(module.walk.tree, leaves)
+
+
+def array_of(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """NumPy has no bfloat16."""
+    plain = tensor.detach().cpu()
+    found: np.ndarray[Any, Any] = (plain.float() if plain.is_floating_point() else plain).numpy()
+    return found

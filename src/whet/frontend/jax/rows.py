@@ -47,6 +47,14 @@ class Call:
         """Of the i-th result."""
         return tuple(self.equation.outvars[i].aval.shape)
 
+    def dtype(self, i: int = 0) -> torch.dtype:
+        """Of the i-th result."""
+        return type_of(self.equation.outvars[i].aval.dtype, self.real)
+
+    @property
+    def is_real(self) -> bool:
+        return self.dtype().is_floating_point
+
     def tensor(self, value: Value) -> Tensor:
         return as_tensor(value, self.real)
 

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import FrontendError, UnsupportedOps, WhetError, warn
+from ...errors import FrontendError, UnsupportedOps, WhetError
 from ..torch.interpreted import Interpreted
 from . import primitives as _fill_the_table  # noqa: F401
 from .package import jax
-from .rows import ROWS, Call, Value, as_tensor, is_known, place_of
+from .rows import ROWS, Call, Value, as_tensor, is_known, place_of, type_of
+from .rules import same, warn_of_rule
 
 # Primitives that run another program, and where it is among their parameters.
 CALLS = {
@@ -23,6 +24,7 @@ CALLS = {
 }  # fmt: skip
 LONGEST = 1024  # steps of a scan, each of which becomes a part of the program
 SEVERAL = ("optimization_barrier",)
+PRINTS = ("debug_print", "debug_callback")  # compute nothing
 
 
 class JaxWalk:
@@ -92,9 +94,11 @@ class Run:
         if name in CALLS:
             return self.call(equation, values)
         if name == "scan":
-            return self.scan(equation.params, values)
+            return self.scan(equation, values)
         if name in SEVERAL:
             return values
+        if name in PRINTS:
+            return []
         if all(map(is_known, values)):
             found = equation.primitive.bind(*values, **equation.params)
             return found if equation.primitive.multiple_results else [found]
@@ -111,13 +115,17 @@ class Run:
         return found if equation.primitive.multiple_results else [found]
 
     def call(self, equation: Any, values: Sequence[Value]) -> list[Value]:
+        compute = same(equation)
+        if compute and isinstance(values[0], Tensor) and values[0].is_floating_point():
+            return [compute(values[0])]
         inner = equation.params[CALLS[equation.primitive.name]]
         if hasattr(inner, "consts"):
             return self.closed(inner, values)
         return self.open(inner, (), values)
 
-    def scan(self, params: Mapping[str, Any], values: Sequence[Value]) -> list[Value]:
+    def scan(self, equation: Any, values: Sequence[Value]) -> list[Value]:
         """Its steps, one after the other."""
+        params = equation.params
         consts, carried = params["num_consts"], params["num_carry"]
         fixed, carry = values[:consts], list(values[consts : consts + carried])
         over, length = values[consts + carried :], params["length"]
@@ -126,10 +134,15 @@ class Run:
         for i in steps:
             results = self.closed(params["jaxpr"], [*fixed, *carry, *(x[i] for x in over)])
             carry, found[i] = results[:carried], results[carried:]
-        kept = [[found[i][k] for i in range(length)] for k in range(len(found[0]))]
-        return [*carry, *(self.stacked(parts) for parts in kept)]
+        kept = [
+            self.stacked([found[i][k] for i in range(length)], v.aval)
+            for k, v in enumerate(equation.outvars[carried:])
+        ]
+        return [*carry, *kept]
 
-    def stacked(self, parts: Sequence[Value]) -> Tensor:
+    def stacked(self, parts: Sequence[Value], aval: Any) -> Tensor:
+        if not parts:
+            return torch.zeros(aval.shape, dtype=type_of(aval.dtype, self.real))
         return torch.stack([as_tensor(part, self.real) for part in parts])
 
 
@@ -164,13 +177,15 @@ def looked(equation: Any, flags: list[bool], missing: dict[str, str]) -> Sequenc
     name = equation.primitive.name
     if name in CALLS:
         inner = equation.params[CALLS[name]]
-        if name.startswith("custom_vjp"):
-            warn("a gradient by jax.custom_vjp is not used: whet differentiates the function")
+        if name.startswith("custom_") and not all(flags):
+            warn_of_rule(equation)
         return look(getattr(inner, "jaxpr", inner), flags, missing)
     if name == "scan":
         return look_at_scan(equation, flags, missing)
     if name in SEVERAL:
         return flags
+    if name in PRINTS:
+        return []
     everything = all(flags)
     if not everything and name not in ROWS:
         missing.setdefault(name, place_of(equation))

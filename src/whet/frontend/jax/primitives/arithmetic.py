@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from ..rows import ROWS, Call, Value, is_known, row, type_of, uniform
 
@@ -18,19 +21,23 @@ UNARY: dict[str, Callable[[Tensor], Tensor]] = {
     "asin": torch.asin,
     "acos": torch.acos, "atan": torch.atan, "sinh": torch.sinh, "cosh": torch.cosh,
     "floor": torch.floor, "ceil": torch.ceil, "is_finite": torch.isfinite,
-    "not": torch.logical_not, "square": torch.square,
+    "square": torch.square,
 }  # fmt: skip
-SAME = ("copy", "copy_p", "name", "reduce_precision", "sharding_constraint")
+SAME = ("copy", "copy_p", "name", "sharding_constraint")
 
 # With a number on either side where one is known, so that the program has a constant there.
 BINARY: dict[str, Callable[[Any, Any], Tensor]] = {
-    "add": torch.add, "add_any": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div,
+    "add": torch.add, "add_any": torch.add, "sub": torch.sub, "mul": torch.mul,
     "pow": torch.pow, "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le,
     "gt": torch.gt, "ge": torch.ge,
 }  # fmt: skip
 TENSORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "and": torch.logical_and, "or": torch.logical_or, "xor": torch.logical_xor,
     "atan2": torch.atan2, "rem": torch.fmod,
+}  # fmt: skip
+# On booleans, and on the bits of integers.
+LOGIC: dict[str, tuple[Callable[..., Tensor], Callable[..., Tensor]]] = {
+    "not": (torch.logical_not, torch.bitwise_not), "and": (torch.logical_and, torch.bitwise_and),
+    "or": (torch.logical_or, torch.bitwise_or), "xor": (torch.logical_xor, torch.bitwise_xor),
 }  # fmt: skip
 TURNED = {"lt": torch.gt, "le": torch.ge, "gt": torch.lt, "ge": torch.le}
 
@@ -48,8 +55,8 @@ def binary(name: str, compute: Callable[[Any, Any], Tensor]) -> Callable[..., Te
             return compute(call.tensor(a), call.tensor(b))
         if name in TURNED:
             return TURNED[name](b, left)
-        if name in ("sub", "div"):
-            return left - b if name == "sub" else left / b
+        if name == "sub":
+            return left - b
         return compute(left, b) if name == "pow" else compute(b, left)
 
     return of_two
@@ -59,24 +66,54 @@ def of_tensors(compute: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Ten
     return lambda call, a, b: compute(call.tensor(a), call.tensor(b))
 
 
+def of_bits(
+    of_flags: Callable[..., Tensor], of_integers: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
+    def compute(call: Call, *values: Value) -> Tensor:
+        operands = [call.tensor(value) for value in values]
+        flags = all(x.dtype == torch.bool for x in operands)
+        return of_flags(*operands) if flags else of_integers(*operands)
+
+    return compute
+
+
 ROWS.update({name: unary(compute) for name, compute in UNARY.items()})
 ROWS.update({name: binary(name, compute) for name, compute in BINARY.items()})
 ROWS.update({name: of_tensors(compute) for name, compute in TENSORS.items()})
+ROWS.update({name: of_bits(*both) for name, both in LOGIC.items()})
 ROWS.update({name: unary(lambda x: x) for name in SAME})
 ROWS["stop_gradient"] = unary(torch.detach)
 
 
+@row("div")
+def div(call: Call, a: Value, b: Value) -> Tensor:
+    """The quotient of integers is rounded towards zero."""
+    if not call.is_real:
+        return torch.div(call.tensor(a), call.tensor(b), rounding_mode="trunc")
+    left, right = uniform(a), uniform(b)
+    if right is not None:
+        return torch.div(a, right)
+    return call.tensor(a) / call.tensor(b) if left is None else left / call.tensor(b)
+
+
 @row("max", "min")
 def extreme(call: Call, a: Value, b: Value) -> Tensor:
+    """Where both operands are equal, each gets half of the gradient, as in JAX."""
     largest = call.equation.primitive.name == "max"
+    if not call.is_real:
+        x, y = call.tensor(a), call.tensor(b)
+        return torch.where(x > y if largest else x < y, x, y)
     for x, other in ((a, b), (b, a)):
-        bound = uniform(other)
-        if bound is not None:
-            if largest:
-                return torch.relu(x) if bound == 0 and x.is_floating_point() else x.clamp(min=bound)
-            return torch.clamp(x, max=bound)
+        if uniform(other) == (-inf if largest else inf):
+            return call.tensor(x)
     compute = torch.maximum if largest else torch.minimum
-    return compute(call.tensor(a), call.tensor(b))
+    return compute(number(call, a), number(call, b))
+
+
+def number(call: Call, value: Value) -> Tensor:
+    """A tensor; without axes if all elements are the same known number."""
+    one = uniform(value)
+    return call.tensor(value if one is None else np.asarray(value).flat[0])
 
 
 @row("integer_pow")
@@ -99,10 +136,13 @@ def rounded(call: Call, x: Tensor) -> Tensor:
 
 @row("clamp")
 def clamp(call: Call, low: Value, x: Value, high: Value) -> Tensor:
-    bounds = uniform(low), uniform(high)
-    if None in bounds:
-        return torch.minimum(torch.maximum(call.tensor(x), call.tensor(low)), call.tensor(high))
-    return torch.clamp(call.tensor(x), *bounds)
+    """The slope at the bounds is 0."""
+    x, first, last = call.tensor(x), uniform(low), uniform(high)
+    if call.is_real and first is not None and last is not None and first <= last:
+        return F.hardtanh(x, float(first), float(last))
+    least, most = number(call, low), number(call, high)
+    raised = torch.where(x <= least, least, x)
+    return torch.where(raised >= most, most, raised)
 
 
 @row("select_n")
@@ -121,5 +161,30 @@ def select_n(call: Call, which: Value, *cases: Value) -> Tensor:
 
 @row("convert_element_type")
 def convert_element_type(call: Call, x: Tensor) -> Tensor:
-    wanted = type_of(call.params["new_dtype"], call.real)
-    return x if x.dtype == wanted else x.to(wanted)
+    return converted(x, type_of(call.params["new_dtype"], call.real))
+
+
+def converted(x: Tensor, wanted: torch.dtype) -> Tensor:
+    """What a small integer cannot hold becomes the nearest one that it can, as in JAX."""
+    if x.dtype == wanted:
+        return x
+    if x.is_floating_point() and wanted in SMALL:
+        limits = torch.iinfo(wanted)
+        x = torch.nan_to_num(x).clamp(limits.min, limits.max)
+    return x.to(wanted)
+
+
+SMALL = (torch.int8, torch.uint8, torch.int16)
+# Formats by the bits of their exponents and mantissas.
+FORMATS = {(8, 7): torch.bfloat16, (5, 10): torch.float16}
+
+
+@row("reduce_precision")
+def reduce_precision(call: Call, x: Tensor) -> Tensor:
+    """Rounded to a smaller format, and stored as before."""
+    bits = call.params["exponent_bits"], call.params["mantissa_bits"]
+    if bits == (8, 23) and x.dtype != torch.float16:
+        return x
+    if bits not in FORMATS:
+        call.refuse("{} bits of exponent and {} of mantissa".format(*bits), "bfloat16 or float16")
+    return x if x.dtype == FORMATS[bits] else x.to(FORMATS[bits]).to(x.dtype)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -100,8 +97,8 @@ def dynamic_update_slice(call: Call, x: Value, part: Value, *starts: Value) -> T
     for start, size, length in zip(starts, new.shape, whole.shape, strict=True):
         first = max(0, min(int(start), length - size))
         pads = [first, length - size - first, *pads]
-    outside = F.pad(torch.zeros(new.shape, dtype=whole.dtype), pads, value=1.0)
-    return whole * outside + F.pad(new, pads)
+    inside = F.pad(torch.ones(new.shape, dtype=torch.bool), pads)
+    return torch.where(inside, F.pad(new, pads), whole)
 
 
 @row("pad")
@@ -114,36 +111,3 @@ def pad(call: Call, x: Tensor, value: Value) -> Tensor:
         call.refuse("zeros between elements")
     pads = [n for low, high, _ in reversed(widths) for n in (low, high)]
     return F.pad(x, pads, value=float(number))
-
-
-@row("gather")
-def gather(call: Call, x: Value, indices: Value) -> Tensor:
-    """Lines of a table, or one part at a place that is known."""
-    how, sizes = call.params["dimension_numbers"], tuple(call.params["slice_sizes"])
-    x = call.tensor(x)
-    if how.operand_batching_dims:
-        call.refuse("an index of its own for each sample")
-    if is_known(indices) and np.asarray(indices).ndim == 1:
-        starts = [0] * x.ndim
-        for axis, start in zip(how.start_index_map, np.asarray(indices), strict=True):
-            starts[axis] = int(start)
-        return at(x, starts, sizes).reshape(call.shape())
-    if len(how.start_index_map) != 1:
-        call.refuse("an index of several numbers", "jnp.take(table, ids, axis=...)")
-    [axis] = how.start_index_map
-    whole = all(size == x.shape[i] for i, size in enumerate(sizes) if i != axis)
-    if tuple(how.collapsed_slice_dims) != (axis,) or sizes[axis] != 1 or not whole:
-        call.refuse("parts of lines", "jnp.take(table, ids, axis=...)")
-    ids = call.tensor(indices)[..., 0]
-    return lines(x, axis, ids, tuple(how.offset_dims), call.shape())
-
-
-def lines(
-    x: Tensor, axis: int, ids: Tensor, offsets: tuple[int, ...], shape: tuple[int, ...]
-) -> Tensor:
-    first = x.movedim(axis, 0)
-    rest = first.shape[1:]
-    found = F.embedding(ids.long(), first.reshape(first.shape[0], prod(rest)))
-    found = found.reshape(*ids.shape, *rest)
-    places = [i for i in range(len(shape)) if i not in offsets] + list(offsets)
-    return found.permute([places.index(i) for i in range(len(shape))])

@@ -14,7 +14,7 @@ from .moving import part_of
 
 @row("dot_general")
 def dot_general(call: Call, a: Value, b: Value) -> Tensor:
-    a, b = call.tensor(a), call.tensor(b)
+    a, b = widened(call, a, b)
     (summed_a, summed_b), (batch_a, batch_b) = call.params["dimension_numbers"]
     free_a = [i for i in range(a.ndim) if i not in (*summed_a, *batch_a)]
     free_b = [i for i in range(b.ndim) if i not in (*summed_b, *batch_b)]
@@ -26,7 +26,14 @@ def dot_general(call: Call, a: Value, b: Value) -> Tensor:
     right = b.permute(*batch_b, *summed_b, *free_b).reshape(*batch, length, prod(columns))
     if batch or len(summed_a) != 1 or not rows:
         left = left.reshape(*batch, prod(rows), length)
-    return torch.matmul(left, right).reshape(*batch, *rows, *columns)
+    return torch.matmul(left, right).reshape((*batch, *rows, *columns)).to(call.dtype())
+
+
+def widened(call: Call, a: Value, b: Value) -> tuple[Tensor, Tensor]:
+    """Operands of the type that a product is computed in: the widest of theirs and its own."""
+    x, y = call.tensor(a), call.tensor(b)
+    kind = torch.promote_types(torch.promote_types(x.dtype, y.dtype), call.dtype())
+    return x.to(kind), y.to(kind)
 
 
 CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
@@ -37,8 +44,8 @@ TRANSPOSED = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 def conv_general_dilated(call: Call, x: Value, weight: Value) -> Tensor:
     params = call.params
     places = params["dimension_numbers"]
-    x = call.tensor(x).permute(tuple(places.lhs_spec))
-    weight = call.tensor(weight).permute(tuple(places.rhs_spec))
+    x, weight = widened(call, x, weight)
+    x, weight = x.permute(tuple(places.lhs_spec)), weight.permute(tuple(places.rhs_spec))
     if params["batch_group_count"] != 1 or not 3 <= x.ndim <= 5:
         call.refuse("groups of the batch, or more than three axes")
     if any(n != 1 for n in params["lhs_dilation"]):
@@ -57,7 +64,7 @@ def conv_general_dilated(call: Call, x: Value, weight: Value) -> Tensor:
             groups=params["feature_group_count"],
         )
     order = tuple(places.out_spec)
-    return found.permute([order.index(i) for i in range(found.ndim)])
+    return found.permute([order.index(i) for i in range(found.ndim)]).to(call.dtype())
 
 
 def transposed(call: Call, x: Tensor, weight: Tensor) -> Tensor:

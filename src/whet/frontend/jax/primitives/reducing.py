@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from ..rows import Call, row, type_of
 @row("reduce_sum")
 def reduce_sum(call: Call, x: Tensor) -> Tensor:
     axes = tuple(call.params["axes"])
-    return x.sum(axes) if axes else x
+    return x.sum(axes).to(call.dtype()) if axes else x
 
 
 @row("reduce_max")
@@ -31,12 +32,14 @@ def reduce_min(call: Call, x: Tensor) -> Tensor:
 def reduce_prod(call: Call, x: Tensor) -> Tensor:
     for axis in sorted(call.params["axes"], reverse=True):
         x = x.prod(axis)
-    return x
+    return x.to(call.dtype())
 
 
 @row("reduce_and", "reduce_or")
 def reduce_flags(call: Call, x: Tensor) -> Tensor:
     every = call.equation.primitive.name == "reduce_and"
+    if x.dtype != torch.bool:
+        call.refuse("the bits of integers", "a condition, such as x != 0")
     for axis in sorted(call.params["axes"], reverse=True):
         x = x.all(axis) if every else x.any(axis)
     return x
@@ -53,8 +56,8 @@ def argmax(call: Call, x: Tensor) -> Tensor:
 def cumsum(call: Call, x: Tensor) -> Tensor:
     axis = call.params["axis"]
     if call.params["reverse"]:
-        return x.flip(axis).cumsum(axis).flip(axis)
-    return x.cumsum(axis)
+        return x.flip(axis).cumsum(axis).flip(axis).to(call.dtype())
+    return x.cumsum(axis).to(call.dtype())
 
 
 POOLS: dict[str, tuple[Callable[..., Tensor], ...]] = {
@@ -83,10 +86,13 @@ def window(call: Call, x: Tensor) -> Tensor:
     turned = x.permute(order)
     around = [n for i in reversed(pooled) for n in pads[i]]
     if any(around):
-        turned = F.pad(turned, around, value=LOWEST if name == "reduce_window_max" else 0.0)
+        turned = F.pad(turned, around, value=lowest(x) if name == "reduce_window_max" else 0)
+    size, stride = ([n[i] for i in pooled] for n in (sizes, strides))
+    if not x.is_floating_point():
+        found = of_integers(name, turned, size, stride)
+        return found.to(x.dtype).permute([order.index(i) for i in range(x.ndim)])
     kept = turned.shape[: len(others)]
     flat = turned.reshape(kept[0], -1, *turned.shape[len(others) :])
-    size, stride = ([n[i] for i in pooled] for n in (sizes, strides))
     found = POOLS[name][len(pooled) - 1](flat, size, stride)
     if name == "reduce_window_sum":
         for i in pooled:
@@ -95,4 +101,15 @@ def window(call: Call, x: Tensor) -> Tensor:
     return found.permute([order.index(i) for i in range(x.ndim)])
 
 
-LOWEST = float(torch.finfo(torch.float32).min)
+def of_integers(name: str, x: Tensor, sizes: list[int], strides: list[int]) -> Tensor:
+    """Over the last axes, one after the other; the pools of PyTorch take floats only."""
+    first = x.ndim - len(sizes)
+    for i, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
+        windows = x.unfold(first + i, size, stride)
+        x = windows.amax(-1) if name == "reduce_window_max" else windows.sum(-1)
+    return x
+
+
+def lowest(x: Tensor) -> float:
+    """What a maximum leaves as it is."""
+    return -inf if x.is_floating_point() else torch.iinfo(x.dtype).min

@@ -9,7 +9,7 @@ import torch
 
 from ....ir import DType
 from ....ops.amax import Amax
-from ....ops.binary import Eq, Ne
+from ....ops.binary import Eq, Ne, Sub
 from ....ops.integer import And, Argmax, Not, Or
 from ....ops.reduce import Cumsum
 from ....ops.shape import TakeAlong
@@ -21,10 +21,15 @@ from .moving import expand
 from .reducing import Dims, reduced
 
 
-@aten("logical_not.default", "bitwise_not.default")
+@aten("logical_not.default")
 def logical_not(m: Importer, x: Operand) -> Tensor:
     t = m.tensor(truth(m, x))
     return m.emit(Not, t.value, order=t.order)
+
+
+@aten("bitwise_not.default")
+def bitwise_not(m: Importer, x: Operand) -> Tensor:
+    return logical_not(m, x) if kind(x) is DType.U8 else binary(m, Sub, -1, x)
 
 
 def logic(m: Importer, op: type[And] | type[Or], a: Operand, b: Operand) -> Tensor:
