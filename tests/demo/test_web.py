@@ -196,6 +196,7 @@ def trained(page: Any) -> None:
     page.wait_for_function(
         "document.querySelector('#after').innerText === '100 %'"
         " && Number(document.querySelector('#loss').innerText) < 0.1"
+        " && document.querySelectorAll('#curve path').length === 2"
     )
     page.get_by_role("button", name="Stop").click()
     page.get_by_text("Stopped.").wait_for()
