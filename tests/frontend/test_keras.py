@@ -355,7 +355,7 @@ def test_changed_bytes_give_an_error_or_a_model(saved: Path, tmp_path: Path) -> 
     assert 50 < fuzz(saved, 200, 0, tmp_path / "fuzzed.keras") < 200
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no limit on memory")
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux only")
 def test_a_file_that_asks_for_too_much_memory(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

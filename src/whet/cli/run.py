@@ -128,7 +128,7 @@ class Batches:
         """One batch of noise with the same label throughout."""
         import numpy as np
 
-        note("no --data: one made-up batch, in every step")
+        note("no --data: training on one made-up batch")
         from ..ir import DType, Role
         from ..runtime.arrays import check_one_input
 

@@ -165,7 +165,7 @@ def resident() -> str:
 def show_memory(program: whet.Program) -> None:
     m = program.memory
     parts = {
-        "frozen weights, in 4 to 8 bits as in the file": m["frozen"],
+        "frozen weights, quantized as in the file": m["frozen"],
         "weights that train": m["trained"],
         "state of the optimizer": m["state"],
         "activations, gradients, keys and values": m["arena"],

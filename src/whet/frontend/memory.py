@@ -1,6 +1,6 @@
-"""A limit on memory while a library reads a file that nobody has vouched for.
+"""A limit on memory while a library reads an untrusted file.
 
-HDF5, for one, allocates whatever a damaged file says, and 32 KB then take all memory there is.
+HDF5 allocates the sizes that a file states, so a damaged file of 32 KB can exhaust the memory.
 """
 
 from __future__ import annotations

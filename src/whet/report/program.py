@@ -137,7 +137,7 @@ def scheme_lines(program: Program) -> list[str]:
         lines.append(f"update to send: {program.delta.words}; {program.delta.bytes:,} B at most")
     if program.scheme is not None and program.scheme.name:
         name = " ".join(printable(program.scheme.name).split())
-        default = ", what the model lets train" if name == DEFAULT else ""
+        default = ", the default" if name == DEFAULT else ""
         lines.append(f"update scheme: {name}{default}")
     idle = [name for name in program.chosen if name not in program.trained]
     if idle:

@@ -19,13 +19,13 @@ from .graph import Node, OnnxGraph
 from .rows import ROWS, Call, tensor
 from .walk import failed
 
-OWN = "whet"  # the domain of nodes that no file has
+OWN, GRID = "whet", "RoundToGrid"  # the domain and the name of the node that replaces a pair
 PAIR = ("QuantizeLinear", "DequantizeLinear")
 SHIFTS = {np.dtype(np.int8): 0, np.dtype(np.uint8): LOW}  # of zero points, to those of int8
 
 
 def is_grid(node: Node) -> bool:
-    return (node.domain, node.op) == (OWN, "RoundToGrid")
+    return (node.domain, node.op) == (OWN, GRID)
 
 
 def with_float_weights(graph: OnnxGraph) -> tuple[OnnxGraph, dict[str, Array]]:
@@ -67,7 +67,7 @@ def grid(node: Node, made: Mapping[str, Node], constants: Mapping[str, Array]) -
         return None
     scale, zero = found
     return replace(
-        node, op="RoundToGrid", domain=OWN, inputs=before.inputs[:1],
+        node, op=GRID, domain=OWN, inputs=before.inputs[:1],
         attributes={"scale": scale, "zero": zero},
     )  # fmt: skip
 

@@ -23,8 +23,8 @@ def check_copies(graph: TfliteGraph) -> None:
     most = COPIES * graph.size + ALWAYS
     if total > most:
         raise FrontendError(
-            f"the operators of the TFLite file would take {total:,} bytes of weights, for many "
-            "share them",
+            f"the operators of the TFLite file would take {total:,} bytes of weights, as many "
+            "of them share weights",
             why=f"each gets its own, and a file of {graph.size:,} bytes may take {most:,}",
         )
 

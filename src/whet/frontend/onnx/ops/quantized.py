@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ....ir.quant import HIGH, LOW
+from ..integers import GRID, OWN
 from ..rows import Call, row, type_of
 from .moving import positive
 
@@ -49,7 +50,7 @@ def dequantize(c: Call, x: Tensor, scale: Tensor, zero: Tensor | None = None) ->
     return found * spread(c, x, scale)
 
 
-@row("RoundToGrid", domain="whet")
+@row(GRID, domain=OWN)
 def round_to_grid(c: Call, x: Tensor) -> Tensor:
     grid = c.attr("scale"), c.attr("zero"), LOW, HIGH
     found: Tensor = torch.fake_quantize_per_tensor_affine(x, *grid)
